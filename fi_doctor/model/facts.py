@@ -1,0 +1,175 @@
+"""Facts: what was read off the machine and the interpreter under examination, never judged."""
+
+from __future__ import annotations
+
+from fi_doctor.model.base import Data, Missing
+
+
+class Gpu(Data, frozen=True):
+    """One GPU as NVML sees it. Source: NVML; cuda_index: the CUDA driver, matched by UUID."""
+
+    nvml_index: int  # PCI order, unlike CUDA's own
+    cuda_index: int | Missing  # number in CUDA's own order; Missing when CUDA_VISIBLE_DEVICES hides it
+    uuid: str
+    name: str
+    sm: int | Missing  # compute capability without the dot: 90, 121
+    memory_total_mib: int | Missing
+    memory_free_mib: int | Missing
+    mig: bool | Missing  # whether MIG mode is on
+    pci_bus: str | Missing
+
+
+class Driver(Data, frozen=True, tag_field="kind", tag="driver"):
+    """The installed NVIDIA driver."""
+
+    version: str  # "580.159.04"
+    cuda: str | Missing  # the newest CUDA it runs, "13.0": not the toolkit's version
+
+
+class GpuFacts(Data, frozen=True):
+    """GPUs and driver."""
+
+    driver: Driver | Missing
+    gpus: tuple[Gpu, ...] | Missing  # all of the machine, in NVML order; an empty tuple means NVML answered "none"
+    visible_devices: str | Missing  # CUDA_VISIBLE_DEVICES as set; Missing when unset
+    cuda_order: tuple[str, ...] | Missing  # UUIDs in CUDA's numbering, only what CUDA sees
+    unreadable: tuple[str, ...] = ()  # GPUs that NVML counts but cannot open (lost, not permitted), a sentence each
+
+
+class Nvcc(Data, frozen=True, tag_field="kind", tag="nvcc"):
+    """One nvcc. Source: `nvcc --version` and `nvcc --list-gpu-code`."""
+
+    path: str  # as found
+    resolved: str  # after symlinks
+    found_by: str  # "CUDA_HOME", "CUDA_PATH", "PATH", "/usr/local/cuda*", "FLASHINFER_NVCC"
+    version: str | Missing  # release, "13.0"
+    build: str | Missing  # "13.0.88"
+    architectures: tuple[str, ...] | Missing  # "sm_90a", as nvcc lists them
+
+
+class JitToolkit(Data, frozen=True, tag_field="kind", tag="toolkit"):
+    """The toolkit that FlashInfer's JIT takes, by the rule of the installed version (jit/cpp_ext.py get_cuda_path)."""
+
+    cuda_home: str
+    found_by: str  # "CUDA_HOME", "CUDA_PATH", "which nvcc", "default"
+    nvcc: Nvcc | Missing  # $cuda_home/bin/nvcc: its version decides FlashInfer's gates
+    compiler: Nvcc | Missing  # what ninja calls: FLASHINFER_NVCC if set, else the same
+    headers: dict[str, str | Missing]  # header that every module needs -> where the compiler finds it
+    libraries: dict[str, str | Missing]  # library that every module links (cudart, cuda) -> where the linker finds it
+    cccl: str | Missing  # version of the toolkit's CCCL headers
+    module_headers: dict[str, str | Missing] = {}  # the same for headers that only some modules need (MoE, bmm_fp8)
+    module_libraries: dict[str, str | Missing] = {}  # the same for libraries that only some modules link
+    host_headers: dict[str, str | Missing] = {}  # where c++ finds what .cpp files need: it knows no folder of nvcc's
+
+
+class ToolkitFacts(Data, frozen=True):
+    """CUDA at compile time."""
+
+    jit: JitToolkit | Missing
+    gate_version: str | Missing  # what FlashInfer compares with its version gates: nvcc's, else torch's CUDA
+    gate_source: str  # "nvcc" or "torch.version.cuda", or why there is none
+    others: tuple[Nvcc, ...]  # every other nvcc found, by path
+    torch_cuda: str | Missing  # from torch/version.py
+    jit_cache_cuda: str | Missing  # from the +cuXYZ tag of flashinfer-jit-cache
+    ninja: str | Missing  # path of the ninja that FlashInfer would start
+    host_compiler: str | Missing  # path of the C++ compiler that it would call (CXX, else c++)
+    host_compiler_version: str | Missing
+
+
+class Library(Data, frozen=True, tag_field="kind", tag="library"):
+    """One CUDA library as a process of the examined interpreter would load it."""
+
+    name: str  # "cudart", "nvrtc", "cublas", "cudnn", "nccl"
+    path: str
+    version: str | Missing
+    origin: str  # "wheel", "LD_LIBRARY_PATH", "system", "toolkit"
+    package: str | Missing  # the wheel that owns it, "nvidia-cublas 13.1.0.3"
+    copies: tuple[str, ...]  # the same library elsewhere, not the one loaded
+
+
+class Package(Data, frozen=True, tag_field="kind", tag="package"):
+    """One installed distribution in the examined interpreter. Source: importlib.metadata there."""
+
+    name: str
+    version: str | Missing
+    location: str  # the folder on sys.path that holds it, or the source tree when editable
+    editable: bool
+    commit: str | Missing
+    requires: tuple[str, ...]  # Requires-Dist lines about packages that we watch
+    shadowed: tuple[str, ...]  # further copies on sys.path that lose: "0.5.2 in /opt/site"
+
+
+class VersionCheck(Data, frozen=True):
+    """FlashInfer's own comparison of a companion package with itself, replayed."""
+
+    package: str  # "flashinfer-cubin"
+    found: str  # the companion's version
+    expected: str  # what this FlashInfer accepts, in words
+    ok: bool
+    effect: str  # what this FlashInfer does when not ok: "raises RuntimeError at import", "ignores the package"
+    source: str  # file:line in the installed package
+
+
+class FlashInfer(Data, frozen=True, tag_field="kind", tag="flashinfer"):
+    """The installed flashinfer package, read from its files."""
+
+    root: str  # the package folder
+    version: str | Missing  # what it says of itself (_build_meta.py)
+    commit: str | Missing
+    architectures: tuple[str, ...] | Missing  # what the JIT builds for: "90a", "120f"
+    architectures_from: str  # "FLASHINFER_CUDA_ARCH_LIST", "GPUs"
+    version_checks: tuple[VersionCheck, ...]  # cubin and jit-cache, those that are installed
+    version_check_disabled: bool  # FLASHINFER_DISABLE_VERSION_CHECK is non-empty
+    cache_base: str  # $FLASHINFER_WORKSPACE_BASE or $HOME, then .cache/flashinfer
+    cache_dir: str | Missing  # base/<version>/<architectures>; Missing without architectures
+    cache_writable: bool | Missing
+    cache_owner: int | Missing  # uid of the nearest existing folder
+    cached_modules: tuple[str, ...]  # modules with a built .so in cache_dir
+    cubin_dir: str | Missing
+    cubins: int | Missing  # files counted, nothing downloaded
+    jit_cache_modules: tuple[str, ...]  # modules that jit-cache packages bring prebuilt
+    jit_cache_architectures: tuple[str, ...] | Missing  # as their providers say; old wheels do not
+    symbols: dict[str, str | Missing]  # "flashinfer.norm.rmsnorm" -> "norm/__init__.py:41", or why it is not there
+
+
+class Interpreter(Data, frozen=True):
+    """The Python under examination, which need not be the one that runs fi-doctor."""
+
+    executable: str
+    version: str
+    implementation: str
+    prefix: str
+    pythonpath: str | Missing
+    sys_path: tuple[str, ...]
+    is_own: bool  # whether it is the one that runs fi-doctor
+
+
+class SystemFacts(Data, frozen=True):
+    """Operating system, container, limits."""
+
+    os: str  # PRETTY_NAME of os-release
+    kernel: str
+    libc: str
+    machine: str
+    container: str | Missing  # "docker", "kubernetes", ...; Missing when no sign of one
+    image: dict[str, str]  # image tags such as NVIDIA_PYTORCH_VERSION
+    cpus: int  # usable: affinity and cgroup quota counted
+    memory_total_mib: int | Missing
+    memory_available_mib: int | Missing
+    memory_limit_mib: int | Missing  # cgroup limit; Missing when there is none
+    shm_mib: int | Missing  # size of /dev/shm
+    uid: int
+
+
+class Facts(Data, frozen=True):
+    """Everything read. `sources` tells by dotted name how each group was read."""
+
+    interpreter: Interpreter
+    gpus: GpuFacts
+    toolkit: ToolkitFacts
+    libraries: dict[str, Library | Missing]  # CUDA at run time, by short name
+    packages: dict[str, Package | Missing]
+    flashinfer: FlashInfer | Missing
+    system: SystemFacts
+    environment: dict[str, str]  # variables by allow-list, secrets hidden
+    sources: dict[str, str]

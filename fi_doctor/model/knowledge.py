@@ -1,0 +1,80 @@
+"""Knowledge as data: rules, features, settings. Written by people, so decoded strictly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fi_doctor.model.base import Strict
+from fi_doctor.model.report import ActionKind, Severity, Verdict
+
+# A condition as YAML gives it: {"all": [...]}, {"any": [...]}, {"not": ...} or {subject: test}.
+# fi_doctor.conditions owns its grammar and checks it when knowledge is loaded.
+Condition = dict[str, Any]
+
+
+class Action(Strict, frozen=True):
+    """One way to mend. `line` and `why` may hold {subject} placeholders that conditions.py can fill."""
+
+    kind: ActionKind
+    line: str
+    why: str = ""
+    setting: str = ""  # name of the setting that `line` sets; must be in settings/
+
+
+class Rule(Strict, frozen=True):
+    """A known problem. The file is rules/<family>/<id>.yaml."""
+
+    id: str
+    cause: str  # slug
+    severity: Severity
+    title: str  # may hold {subject} placeholders
+    when: Condition
+    why: str
+    fix: tuple[Action, ...]
+    source: str  # URL or file:line of the package that shows it
+    status: str  # "confirmed" (measured or read in source) or "suspected"
+    features: tuple[str, ...] = ()  # globs of the rows that it concerns; empty: none in particular
+    predicts: Verdict | None = None  # what rows that were not measured become, with evidence `predicted`
+    aliases: tuple[str, ...] = ()
+
+
+class VllmUse(Strict, frozen=True):
+    """What a range of vLLM releases does with a feature."""
+
+    vllm: str  # version range
+    use: str  # in words: "not called", "sampler, off by default"
+    entry: str = ""  # dotted name that it calls
+    variants: tuple[str, ...] = ()  # the cells that decide the row; empty: all
+
+
+class Feature(Strict, frozen=True):
+    """One row of the matrix."""
+
+    id: str
+    title: str
+    entry: tuple[str, ...]  # dotted FlashInfer names; the first one decides whether the package has it
+    probes: tuple[str, ...]
+    vllm: tuple[VllmUse, ...]
+    fallback: str = ""  # what serves instead when it does not work
+    needs_gpu: bool = True
+
+
+class Setting(Strict, frozen=True):
+    """A variable or flag that may be recommended."""
+
+    name: str
+    owner: str  # distribution that reads it: flashinfer-python, vllm
+    kind: str  # "env" or "flag"
+    read_by: str  # version range of the owner
+    what: str
+    source: str
+
+
+class KnowledgeBase(Strict, frozen=True):
+    """Everything known."""
+
+    version: str  # calendar version, 2026.11.27
+    checked_on: tuple[str, ...]  # what it was checked on, in words
+    rules: tuple[Rule, ...]
+    features: tuple[Feature, ...]
+    settings: tuple[Setting, ...]

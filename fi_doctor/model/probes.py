@@ -1,0 +1,107 @@
+"""Probes and what happened to them: a specification, a plan, an outcome."""
+
+from __future__ import annotations
+
+from fi_doctor.model.base import Closed, Data, Missing, Strict
+
+
+class Depth(Closed):
+    """How much is done: read only, compile too, run too."""
+
+    STATIC = "static"
+    BUILD = "build"
+    RUN = "run"
+
+
+class Stage(Closed):
+    """How far a probe came, in order."""
+
+    NONE = "none"
+    IMPORTED = "imported"
+    BUILT = "built"
+    RAN = "ran"
+    VERIFIED = "verified"
+
+
+class Ending(Closed):
+    """How a probe, or one variant of it, ended."""
+
+    NOT_RUN = "not-run"
+    RETURNED = "returned"
+    WRONG = "wrong-result"  # its own check failed: AssertionError
+    RAISED = "raised"
+    SIGNALLED = "signalled"  # killed by a signal that we did not send
+    EXITED = "exited"  # left without finishing its record, or with a non-zero status
+    TIMED_OUT = "timed-out"
+    LOST = "lost"  # the record is cut or unreadable
+
+
+class Requires(Strict, frozen=True):
+    """What a probe or a variant needs; an empty string asks for nothing."""
+
+    sm: str = ""  # range of compute capability, ">=90,<100"
+    flashinfer: str = ""  # version range of flashinfer-python
+    nvcc: str = ""  # version range of the CUDA version that FlashInfer's gates compare
+    symbols: tuple[str, ...] = ()  # dotted names that the installed package must have
+    packages: dict[str, str] = {}  # distribution -> version range, "" for any
+
+
+class ProbeSpec(Data, frozen=True):
+    """One probe as its PROBE literal declares it; read with ast, never imported."""
+
+    id: str
+    feature: str
+    path: str  # the file
+    origin: str  # distribution that brought it
+    question: str  # first sentence of its docstring
+    module: str  # the FlashInfer JIT module that it builds, "" for none
+    requires: Requires
+    variants: dict[str, Requires]  # empty: run() takes no argument and the only cell is called ""
+    gpus: int  # how many GPUs run() needs; 0 runs anywhere
+    timeout_s: int  # for one run()
+    build_timeout_s: int
+    compiles: tuple[str, ...]  # nvcc, nvrtc, cute-dsl, triton, ptx
+    has_build: bool
+    checks_numbers: bool  # False: a return is `ran`, not `verified` (imports)
+
+
+class PlannedProbe(Data, frozen=True):
+    """A probe that will be tried on one SM, or why not."""
+
+    spec: ProbeSpec
+    sm: int | Missing  # of the GPU it runs on, or of the architecture it is built for
+    gpu_uuids: tuple[str, ...]  # CUDA_VISIBLE_DEVICES of the run; empty without a GPU
+    depth: Depth  # how far this probe goes; STATIC when it is skipped
+    variants: tuple[str, ...]  # those to try; ("",) where the probe has none
+    skipped_variants: dict[str, str]  # variant -> why not here
+    skip: str  # why it is not tried at all; "" = it is tried
+
+
+class CellOutcome(Data, frozen=True):
+    """What happened to one variant."""
+
+    variant: str
+    stage: Stage
+    ending: Ending
+    detail: str  # "SIGSEGV", "max error 0.5 over 0.01", why it was not run
+    error: str = ""  # exception type, dotted
+    traceback: str = ""  # last lines
+    measurements: dict[str, float | int | str | bool] = {}
+    seconds: float = 0.0
+
+
+class Outcome(Data, frozen=True):
+    """What happened to a probe on one SM, mechanically."""
+
+    probe: str
+    feature: str
+    sm: int | Missing
+    depth: Depth  # how deep it was asked to go
+    stage: Stage  # the furthest that the whole probe came; of the variants, the least
+    ending: Ending  # the first bad ending, else returned
+    detail: str
+    cells: tuple[CellOutcome, ...]  # one for each variant, in declared order
+    seconds: dict[str, float] = {}  # stage -> seconds spent reaching it
+    output: str = ""  # last lines of its stdout and stderr
+    reproduce: str = ""  # a shell line that runs the same probe by hand
+    cached: bool = False  # whether the build stage found a finished module and compiled nothing

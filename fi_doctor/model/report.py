@@ -1,0 +1,149 @@
+"""The report: verdicts and what they rest on; its fields are the wire format."""
+
+from __future__ import annotations
+
+from fi_doctor.model.base import Closed, Data, Missing
+from fi_doctor.model.facts import Facts
+from fi_doctor.model.probes import Depth, Outcome
+
+SCHEMA = "fi-doctor.report/1.0"
+
+
+class Verdict(Closed):
+    """What is to be said of a row or a cell. Declared so that an unknown word reads as unknown."""
+
+    UNKNOWN = "unknown"
+    UNSUPPORTED = "unsupported"
+    BROKEN = "broken"
+    WRONG_RESULT = "wrong-result"
+    WORKS = "works"
+
+
+class Evidence(Closed):
+    """How a verdict is known, weakest first.
+
+    For a failure it is the step that was tried here and failed: a compile error is `built`, a crash is `ran`,
+    wrong numbers are `verified`.
+    """
+
+    NONE = "none"
+    DECLARED = "declared"
+    PREDICTED = "predicted"
+    BUILT = "built"
+    RAN = "ran"
+    VERIFIED = "verified"
+
+
+class Scope(Closed):
+    """How much of a module the evidence covers."""
+
+    SUBSET = "subset"
+    FULL = "full"
+
+
+class Severity(Closed):
+    """How much a finding matters."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Cell(Data, frozen=True):
+    """One variant of a row."""
+
+    variant: str
+    verdict: Verdict
+    evidence: Evidence
+    scope: Scope
+    probe: str  # id of the probe whose outcome it is
+    why: str
+
+
+class FeatureRow(Data, frozen=True):
+    """One (feature, SM)."""
+
+    feature: str
+    sm: int | Missing
+    verdict: Verdict
+    evidence: Evidence
+    scope: Scope
+    why: str  # one sentence; for a failure the deciding line
+    needs_gpu: bool
+    vllm: str  # what vLLM does with it, in words, for the installed vLLM where there is one
+    cells: tuple[Cell, ...]
+
+
+class Finding(Data, frozen=True):
+    """A rule that holds here, or a contradiction between expectation and measurement."""
+
+    id: str  # the rule's id; `fi-doctor explain ID`
+    cause: str
+    severity: Severity
+    title: str
+    why: str
+    fix: tuple[str, ...]  # sentences or commands, the best first
+    features: tuple[str, ...]  # rows it concerns, as ids
+    source: str  # URL or file:line where it is known from
+
+
+class ActionKind(Closed):
+    """What a recommendation asks for."""
+
+    NOTE = "note"
+    SET = "set"  # an environment variable: `line` is shell
+    FLAG = "flag"  # a command-line flag of vllm serve
+    INSTALL = "install"  # `line` is a command
+    REPORT = "report-upstream"
+
+
+class Recommendation(Data, frozen=True):
+    """An action, with the findings that ask for it."""
+
+    kind: ActionKind
+    line: str  # ready to paste: export NAME=value, pip install ...
+    why: str
+    findings: tuple[str, ...]
+
+
+class Request(Data, frozen=True):
+    """What was asked for."""
+
+    depth: Depth
+    features: tuple[str, ...] = ()  # globs; empty selects all
+    required: tuple[str, ...] = ()  # globs or ids that must work
+    budget_s: float = 600.0
+    jobs: int = 0  # 0: as many as the machine has CPUs
+    fresh_cache: bool = False
+
+
+class Doctor(Data, frozen=True):
+    """Who judged."""
+
+    version: str
+    knowledge: str  # calendar version of the knowledge base
+
+
+class Gate(Data, frozen=True):
+    """Whether what was asked for holds."""
+
+    code: int  # exit code: 0 holds, 1 measured and does not hold, 3 could not tell
+    reason: str  # the deciding line
+    counts: dict[str, int]  # rows by verdict
+    measured: int  # rows measured on what they need
+    failed_required: tuple[str, ...] = ()
+
+
+class Report(Data, frozen=True):
+    """The whole answer. `created` and every field named seconds are the only ones that differ between equal runs."""
+
+    schema: str
+    doctor: Doctor
+    request: Request
+    created: str  # ISO 8601, UTC
+    facts: Facts
+    features: tuple[FeatureRow, ...]
+    findings: tuple[Finding, ...]
+    recommendations: tuple[Recommendation, ...]
+    outcomes: tuple[Outcome, ...]
+    gate: Gate

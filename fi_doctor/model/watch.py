@@ -1,0 +1,51 @@
+"""The one-way progress sink: stages tell it what happens, and it tells them nothing."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fi_doctor.model.probes import Outcome, PlannedProbe, Stage
+
+
+class Watch(Protocol):
+    """What a check says while it works; every call returns at once and never raises."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line: the budget, a cache that is used, a warning."""
+
+    def planned(self, probes: tuple[PlannedProbe, ...], budget_s: float) -> None:
+        """The plan is made; said once, before anything runs."""
+
+    def started(self, probe: PlannedProbe) -> None:
+        """A probe's process starts."""
+
+    def reached(self, probe: PlannedProbe, stage: Stage) -> None:
+        """A probe came this far."""
+
+    def objects(self, probe: PlannedProbe, done: int, total: int) -> None:
+        """Its module has `done` of `total` objects compiled."""
+
+    def ended(self, probe: PlannedProbe, outcome: Outcome) -> None:
+        """A probe is over."""
+
+
+class Silent:
+    """A watch that says nothing."""
+
+    def note(self, text: str) -> None:
+        """Say nothing."""
+
+    def planned(self, probes: tuple[PlannedProbe, ...], budget_s: float) -> None:
+        """Say nothing."""
+
+    def started(self, probe: PlannedProbe) -> None:
+        """Say nothing."""
+
+    def reached(self, probe: PlannedProbe, stage: Stage) -> None:
+        """Say nothing."""
+
+    def objects(self, probe: PlannedProbe, done: int, total: int) -> None:
+        """Say nothing."""
+
+    def ended(self, probe: PlannedProbe, outcome: Outcome) -> None:
+        """Say nothing."""
