@@ -1,0 +1,216 @@
+"""The children of this process: those that were started, and orphans that the kernel hands over.
+
+Linux only: prctl(2) and proc(5). Where /proc or prctl is missing, less is found and nothing fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+MARKER = "FI_DOCTOR_CHILD"
+
+_PATIENCE_S = 10.0  # how long a killed process may take to go: one that holds a GPU context needs a while
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_CHILD_SUBREAPER = 37
+
+
+class Child(Protocol):
+    """What is needed of a started process: subprocess.Popen has it."""
+
+    pid: int
+    returncode: int
+
+
+C = TypeVar("C", bound=Child)
+
+
+class Household:
+    """Who belongs to whom. One for all threads of the process, because the kernel adopts orphans per process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs = 0
+        self._started: set[int] = set()  # our own children, not yet reaped
+        self._strangers: set[int] = set()  # children that were there before the first run
+        self._adopting = False
+        self._adopted_before = False
+
+    @contextlib.contextmanager
+    def open_door(self) -> Iterator[None]:
+        """Adopt orphans for as long as at least one run is inside."""
+        with self._lock:
+            if self._runs == 0:
+                self._strangers = set(children())
+                self._adopted_before = _adopts_orphans()
+                self._adopting = _adopt_orphans(wanted=True)
+            self._runs += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._runs -= 1
+                if self._runs == 0 and self._adopting and not self._adopted_before:
+                    _adopt_orphans(wanted=False)
+
+    def start(self, spawn: Callable[[], C]) -> C:
+        """Start a child and know it before another thread can take it for an orphan."""
+        with self._lock:
+            child = spawn()
+            self._started.add(child.pid)
+        return child
+
+    def bury(self, child: Child, marker: str) -> tuple[int | None, int | None]:
+        """Kill the child's group, reap the child, kill and reap who left the group; its exit status or signal.
+
+        The order matters: until the child is reaped its number cannot be given to another group.
+        """
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        code, signum = _wait(child.pid)
+        with self._lock:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child.pid, os.WNOHANG)
+            # Popen would wait for the child by itself, and must not: its number may be somebody else's by then.
+            child.returncode = code if code is not None else -(signum or 0)
+            self._started.discard(child.pid)
+        self._kill_strays(child.pid, marker.encode())
+        return code, signum
+
+    def _kill_strays(self, group: int, marker: bytes) -> None:
+        """Kill until nobody is left, in rounds: the children of a dead stray arrive here once it is dead."""
+        patience = time.monotonic() + _PATIENCE_S
+        for pause in itertools.chain((0.0005, 0.001, 0.002, 0.005, 0.01), itertools.repeat(0.02)):
+            strays = self._strays(marker)
+            if not strays and not _group_exists(group):
+                return
+            if time.monotonic() > patience:
+                return
+            for pid in strays:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(pause)
+
+    def _strays(self, marker: bytes) -> list[int]:
+        """Who carries this marker and is still alive; dead orphans are reaped on the way."""
+        with self._lock:
+            orphans = [pid for pid in children() if self._is_orphan(pid)]
+            strays = [pid for pid in orphans if not _is_dead(pid) and self._belongs(environ(pid), marker)]
+            for pid in orphans:
+                if _is_dead(pid):
+                    with contextlib.suppress(ChildProcessError):
+                        os.waitpid(pid, os.WNOHANG)
+            if not self._adopting:  # orphans went to init: only the marker finds them
+                strays += [pid for pid in _all_pids() if marker in environ(pid) and not _is_dead(pid)]
+        return [pid for pid in strays if pid != os.getpid()]
+
+    def _is_orphan(self, pid: int) -> bool:
+        """Whether a child came by adoption. Nothing that a run started can be in our own session."""
+        return pid not in self._started and pid not in self._strangers and _session(pid) not in (-1, os.getsid(0))
+
+    def _belongs(self, environ: bytes, marker: bytes) -> bool:
+        """An orphan that cleared its environment belongs to the last run that is left."""
+        return marker in environ or (self._runs == 1 and MARKER.encode() not in environ)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child of ours has ended; it is not reaped."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # SIGCHLD is ignored here: the kernel reaps by itself
+        return True
+
+
+def children() -> list[int]:
+    """Children of all threads of this process, adopted ones included."""
+    try:
+        tasks = list(Path("/proc/self/task").iterdir())
+        return [pid for task in tasks for pid in _children_of(task)]
+    except OSError:  # a kernel without CONFIG_PROC_CHILDREN, or no /proc
+        return [pid for pid in _all_pids() if _stat(pid)[1:2] == [str(os.getpid()).encode()]]
+
+
+def environ(pid: int) -> bytes:
+    """The environment that a process started with; empty when it is gone, dead or not ours to read."""
+    return _read(Path(f"/proc/{pid}/environ"))
+
+
+def _wait(pid: int) -> tuple[int | None, int | None]:
+    """Exit status and signal of a child that has ended or is being killed, without reaping it."""
+    patience = time.monotonic() + _PATIENCE_S
+    while not has_ended(pid) and time.monotonic() < patience:
+        time.sleep(0.002)
+    try:
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None, None
+    if ended is None:  # stuck in the kernel; SIGKILL will reach it some day
+        return None, signal.SIGKILL
+    if ended.si_code == os.CLD_EXITED:
+        return ended.si_status, None
+    return None, ended.si_status
+
+
+def _group_exists(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _adopts_orphans() -> bool:
+    import ctypes  # noqa: PLC0415  # costs start-up time and is needed only once a process is started
+
+    value = ctypes.c_int(0)
+    return ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(value), 0, 0, 0) == 0 and value.value != 0
+
+
+def _adopt_orphans(*, wanted: bool) -> bool:
+    import ctypes  # noqa: PLC0415  # as above
+
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0) == 0)
+
+
+def _children_of(task: Path) -> list[int]:
+    try:
+        return [int(pid) for pid in (task / "children").read_bytes().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        if task.exists():  # the thread is there, so it is the kernel that has no such file
+            raise
+        return []
+
+
+def _all_pids() -> list[int]:
+    try:
+        return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    except OSError:
+        return []
+
+
+def _stat(pid: int) -> list[bytes]:
+    """The fields of /proc/PID/stat from the state on (proc(5) calls it field 3); empty when it is gone."""
+    return _read(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
+
+
+def _session(pid: int) -> int:
+    fields = _stat(pid)
+    return int(fields[3]) if len(fields) > 3 else -1
+
+
+def _is_dead(pid: int) -> bool:
+    return _stat(pid)[:1] in ([], [b"Z"], [b"X"])
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,210 @@
+"""A child process that cannot outlive, flood or block its parent: the only place that starts one.
+
+Every child gets its own session, /dev/null as stdin, a time limit and bounded output. After every ending its whole
+group is killed, and then whoever left the group: while a child runs this process adopts orphans
+(PR_SET_CHILD_SUBREAPER), and a marker in the environment, which children inherit, tells whose orphan one is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import selectors
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO
+
+from msgspec.structs import replace
+
+from fi_doctor import processes
+from fi_doctor.model import Data
+
+POLL_S = 0.2
+
+_CHUNK = 1 << 16
+_household = processes.Household()
+
+
+class Result(Data, frozen=True):
+    """How a child ended and the last of what it said."""
+
+    argv: tuple[str, ...]
+    returncode: int | None  # None when a signal ended it or it never started
+    signal: int | None  # SIGKILL when timed_out: that one is ours
+    timed_out: bool
+    stdout: bytes  # the last max_output bytes
+    stderr: bytes  # the same; empty when merged
+    seconds: float
+    truncated: bool  # whether older output was dropped
+    error: str  # why it could not be started, in words; "" otherwise
+
+
+def run(  # noqa: PLR0913  # the one door to a process: what varies between its callers is said here
+    argv: Sequence[str],
+    *,
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    pass_fds: Sequence[int] = (),
+    max_output: int = 64 * 1024,
+    merge: bool = False,
+    on_poll: Callable[[], bool | None] | None = None,
+    memory_mib: int | None = None,
+) -> Result:
+    """Run a command to its end and leave nothing of it behind.
+
+    merge sends stderr into stdout, in order. on_poll is called about every 0.2 s; when it returns True, the child has
+    timed out; what it raises is raised here once the child is dead. memory_mib limits the address space of the child
+    itself, set just after its start. Never raises because of the command: Result.error tells why it did not start.
+    Safe in several threads at once.
+    """
+    begun = time.monotonic()
+    marker = _new_marker()
+    outputs = (_Tail(max_output), _Tail(max_output))
+
+    def spawn() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if merge else subprocess.PIPE,
+            env={**(os.environ if env is None else env), processes.MARKER: marker},
+            cwd=cwd,
+            pass_fds=tuple(pass_fds),
+            start_new_session=True,
+            bufsize=0,
+        )
+
+    with _household.open_door():
+        try:
+            child = _household.start(spawn)
+        except (OSError, ValueError) as exc:
+            return replace(_result(argv, begun, outputs), error=_in_words(argv, exc))
+        try:
+            _limit_memory(child.pid, memory_mib)
+            timed_out = _attend(child, outputs, begun + timeout_s, on_poll)
+        finally:
+            code, signum = _household.bury(child, marker)
+            _drain(child, outputs)
+    return replace(_result(argv, begun, outputs), returncode=code, signal=signum, timed_out=timed_out)
+
+
+class _Tail:
+    """The last bytes of a stream."""
+
+    def __init__(self, limit: int) -> None:
+        self.kept = bytearray()
+        self.truncated = False
+        self._limit = limit
+
+    def add(self, chunk: bytes) -> None:
+        self.kept += chunk
+        if len(self.kept) > self._limit:
+            del self.kept[: len(self.kept) - self._limit]
+            self.truncated = True
+
+
+def _new_marker() -> str:
+    """A fresh marker that holds the outer one, so that a run within a run is found by both."""
+    outer = os.environ.get(processes.MARKER, "")
+    return f"{outer}:{secrets.token_hex(8)}" if outer else secrets.token_hex(8)
+
+
+def _in_words(argv: Sequence[str], exc: OSError | ValueError) -> str:
+    if isinstance(exc, OSError):
+        return f"{exc.filename or argv[0]}: {exc.strerror or exc}"
+    return str(exc)
+
+
+def _result(argv: Sequence[str], begun: float, outputs: tuple[_Tail, _Tail]) -> Result:
+    """What is known of every run; how it ended is filled in by the caller."""
+    out, err = outputs
+    return Result(
+        argv=tuple(argv),
+        returncode=None,
+        signal=None,
+        timed_out=False,
+        stdout=bytes(out.kept),
+        stderr=bytes(err.kept),
+        seconds=time.monotonic() - begun,
+        truncated=out.truncated or err.truncated,
+        error="",
+    )
+
+
+def _limit_memory(pid: int, memory_mib: int | None) -> None:
+    """Limit the address space. Set from outside: code between fork and exec is not safe with threads."""
+    if memory_mib is None:
+        return
+    import resource  # noqa: PLC0415  # rarely asked for
+
+    limit = memory_mib << 20
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        resource.prlimit(pid, resource.RLIMIT_AS, (limit, limit))
+
+
+def _attend(
+    child: subprocess.Popen[bytes],
+    outputs: tuple[_Tail, _Tail],
+    deadline: float,
+    on_poll: Callable[[], bool | None] | None,
+) -> bool:
+    """Read what the child says until it ends; whether its time was up first."""
+    next_poll = time.monotonic() + POLL_S if on_poll is not None else float("inf")
+    with selectors.DefaultSelector() as selector, _exit_event(child.pid) as exit_fd:
+        if exit_fd is not None:
+            selector.register(exit_fd, selectors.EVENT_READ)
+        for stream, tail in _streams(child, outputs):
+            selector.register(stream, selectors.EVENT_READ, tail)
+        while not processes.has_ended(child.pid):
+            now = time.monotonic()
+            if now >= deadline:
+                return True
+            if on_poll is not None and now >= next_poll:
+                next_poll = now + POLL_S
+                if on_poll():
+                    return True
+            # A kernel without pidfd is asked every 10 ms instead.
+            longest = 60.0 if exit_fd is not None else 0.01
+            for key, _ in selector.select(min(max(min(deadline, next_poll) - now, 0.0), longest)):
+                if isinstance(key.data, _Tail) and not _read(key.fd, key.data):
+                    selector.unregister(key.fileobj)
+    return False
+
+
+@contextlib.contextmanager
+def _exit_event(pid: int) -> Iterator[int | None]:
+    """A descriptor that is readable once the process has ended; None where the kernel has no such thing."""
+    try:
+        fd = os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        yield None
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _streams(child: subprocess.Popen[bytes], outputs: tuple[_Tail, _Tail]) -> list[tuple[IO[bytes], _Tail]]:
+    pairs = zip((child.stdout, child.stderr), outputs, strict=True)
+    return [(stream, tail) for stream, tail in pairs if stream is not None]
+
+
+def _read(fd: int, tail: _Tail) -> bool:
+    """Take one chunk; False at the end of the stream."""
+    chunk = os.read(fd, _CHUNK)
+    tail.add(chunk)
+    return bool(chunk)
+
+
+def _drain(child: subprocess.Popen[bytes], outputs: tuple[_Tail, _Tail]) -> None:
+    """Take what is left in the pipes without waiting for anybody who may still hold them, and close them."""
+    for stream, tail in _streams(child, outputs):
+        os.set_blocking(stream.fileno(), False)
+        with contextlib.suppress(BlockingIOError):
+            while _read(stream.fileno(), tail):
+                pass
+        stream.close()
