@@ -1,0 +1,1 @@
+"""Programs that run in the examined interpreter: standard library only, imported by nobody."""

@@ -1,0 +1,292 @@
+"""Runs one probe file in the examined interpreter and writes down how far each variant came.
+
+    python harness.py --record-fd N --depth build|run --variant V ... PROBEFILE
+
+The record is JSON lines in an inherited file, each one write(2), so that a crash leaves every line before it:
+{"stage": "importing"}, {"stage": "imported", "seconds": 6.1}, {"versions": {...}}, for each variant {"variant": "",
+"stage": "building"}, "built", "running", "ran", then {"variant": "", "ending": "returned", ...}, and at last
+{"end": true}. Standard library only, Python 3.9 and later; torch and flashinfer are imported where a probe needs them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import importlib
+import importlib.util
+import json
+import math
+import os
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+MESSAGE_LIMIT = 32 * 1024  # a failed ninja puts the whole of its output into the message
+TRACEBACK_LIMIT = 4 * 1024
+CHECKERS = ("/torch/testing/", "/numpy/testing/")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the variants one after the other; 0 when the record is complete, whatever it says."""
+    args = parse(argv)
+    drop_own_folder()
+    Harness(args).run()
+    return 0
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """The command line; limits are in seconds and only serve to print where a hang hangs."""
+    parser = argparse.ArgumentParser(description="Run one probe and record how far it comes.")
+    parser.add_argument("--record-fd", type=int, required=True)
+    parser.add_argument("--depth", choices=("build", "run"), required=True)
+    parser.add_argument("--variant", action="append", dest="variants", required=True)
+    parser.add_argument("--build-limit", type=float, default=0.0)
+    parser.add_argument("--run-limit", type=float, default=0.0)
+    parser.add_argument("probe")
+    return parser.parse_args(argv)
+
+
+def drop_own_folder() -> None:
+    """Take this script's folder off sys.path, where Python before 3.11 puts it; PYTHONPATH is kept."""
+    own = Path(__file__).absolute().parent
+    if not getattr(sys.flags, "safe_path", False) and sys.path and Path(sys.path[0]).absolute() == own:
+        del sys.path[0]
+    sys.path[:] = [entry for entry in sys.path if entry]
+
+
+class Record:
+    """The file that outlives this process."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        os.set_inheritable(fd, False)  # noqa: FBT003 - positional only
+
+    def write(self, **line: object) -> None:
+        """Add one line; a single write, so that a line is there or not."""
+        os.write(self.fd, (json.dumps(line) + "\n").encode("ascii"))
+
+
+class Harness:
+    """One probe in one process."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.record = Record(args.record_fd)
+        self.thread_errors: list[threading.ExceptHookArgs] = []
+        self.gpu_known = False
+
+    def run(self) -> None:
+        """Import, then every variant until the CUDA context is dead."""
+        threading.excepthook = self.thread_errors.append
+        sys.argv[:] = [self.args.probe]
+        probe = self.imported()
+        stopped = ""
+        if probe is not None:
+            for variant in self.args.variants:
+                stopped = self.variant(probe, variant)
+                if stopped:
+                    break
+        self.record.write(versions=versions())
+        self.record.write(end=True, stopped=stopped)
+
+    def imported(self) -> Any:
+        """The probe's module, with what it needs imported first; None when that failed."""
+        begun = time.monotonic()
+        self.record.write(stage="importing")
+        try:
+            probe = load(self.args.probe)
+            for name in packages_of(probe.PROBE):
+                importlib.import_module(name)
+        except BaseException as exc:
+            self.record.write(ending="raised", seconds=time.monotonic() - begun, **describe(exc))
+            return None
+        self.record.write(stage="imported", seconds=time.monotonic() - begun)
+        self.record.write(versions=versions())
+        return probe
+
+    def variant(self, probe: Any, variant: str) -> str:
+        """Build and run one variant; why no other can follow in this process, or ""."""
+        begun = time.monotonic()
+        self.thread_errors.clear()
+        try:
+            measured = self.stages(probe, variant)
+            ending: dict[str, object] = {"ending": "returned", "measurements": measured}
+            if self.thread_errors:
+                ending = {"ending": "raised", **describe_thread(self.thread_errors[0])}
+        except SystemExit as exc:
+            ending = {"ending": "exited", **describe(exc), "message": f"called sys.exit({exc.code!r})"}
+        except WrongNumbers as exc:
+            ending = {"ending": "wrong-result", **describe(exc.cause)}
+        except BaseException as exc:
+            ending = {"ending": "raised", **describe(exc)}
+        faulthandler.cancel_dump_traceback_later()
+        self.record.write(variant=variant, seconds=time.monotonic() - begun, **ending)
+        return "" if ending["ending"] == "returned" else dead_context()
+
+    def stages(self, probe: Any, variant: str) -> dict[str, object]:
+        """Compile, then call. What nvcc does not compile is compiled by the first call, which belongs to the build."""
+        args = (variant,) if probe.PROBE.get("variants") else ()
+        build = getattr(probe, "build", None)
+        lazy = set(probe.PROBE.get("compiles", ("nvcc",))) - {"nvcc"}
+        running = self.args.depth == "run"
+        if build is not None or (running and lazy):
+            begun = self.enter(variant, "building", self.args.build_limit)
+            if build is not None:
+                build(*args)
+            if running and lazy:
+                call(probe, args)
+            self.record.write(variant=variant, stage="built", seconds=time.monotonic() - begun)
+        if not running:
+            return {}
+        begun = self.enter(variant, "running", self.args.run_limit)
+        measured = call(probe, args)
+        self.record.write(variant=variant, stage="ran", seconds=time.monotonic() - begun)
+        self.name_gpu()
+        return measured
+
+    def enter(self, variant: str, stage: str, limit_s: float) -> float:
+        """Say which stage begins, and have Python print all stacks shortly before its time is up."""
+        self.record.write(variant=variant, stage=stage)
+        faulthandler.cancel_dump_traceback_later()
+        if limit_s > 0:
+            faulthandler.dump_traceback_later(max(limit_s - 1.0, limit_s * 0.8))
+        return time.monotonic()
+
+    def name_gpu(self) -> None:
+        """Write down once which GPU it was."""
+        torch = cuda_in_use()
+        if torch is None or self.gpu_known:
+            return
+        self.gpu_known = True
+        gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
+        self.record.write(
+            gpu={"name": gpu.name, "sm": gpu.major * 10 + gpu.minor, "uuid": str(getattr(gpu, "uuid", ""))}
+        )
+
+
+class WrongNumbers(Exception):  # noqa: N818  # the numbers are wrong, nothing else is
+    """The probe's own check failed with this AssertionError."""
+
+    def __init__(self, cause: AssertionError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def call(probe: Any, args: tuple[str, ...]) -> dict[str, object]:
+    """The measurements of one run(), as plain values, with the GPU's own errors waited for."""
+    try:
+        returned = probe.run(*args)
+    except AssertionError as exc:
+        if raised_by(exc, probe.__file__):
+            raise WrongNumbers(exc) from exc
+        raise
+    torch = cuda_in_use()
+    if torch is not None:
+        torch.cuda.synchronize()
+    if not isinstance(returned, dict):
+        raise TypeError(f"run() of {probe.__file__} returned {type(returned).__name__}, not a dict of measurements")
+    return {str(key): plain(value) for key, value in returned.items()}
+
+
+def raised_by(exc: AssertionError, path: str) -> bool:
+    """Whether an assertion stands in the probe itself, or in a comparison function that the probe called."""
+    frames = [frame.filename for frame in traceback.extract_tb(exc.__traceback__)]
+    while frames and any(checker in frames[-1] for checker in CHECKERS):
+        frames.pop()
+    return bool(frames) and Path(frames[-1]).absolute() == Path(path).absolute()
+
+
+def load(path: str) -> Any:
+    """The probe file as a module, under a name that no installed package has."""
+    name = f"fi_probe_{Path(path).stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    before = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # nothing is left beside the probe
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = before
+    return module
+
+
+def packages_of(declared: dict[str, Any]) -> tuple[str, ...]:
+    """What a probe of FlashInfer imports inside its functions, so that importing is a stage of its own."""
+    requires = declared.get("requires", {})
+    symbols = any(symbol.split(".")[0] == "flashinfer" for symbol in requires.get("symbols", ()))
+    return ("torch", "flashinfer") if symbols or declared.get("module") else ()
+
+
+def plain(value: Any) -> bool | int | float | str:
+    """A number, text or truth; what JSON cannot say (NaN, infinity, a huge integer) becomes text."""
+    if not isinstance(value, (bool, int, float, str)) and callable(getattr(value, "item", None)):
+        value = value.item()
+    if isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**63):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    return str(value)[:1000]
+
+
+def describe(exc: BaseException) -> dict[str, object]:
+    """Type, message and the last of the traceback."""
+    kind = type(exc)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    text = "".join(traceback.format_exception(kind, exc, exc.__traceback__))
+    return {"error": name, "message": shortened(str(exc)), "traceback": text[-TRACEBACK_LIMIT:]}
+
+
+def describe_thread(args: threading.ExceptHookArgs) -> dict[str, object]:
+    """The same of an exception that ended a thread."""
+    told = describe(args.exc_value if args.exc_value is not None else args.exc_type())
+    name = args.thread.name if args.thread is not None else "?"
+    return {**told, "message": f"in thread {name}: {told['message']}"}
+
+
+def shortened(text: str) -> str:
+    """Both ends of a long message: the command that failed stands first, the reason often last."""
+    if len(text) <= MESSAGE_LIMIT:
+        return text
+    half = MESSAGE_LIMIT // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+
+
+def versions() -> dict[str, dict[str, str]]:
+    """Version and file of the packages in question that this process has imported."""
+    found = {}
+    for name in ("torch", "flashinfer"):
+        module = sys.modules.get(name)
+        if module is not None:
+            found[name] = {"version": str(getattr(module, "__version__", "")), "path": str(module.__file__)}
+    return found
+
+
+def cuda_in_use() -> Any:
+    """torch, when it was imported and has a CUDA context."""
+    torch = sys.modules.get("torch")
+    try:
+        return torch if torch is not None and torch.cuda.is_initialized() else None
+    except AttributeError:  # half imported
+        return None
+
+
+def dead_context() -> str:
+    """Why the CUDA context cannot be used any more, or ""."""
+    torch = cuda_in_use()
+    if torch is None:
+        return ""
+    try:
+        torch.cuda.synchronize()
+    except Exception as exc:
+        return f"the CUDA context is dead: {str(exc).splitlines()[0] if str(exc) else type(exc).__name__}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

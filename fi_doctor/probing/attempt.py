@@ -1,0 +1,210 @@
+"""One probe, tried: a process of the examined interpreter, and another one for the variants that a dead one left."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from fi_doctor import sandbox
+from fi_doctor.model import CellOutcome, Ending, Facts, Missing, Outcome, PlannedProbe, Request, Stage, Watch
+from fi_doctor.probing import estimates, objects, record, surroundings
+from fi_doctor.probing.record import Fate, Record
+
+HARNESS = Path(__file__).resolve().parents[1] / "inside" / "harness.py"
+EXIT_GRACE_S = 15  # for what Python does after the last line of the record
+OUTPUT_LIMIT = 4 * 1024
+
+_RECORD_LIMIT = 16 << 20  # a record is a few KiB; more is a probe that writes into it
+_TOLD = {"imported": Stage.IMPORTED, "built": Stage.BUILT, "ran": Stage.RAN}
+
+
+class Cancelled(Exception):  # noqa: N818 - it is no fault
+    """The whole run is being stopped."""
+
+
+class Bench(msgspec.Struct, frozen=True, kw_only=True):
+    """What all attempts of one run share."""
+
+    facts: Facts
+    request: Request
+    watch: Watch
+    environ: Mapping[str, str]
+    scratch: Path | None  # where all caches are, when not in their usual places
+    deadline: float  # time.monotonic() at which the budget is used up
+    stop: threading.Event  # set when the run is being stopped
+    talk: threading.Lock  # one thread at a time talks to the watch
+    told_paths: threading.Event  # set once it was said that another FlashInfer is imported
+
+
+def try_probe(planned: PlannedProbe, bench: Bench, jobs: int) -> Outcome:
+    """What happens when its variants are built and run, as deep as planned. Raises Cancelled when all is stopped."""
+    child = surroundings.environment(planned, bench.facts, bench.environ, bench.scratch, jobs)
+    module = objects.module_of(planned.spec.module, bench.facts.flashinfer, bench.scratch)
+    settled: dict[str, CellOutcome] = {}
+    attempts: list[_Attempt] = []
+    with bench.talk:
+        bench.watch.started(planned)
+    while remaining := [name for name in planned.variants if name not in settled]:
+        if time.monotonic() >= bench.deadline:
+            settled.update(_left_out(remaining, budget_words(planned, bench, fresh=bench.scratch is not None)))
+            break
+        attempt = _Attempt(planned, bench, module)
+        attempts.append(attempt)
+        now = attempt.make(remaining, child)
+        settled.update(now or _left_out(remaining, "its record names no variant", Ending.LOST))
+    outcome = replace(
+        record.outcome(planned, settled),
+        seconds=record.seconds([attempt.record for attempt in attempts]),
+        output=_output(attempts),
+        reproduce=surroundings.reproduce(planned, bench.facts, child, bench.scratch),
+        cached=planned.spec.has_build and module.was_finished(),
+    )
+    with bench.talk:
+        bench.watch.ended(planned, outcome)
+    return outcome
+
+
+def leave_out(planned: PlannedProbe, why: str) -> Outcome:
+    """The outcome of a probe for which there was no time."""
+    return record.outcome(planned, _left_out(planned.variants, why))
+
+
+def budget_words(planned: PlannedProbe, bench: Bench, *, fresh: bool, where: str = "") -> str:
+    """That the budget is used up, what would have been needed and how to get it."""
+    budget = bench.request.budget_s
+    estimate = estimates.probe_seconds(planned.spec, bench.facts, fresh=fresh)
+    minutes = max(30, math.ceil(2 * budget / 60))
+    return (
+        f"budget of {budget:g} s used up{where}; estimated {estimate} s; settle it with: "
+        f"fi-doctor check --feature {planned.spec.feature} --budget {minutes}m"
+    )
+
+
+class _Attempt:
+    """One process: it is polled, so that each stage has its own time limit."""
+
+    def __init__(self, planned: PlannedProbe, bench: Bench, module: objects.Module) -> None:
+        self.planned = planned
+        self.record = Record()
+        self.output = b""
+        self.failed = False
+        self._bench = bench
+        self._module = module
+        self._fd = -1
+        self._since = time.monotonic()
+        self._told = 0
+        self._counted = 0.0
+        self._progress: tuple[int, int] | None = None
+        self._overtime: Fate | None = None
+
+    def make(self, variants: Sequence[str], child: Mapping[str, str]) -> dict[str, CellOutcome]:
+        """Run the variants until the process ends; the cells that this settles."""
+        with tempfile.TemporaryFile() as file:
+            self._fd = file.fileno()
+            self._since = begun = time.monotonic()
+            result = sandbox.run(
+                self._argv(variants),
+                timeout_s=self._bench.deadline - begun,
+                env=child,
+                pass_fds=(self._fd,),
+                merge=True,
+                on_poll=self._poll,
+            )
+            self._read()
+        if result.timed_out and self._overtime is None:
+            self._overtime = self._out_of_budget(begun)
+        self.output = result.stdout
+        end = record.fate(self.record, result, self._overtime)
+        settled = record.cells(self.planned, variants, self.record, end)
+        self.failed = any(cell.ending is not Ending.RETURNED for cell in settled.values())
+        return settled
+
+    def _argv(self, variants: Sequence[str]) -> list[str]:
+        spec = self.planned.spec
+        limits = [f"--build-limit={spec.build_timeout_s}", f"--run-limit={spec.timeout_s}"]
+        wanted = [f"--variant={name}" for name in variants]
+        fd = f"--record-fd={self._fd}"
+        python = self._bench.facts.interpreter.executable
+        return [python, "-u", str(HARNESS), fd, f"--depth={self.planned.depth}", *limits, *wanted, spec.path]
+
+    def _poll(self) -> bool:
+        """Whether the time of the present stage is up."""
+        if self._bench.stop.is_set():
+            raise Cancelled
+        self._read()
+        _, stage = self.record.place
+        self._count(stage)
+        limit = self._limit_s(stage)
+        if time.monotonic() - self._since < limit:
+            return False
+        words = f"still {stage or 'starting'} after {limit:g} s{self._objects()}"
+        self._overtime = Fate(ending=Ending.TIMED_OUT, detail=words)
+        return True
+
+    def _limit_s(self, stage: str) -> float:
+        if stage == "end":
+            return EXIT_GRACE_S
+        spec = self.planned.spec
+        return spec.build_timeout_s if stage in ("", "importing", "building") else spec.timeout_s
+
+    def _read(self) -> None:
+        before = self.record.place
+        self.record = record.read(os.pread(self._fd, _RECORD_LIMIT, 0))
+        if self.record.place != before:
+            self._since = time.monotonic()
+        new, self._told = self.record.lines[self._told :], len(self.record.lines)
+        with self._bench.talk:
+            for line in new:
+                if line.stage in _TOLD:
+                    self._bench.watch.reached(self.planned, _TOLD[line.stage])
+                self._compare_paths(line)
+
+    def _compare_paths(self, line: record.Line) -> None:
+        """Tell when a probe imports another FlashInfer than the one whose facts were read."""
+        flashinfer = self._bench.facts.flashinfer
+        path = line.versions.get("flashinfer", {}).get("path", "")
+        if not path or isinstance(flashinfer, Missing) or self._bench.told_paths.is_set():
+            return
+        if Path(path).resolve().parent != Path(flashinfer.root).resolve():
+            self._bench.told_paths.set()
+            self._bench.watch.note(f"{self.planned.spec.id} imported {path}, the facts are of {flashinfer.root}")
+
+    def _count(self, stage: str) -> None:
+        """Count compiled objects, once a second at most: it walks a folder."""
+        if stage != "building" or time.monotonic() - self._counted < 1.0:
+            return
+        self._counted = time.monotonic()
+        self._progress = self._module.progress()
+        if self._progress is not None:
+            with self._bench.talk:
+                self._bench.watch.objects(self.planned, *self._progress)
+
+    def _objects(self) -> str:
+        if self.record.place[1] != "building" or self._progress is None:
+            return ""
+        done, total = self._progress
+        return f", {done} of {total} objects"
+
+    def _out_of_budget(self, begun: float) -> Fate:
+        stage = self.record.place[1] or "starting"
+        where = f" while {stage} for {time.monotonic() - begun:.0f} s{self._objects()}"
+        fresh = self._bench.scratch is not None
+        return Fate(ending=Ending.NOT_RUN, detail=budget_words(self.planned, self._bench, fresh=fresh, where=where))
+
+
+def _left_out(variants: Sequence[str], why: str, ending: Ending = Ending.NOT_RUN) -> dict[str, CellOutcome]:
+    return {name: CellOutcome(variant=name, stage=Stage.NONE, ending=ending, detail=why) for name in variants}
+
+
+def _output(attempts: Sequence[_Attempt]) -> str:
+    """The last of what was printed by the first process that failed, else by the last one."""
+    telling = next((attempt for attempt in attempts if attempt.failed), attempts[-1] if attempts else None)
+    return telling.output[-OUTPUT_LIMIT:].decode(errors="replace") if telling else ""

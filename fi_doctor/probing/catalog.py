@@ -1,0 +1,247 @@
+"""The probes that are installed, read from their files with ast; none of them is imported."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import importlib.util
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, get_type_hints
+
+import msgspec
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from fi_doctor.errors import BrokenDoctorError, DataError
+from fi_doctor.model import ProbeSpec, Requires
+from fi_doctor.model.base import Strict
+
+GROUP = "fi_doctor.probes"
+OWN = "fi-doctor"
+OWN_PACKAGE = "fi_doctor_probes"
+
+_ROOT = Path(__file__).resolve().parents[2]
+_ID = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_]+")
+_SENTENCE = re.compile(r".*?[.?!](?=\s|$)")
+
+
+class Declared(Strict, frozen=True):
+    """The PROBE literal as a person writes it."""
+
+    id: str
+    feature: str
+    module: str = ""
+    requires: Requires = Requires()
+    variants: dict[str, Requires] = {}  # noqa: RUF012 - msgspec copies it
+    gpus: int = 1
+    timeout_s: int = 120
+    build_timeout_s: int = 600
+    compiles: tuple[Literal["nvcc", "nvrtc", "cute-dsl", "triton", "ptx"], ...] = ("nvcc",)
+    checks: Literal["numbers", "nothing"] = "numbers"
+
+
+def discover(extra: tuple[Path, ...] = ()) -> tuple[ProbeSpec, ...]:
+    """Every probe of the registered folders and of the extra ones, by id.
+
+    Errors: DataError with all that is wrong in other people's probes; BrokenDoctorError when it is one of ours.
+    """
+    errors: dict[str, list[str]] = {}
+    specs: list[ProbeSpec] = []
+    for folder, origin in [*_registered(errors), *((path, str(path)) for path in extra)]:
+        if not folder.is_dir():
+            errors.setdefault(origin, []).append(f"{folder}: no such folder")
+            continue
+        for path in sorted(folder.glob("[!_]*.py")):
+            read = _read(path, origin)
+            if isinstance(read, ProbeSpec):
+                specs.append(read)
+            else:
+                errors.setdefault(origin, []).extend(read)
+    _check_ids(specs, errors)
+    if errors:
+        _refuse(errors)
+    return tuple(sorted(specs, key=lambda spec: spec.id))
+
+
+def parse(text: str, path: str, origin: str) -> ProbeSpec | list[str]:
+    """One probe from its source, or everything that is wrong with it, each with the path."""
+    try:
+        tree = ast.parse(text, filename=path)
+    except (SyntaxError, ValueError) as exc:
+        return [f"{path}: not Python: {exc}"]
+    declared = _declared(tree)
+    errors = [declared] if isinstance(declared, str) else []
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    question = _question(tree)
+    if "run" not in functions:
+        errors.append("it has no function run()")
+    if not question:
+        errors.append("its docstring must begin with the question that it answers")
+    literal = {} if isinstance(declared, str) else declared
+    probe, wrong = _convert(literal) if literal else (None, [])
+    errors += wrong
+    if errors or probe is None:
+        return [f"{path}: {error}" for error in errors]
+    fields = {name: getattr(probe, name) for name in Declared.__struct_fields__ if name != "checks"}
+    return ProbeSpec(
+        **fields,
+        path=path,
+        origin=origin,
+        question=question,
+        has_build="build" in functions,
+        checks_numbers=probe.checks == "numbers",
+    )
+
+
+def source(spec: ProbeSpec) -> str:
+    """The probe's file as it stands."""
+    return Path(spec.path).read_text(encoding="utf-8")
+
+
+def _registered(errors: dict[str, list[str]]) -> list[tuple[Path, str]]:
+    """The folders named by the entry points; a checkout's own probes stand beside the package and come first."""
+    beside = _ROOT / "probes"
+    checkout = beside.is_dir() and (_ROOT / "pyproject.toml").is_file()
+    folders = [(beside, OWN)] if checkout else []
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        origin = entry.dist.name if entry.dist is not None else entry.name
+        if origin == OWN and folders:
+            continue
+        folder = _locate(entry.value)
+        if isinstance(folder, str):
+            errors.setdefault(origin, []).append(f"entry point {entry.name!r} in group {GROUP!r}: {folder}")
+        else:
+            folders.append((folder, origin))
+    if not any(origin == OWN for _, origin in folders):
+        own = _locate(OWN_PACKAGE)
+        if isinstance(own, Path):
+            folders.append((own, OWN))
+        else:
+            errors.setdefault(OWN, []).append(own)
+    return folders
+
+
+def _locate(package: str) -> Path | str:
+    """The folder of a package, found without importing it: only the top-level name is asked for."""
+    top, *rest = package.partition(":")[0].strip().split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError) as exc:
+        return f"package {top!r} cannot be located: {exc}"
+    if spec is None or not spec.submodule_search_locations:
+        return f"no package {top!r} is installed"
+    return Path(next(iter(spec.submodule_search_locations))).joinpath(*rest)
+
+
+def _read(path: Path, origin: str) -> ProbeSpec | list[str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        return [f"{path}: cannot be read: {exc}"]
+    return parse(text, str(path), origin)
+
+
+def _declared(tree: ast.Module) -> dict[str, object] | str:
+    """The PROBE literal, or why there is none."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        else:
+            continue
+        if any(isinstance(target, ast.Name) and target.id == "PROBE" for target in targets):
+            return _literal(node)
+    return "it has no PROBE = {...}"
+
+
+def _literal(node: ast.stmt) -> dict[str, object] | str:
+    value = getattr(node, "value", None)
+    try:
+        literal = ast.literal_eval(value) if isinstance(value, ast.expr) else None
+    except ValueError:
+        return "PROBE must be a literal: it is read without running the file"
+    if not isinstance(literal, dict) or not all(isinstance(key, str) for key in literal) or not literal:
+        return "PROBE must be a dict whose keys are text"
+    return literal
+
+
+def _convert(literal: dict[str, object]) -> tuple[Declared | None, list[str]]:
+    """The declaration, or all its errors: each key is decoded by itself."""
+    types = get_type_hints(Declared)
+    errors = []
+    values = {}
+    for key, value in literal.items():
+        if key not in types:
+            errors.append(f"PROBE[{key!r}]: unknown key; known are {', '.join(types)}")
+            continue
+        try:
+            values[key] = msgspec.convert(value, types[key])
+        except msgspec.ValidationError as exc:
+            errors.append(f"PROBE[{key!r}]: {exc}")
+    errors += [f"PROBE[{key!r}] is missing" for key in ("id", "feature") if key not in literal]
+    if errors:
+        return None, errors
+    probe = Declared(**values)
+    return probe, _check(probe)
+
+
+def _check(probe: Declared) -> list[str]:
+    """What types cannot say."""
+    errors = [
+        f'PROBE[{key!r}]: expected "family.name", got {text!r}'
+        for key, text in (("id", probe.id), ("feature", probe.feature))
+        if not _ID.fullmatch(text)
+    ]
+    errors += [
+        f"PROBE[{key!r}]: expected seconds above 0, got {seconds}"
+        for key, seconds in (("timeout_s", probe.timeout_s), ("build_timeout_s", probe.build_timeout_s))
+        if seconds <= 0
+    ]
+    if probe.gpus < 0:
+        errors.append(f"PROBE['gpus']: expected 0 or more, got {probe.gpus}")
+    errors += _check_ranges("PROBE['requires']", probe.requires)
+    for name, requires in probe.variants.items():
+        errors += _check_ranges(f"PROBE['variants'][{name!r}]", requires)
+        if not name:
+            errors.append("PROBE['variants']: a variant needs a name")
+    return errors
+
+
+def _check_ranges(where: str, requires: Requires) -> list[str]:
+    ranges = {"sm": requires.sm, "flashinfer": requires.flashinfer, "nvcc": requires.nvcc, **requires.packages}
+    return [
+        f'{where}[{name!r}]: expected a range such as ">=90,<100", got {text!r}'
+        for name, text in ranges.items()
+        if not _is_range(text)
+    ]
+
+
+def _is_range(text: str) -> bool:
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        return False
+    return True
+
+
+def _question(tree: ast.Module) -> str:
+    text = " ".join((ast.get_docstring(tree) or "").split())
+    found = _SENTENCE.match(text)
+    return found.group() if found else text
+
+
+def _check_ids(specs: Iterable[ProbeSpec], errors: dict[str, list[str]]) -> None:
+    seen: dict[str, ProbeSpec] = {}
+    for spec in specs:
+        first = seen.setdefault(spec.id, spec)
+        if first is not spec:
+            errors.setdefault(spec.origin, []).append(f"{spec.path}: id {spec.id!r} is already that of {first.path}")
+
+
+def _refuse(errors: dict[str, list[str]]) -> None:
+    lines = "\n".join(line for origin in sorted(errors) for line in errors[origin])
+    if OWN in errors:
+        raise BrokenDoctorError("fi-doctor's own probes are broken", why=lines, todo="reinstall fi-doctor")
+    raise DataError("a probe cannot be used", why=lines, todo="mend the file, or remove what brought it")

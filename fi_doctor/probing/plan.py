@@ -1,0 +1,224 @@
+"""The plan: which probes to try on which GPU and how deep, or why not. Pure.
+
+A planned probe of depth `static` is not tried and `skip` says why. One of a greater depth is tried; when `skip` is not
+empty all the same, it is tried less deep than was asked for, and `skip` says what is in the way.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from fi_doctor.model import Depth, Facts, FlashInfer, Missing, Package, PlannedProbe, ProbeSpec, Request, Requires
+
+_TIED_TO_NO_GPU = Missing(reason="this probe needs no GPU")
+
+
+def plan(specs: Sequence[ProbeSpec], facts: Facts, request: Request) -> tuple[PlannedProbe, ...]:
+    """Every selected probe, once for each compute capability among the GPUs that CUDA sees, by id and capability."""
+    selected = sorted((spec for spec in specs if _is_selected(spec, request.features)), key=lambda spec: spec.id)
+    return tuple(planned for spec in selected for planned in _plan_probe(spec, facts, request.depth))
+
+
+def _is_selected(spec: ProbeSpec, globs: Sequence[str]) -> bool:
+    return not globs or any(fnmatch.fnmatchcase(spec.feature, glob) for glob in globs)
+
+
+def _plan_probe(spec: ProbeSpec, facts: Facts, depth: Depth) -> list[PlannedProbe]:
+    if spec.gpus == 0:
+        return [_place(spec, facts, _TIED_TO_NO_GPU, (), depth)]
+    groups = _visible_gpus(facts)
+    if not groups:
+        return [_place(spec, facts, _only_architecture(facts), (), depth)]
+    return [_place(spec, facts, sm, uuids, depth) for sm, uuids in groups]
+
+
+def _place(spec: ProbeSpec, facts: Facts, sm: int | Missing, uuids: tuple[str, ...], depth: Depth) -> PlannedProbe:
+    """One probe on one kind of GPU: what it may try, then how deep it can go."""
+    variants = spec.variants or {"": Requires()}
+    read_only = depth is Depth.STATIC
+    obstacles = {name: "" if read_only else _obstacle(requires, facts, sm) for name, requires in variants.items()}
+    planned = PlannedProbe(
+        spec=spec,
+        sm=sm,
+        gpu_uuids=uuids[: spec.gpus],
+        depth=Depth.STATIC,
+        variants=tuple(name for name, why in obstacles.items() if not why),
+        skipped_variants={name: why for name, why in obstacles.items() if why},
+        skip="",
+    )
+    if read_only:
+        return replace(planned, skip="nothing is built or run at depth static")
+    obstacle = _stack_obstacle(spec, facts) or _obstacle(spec.requires, facts, sm)
+    if obstacle:
+        return replace(planned, skip=obstacle)
+    if not planned.variants:
+        return replace(planned, skip=f"none of its variants applies here: {next(iter(obstacles.values()))}")
+    return _deepen(planned, facts, depth, seen=len(uuids))
+
+
+def _deepen(planned: PlannedProbe, facts: Facts, depth: Depth, seen: int) -> PlannedProbe:
+    """As deep as asked for, or as GPUs and toolkit allow. A probe without need of a GPU always runs."""
+    spec = planned.spec
+    lack = _gpu_obstacle(spec, seen)
+    if spec.gpus == 0 or (depth is Depth.RUN and not lack):
+        return replace(planned, depth=Depth.RUN)
+    wanted = lack if depth is Depth.RUN else ""
+    obstacle = _build_obstacle(spec, facts)
+    if obstacle:
+        reason = f"{wanted}; it cannot be built either: {obstacle}" if wanted else f"cannot be built: {obstacle}"
+        return replace(planned, skip=reason, gpu_uuids=())
+    return replace(planned, depth=Depth.BUILD, gpu_uuids=(), skip=f"not run, only built: {wanted}" if wanted else "")
+
+
+def _visible_gpus(facts: Facts) -> list[tuple[int | Missing, tuple[str, ...]]]:
+    """The GPUs that CUDA sees, in CUDA's order, by compute capability."""
+    order, gpus = facts.gpus.cuda_order, facts.gpus.gpus
+    if isinstance(order, Missing):
+        return []
+    sm_of = {} if isinstance(gpus, Missing) else {gpu.uuid: gpu.sm for gpu in gpus}
+    # CUDA numbers the slices of a GPU in MIG mode by names of their own, which do not tell whose slices they are.
+    sliced = set() if isinstance(gpus, Missing) else {gpu.sm for gpu in gpus if gpu.mig is True}
+    unknown = sliced.pop() if len(sliced) == 1 else Missing(reason="NVML does not list this GPU")
+    groups: dict[int | Missing, tuple[str, ...]] = {}
+    for uuid in order:
+        sm = sm_of.get(uuid, unknown)
+        groups[sm] = (*groups.get(sm, ()), uuid)
+    return sorted(groups.items(), key=lambda group: -1 if isinstance(group[0], Missing) else group[0])
+
+
+def _architectures(facts: Facts) -> tuple[str, ...] | Missing:
+    if isinstance(facts.flashinfer, Missing):
+        return facts.flashinfer
+    return facts.flashinfer.architectures
+
+
+def _only_architecture(facts: Facts) -> int | Missing:
+    """The capability that is built for where there is no GPU: "90a" means 90."""
+    architectures = _architectures(facts)
+    if isinstance(architectures, Missing):
+        return architectures
+    numbers = _numbers(architectures)
+    if len(numbers) == 1:
+        return numbers[0]
+    return Missing(reason=f"FlashInfer builds for {', '.join(architectures) or 'no architecture'}")
+
+
+def _numbers(architectures: Sequence[str]) -> list[int]:
+    found = (re.match(r"\d+", name) for name in architectures)
+    return sorted({int(match.group()) for match in found if match})
+
+
+def _stack_obstacle(spec: ProbeSpec, facts: Facts) -> str:
+    """What of the stack is not installed at all."""
+    symbols = any(name.startswith("flashinfer.") for name in spec.requires.symbols)
+    if not (spec.module or spec.requires.flashinfer or symbols):
+        return ""
+    torch = facts.packages.get("torch")
+    if isinstance(torch, Missing):
+        return f"torch is not installed: {torch.reason}"
+    if isinstance(facts.flashinfer, Missing):
+        return f"FlashInfer is not installed: {facts.flashinfer.reason}"
+    return ""
+
+
+def _obstacle(requires: Requires, facts: Facts, sm: int | Missing) -> str:
+    """The first requirement that is not met here, as a sentence; "" when all are."""
+    flashinfer = facts.flashinfer
+    version = flashinfer if isinstance(flashinfer, Missing) else flashinfer.version
+    reasons = [
+        _sm_obstacle(requires.sm, facts, sm),
+        _range_obstacle("FlashInfer", requires.flashinfer, version),
+        _range_obstacle("nvcc", requires.nvcc, facts.toolkit.gate_version),
+        *(_symbol_obstacle(name, flashinfer) for name in requires.symbols),
+        *(_package_obstacle(name, wanted, facts.packages.get(name)) for name, wanted in requires.packages.items()),
+    ]
+    return next((reason for reason in reasons if reason), "")
+
+
+def _sm_obstacle(wanted: str, facts: Facts, sm: int | Missing) -> str:
+    if not wanted:
+        return ""
+    if not isinstance(sm, Missing):
+        return "" if _is_in(str(sm), wanted) else f"needs compute capability {wanted}, this is {sm}"
+    architectures = _architectures(facts)
+    if not isinstance(architectures, Missing) and any(_is_in(str(n), wanted) for n in _numbers(architectures)):
+        return ""
+    return f"needs compute capability {wanted}, and {_no_architecture(facts) or f'it is not known here: {sm.reason}'}"
+
+
+def _range_obstacle(name: str, wanted: str, version: str | Missing) -> str:
+    if not wanted:
+        return ""
+    if isinstance(version, Missing):
+        return f"needs {name} {wanted}, and its version is not known: {version.reason}"
+    return "" if _is_in(version, wanted) else f"needs {name} {wanted}, found {version}"
+
+
+def _symbol_obstacle(name: str, flashinfer: FlashInfer | Missing) -> str:
+    """A name that was not looked for is no obstacle: the probe will tell."""
+    found = "" if isinstance(flashinfer, Missing) else flashinfer.symbols.get(name, "")
+    return f"the installed FlashInfer has no {name}: {found.reason}" if isinstance(found, Missing) else ""
+
+
+def _package_obstacle(name: str, wanted: str, package: Package | Missing | None) -> str:
+    if package is None:
+        return f"needs {name}, and whether it is installed was not read"
+    if isinstance(package, Missing):
+        return f"needs {name}{wanted}: {package.reason}"
+    return _range_obstacle(name, wanted, package.version)
+
+
+def _is_in(version: str, wanted: str) -> bool:
+    try:
+        return SpecifierSet(wanted).contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return False
+
+
+def _gpu_obstacle(spec: ProbeSpec, seen: int) -> str:
+    """Why the probe cannot run for want of GPUs."""
+    if seen >= spec.gpus:
+        return ""
+    if seen == 0:
+        return "CUDA sees no GPU"
+    return f"needs {spec.gpus} GPUs of one kind, {seen} seen"
+
+
+def _no_architecture(facts: Facts) -> str:
+    """That nothing says what to build for, in the words of the two things that could; "" where something does."""
+    seen = not isinstance(facts.gpus.cuda_order, Missing) and bool(facts.gpus.cuda_order)
+    if seen or "FLASHINFER_CUDA_ARCH_LIST" in facts.environment or not isinstance(_architectures(facts), Missing):
+        return ""
+    return "no GPU is seen and FLASHINFER_CUDA_ARCH_LIST names no architecture"
+
+
+def _build_obstacle(spec: ProbeSpec, facts: Facts) -> str:
+    """Why the probe's module cannot be had without running it."""
+    if not spec.has_build:
+        return "it is compiled only when it is called" if spec.compiles != ("nvcc",) else "it has nothing to build"
+    if isinstance(facts.flashinfer, FlashInfer) and _is_prebuilt(spec.module, facts.flashinfer):
+        return ""
+    if unnamed := _no_architecture(facts):
+        return unnamed
+    jit = facts.toolkit.jit
+    needs = {
+        "no architecture to build for": _architectures(facts),
+        "no CUDA toolkit": jit,
+        "no nvcc": jit if isinstance(jit, Missing) else jit.compiler,
+        "no ninja": facts.toolkit.ninja,
+        "no host compiler": facts.toolkit.host_compiler,
+    }
+    for words, fact in needs.items():
+        if isinstance(fact, Missing):
+            return f"{words}: {fact.reason}"
+    return "" if needs["no architecture to build for"] else "FlashInfer has no architecture to build for"
+
+
+def _is_prebuilt(module: str, flashinfer: FlashInfer) -> bool:
+    return bool(module) and module in (*flashinfer.cached_modules, *flashinfer.jit_cache_modules)

@@ -1,0 +1,219 @@
+"""The record that the harness leaves, and what is to be concluded from it. Pure.
+
+The harness writes JSON lines (fi_doctor/inside/harness.py); they end wherever its process ended.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import signal
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from fi_doctor.model import CellOutcome, Data, Depth, Ending, Outcome, PlannedProbe, Stage
+from fi_doctor.sandbox import Result
+
+DETAIL_LIMIT = 400
+_TRACEBACK_LIMIT = 4 * 1024
+
+# The line of a compiler's or linker's output that says what is wrong, wherever it stands in the message.
+_DECIDING = re.compile(
+    r"\berror\b\s*[:#\d]|\bfatal\s+(error\s*)?:|nvcc fatal|undefined reference|cannot find -l|: not found|No such file",
+    re.IGNORECASE,
+)
+
+
+class Line(Data, frozen=True):
+    """One line of a record; which fields it has tells what it is."""
+
+    variant: str | None = None  # None: it concerns the whole process
+    stage: str = ""
+    ending: str = ""
+    seconds: float = 0.0
+    error: str = ""
+    message: str = ""
+    traceback: str = ""
+    measurements: dict[str, float | int | str | bool] = {}  # noqa: RUF012 - msgspec copies it
+    versions: dict[str, dict[str, str]] = {}  # noqa: RUF012 - as above
+    gpu: dict[str, str | int] = {}  # noqa: RUF012 - as above
+    end: bool = False
+    stopped: str = ""  # why the variants after this one need a fresh process
+
+
+class Record(Data, frozen=True):
+    """What one process wrote."""
+
+    lines: tuple[Line, ...] = ()
+    is_cut: bool = False  # the last line is incomplete, or something else was written into it
+
+    @property
+    def place(self) -> tuple[str | None, str]:
+        """Variant and stage that the process is in, or was in when it ended."""
+        for line in reversed(self.lines):
+            if line.end or line.ending or line.stage:
+                return line.variant, "end" if line.end else line.ending or line.stage
+        return None, ""
+
+
+def read(data: bytes) -> Record:
+    """The lines up to the first one that is not one."""
+    *whole, rest = data.split(b"\n")
+    lines = tuple(itertools.takewhile(lambda line: line is not None, map(_line, whole)))
+    return Record(lines=tuple(line for line in lines if line is not None), is_cut=bool(rest) or len(lines) < len(whole))
+
+
+def _line(text: bytes) -> Line | None:
+    try:
+        return msgspec.json.decode(text, type=Line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+class Fate(Data, frozen=True):
+    """How a process ended that did not finish its record."""
+
+    ending: Ending
+    detail: str
+
+
+def fate(record: Record, result: Result, overtime: Fate | None) -> Fate | None:
+    """Why the record stops where it does; None when it is complete. overtime: what our own limits did to it."""
+    if record.place[1] == "end":
+        return None
+    if result.error:
+        return Fate(ending=Ending.RAISED, detail=f"could not be started: {result.error}")
+    if overtime is not None:
+        return overtime
+    if result.signal is not None:
+        return Fate(ending=Ending.SIGNALLED, detail=f"{_signal_name(result.signal)}{_while(record)}")
+    if record.is_cut:
+        return Fate(ending=Ending.LOST, detail=f"its record is cut or unreadable; it was last seen{_while(record)}")
+    status = "an unknown status" if result.returncode is None else f"status {result.returncode}"
+    return Fate(ending=Ending.EXITED, detail=f"left with {status}{_while(record)}, its record unfinished")
+
+
+def cells(planned: PlannedProbe, variants: Sequence[str], record: Record, end: Fate | None) -> dict[str, CellOutcome]:
+    """The variants that this process settled, the one it died in included; what is not there needs another process."""
+    settled = {}
+    for line in record.lines:
+        if line.ending and line.variant is None:  # importing failed, for all of them
+            return {variant: _cell(planned, record, replace(line, variant=variant)) for variant in variants}
+        if line.ending and line.variant is not None:
+            settled[line.variant] = _cell(planned, record, line)
+    if end is None:
+        return settled
+    variant, stage = record.place
+    if variant is None:
+        return {
+            name: CellOutcome(variant=name, stage=Stage.NONE, ending=end.ending, detail=end.detail) for name in variants
+        }
+    if variant not in settled:
+        reached = _reached(stage)
+        settled[variant] = CellOutcome(variant=variant, stage=reached, ending=end.ending, detail=end.detail)
+    return settled
+
+
+def outcome(planned: PlannedProbe, settled: dict[str, CellOutcome]) -> Outcome:
+    """The probe's outcome from its cells, in declared order; variants that do not apply are among them, not run."""
+    names = tuple(planned.spec.variants) or ("",)
+    tried = [settled[name] for name in names if name in settled]
+    rest = {
+        name: CellOutcome(
+            variant=name,
+            stage=Stage.NONE,
+            ending=Ending.NOT_RUN,
+            detail=planned.skipped_variants.get(name, planned.skip),
+        )
+        for name in names
+    }
+    bad = next((cell for cell in tried if cell.ending is not Ending.RETURNED), None)
+    return Outcome(
+        probe=planned.spec.id,
+        feature=planned.spec.feature,
+        sm=planned.sm,
+        depth=planned.depth,
+        stage=min((cell.stage for cell in tried), key=lambda stage: stage.rank, default=Stage.NONE),
+        ending=bad.ending if bad else Ending.RETURNED if tried else Ending.NOT_RUN,
+        detail=_named(bad) if bad else planned.skip,
+        cells=tuple(settled.get(name, rest[name]) for name in names),
+    )
+
+
+def seconds(records: Sequence[Record]) -> dict[str, float]:
+    """Seconds spent reaching each stage, all variants and processes together; only stages that were reached."""
+    spent: dict[str, float] = {}
+    for line in (line for record in records for line in record.lines):
+        if line.stage in ("imported", "built", "ran"):
+            spent[line.stage] = round(spent.get(line.stage, 0.0) + line.seconds, 3)
+    return spent
+
+
+def _cell(planned: PlannedProbe, record: Record, line: Line) -> CellOutcome:
+    """A variant that the harness saw to its end."""
+    variant = line.variant or ""
+    ending = Ending(line.ending)
+    returned = ending is Ending.RETURNED
+    stages = [one.stage for one in record.lines if one.variant == line.variant and one.stage]
+    reached = _reached(stages[-1]) if stages else Stage.NONE
+    if ending is Ending.WRONG:
+        reached = Stage.RAN
+    if returned:
+        reached = _full(planned)
+    return CellOutcome(
+        variant=variant,
+        stage=reached,
+        ending=ending,
+        detail=(planned.skip if planned.depth is Depth.BUILD else "") if returned else deciding_line(line.message),
+        error=line.error,
+        traceback=line.traceback[-_TRACEBACK_LIMIT:],
+        measurements=line.measurements,
+        seconds=round(line.seconds, 3),
+    )
+
+
+def deciding_line(message: str) -> str:
+    """The line of an error message that says what is wrong: the first error of a compiler, else the first line."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    found = next((line for line in lines if _DECIDING.search(line)), lines[0] if lines else "")
+    return found if len(found) <= DETAIL_LIMIT else found[: DETAIL_LIMIT - 3] + "..."
+
+
+def _full(planned: PlannedProbe) -> Stage:
+    if planned.depth is Depth.BUILD:
+        return Stage.BUILT
+    return Stage.VERIFIED if planned.spec.checks_numbers else Stage.RAN
+
+
+def _reached(stage: str) -> Stage:
+    """What lies behind a process that is in this stage. Where nothing is built, "running" has that behind it too."""
+    return {
+        "imported": Stage.IMPORTED,
+        "building": Stage.IMPORTED,
+        "built": Stage.BUILT,
+        "running": Stage.BUILT,
+        "ran": Stage.RAN,
+    }.get(stage, Stage.NONE)
+
+
+def _named(cell: CellOutcome) -> str:
+    return f"{cell.variant}: {cell.detail}" if cell.variant and cell.detail else cell.detail
+
+
+def _while(record: Record) -> str:
+    variant, stage = record.place
+    if not stage:
+        return " before it began"
+    return f" while {stage}" + (f" variant {variant}" if variant else "")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    if number == signal.SIGKILL:  # the usual reason, which nothing tells us for sure
+        return f"{name}, not sent by fi-doctor (the kernel does so when memory runs out)"
+    return name

@@ -1,0 +1,125 @@
+"""Running a plan: probes side by side in a plain pool, within one budget of time and of compile jobs.
+
+Probes of one module run one after the other, since they would wait for the same build; the longest module starts first.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from pathlib import Path
+
+from fi_doctor.model import Depth, Facts, Missing, Outcome, PlannedProbe, Request, Watch
+from fi_doctor.probing import estimates, record, surroundings
+from fi_doctor.probing.attempt import Bench, budget_words, leave_out, try_probe
+
+MOST_AT_ONCE = 8  # each imports torch: more processes cost more memory than they save time
+JOB_MIB = 2048  # what one nvcc on a CUTLASS source takes; most take less
+
+
+def run_all(
+    planned: Sequence[PlannedProbe], *, facts: Facts, request: Request, watch: Watch, environ: Mapping[str, str]
+) -> tuple[Outcome, ...]:
+    """An outcome for every planned probe, in the plan's order; those that are not tried have one as well.
+
+    Takes at most request.budget_s: what does not fit is not run, and says so. On KeyboardInterrupt every child is
+    killed first. The machine's own caches grow, unless request.fresh_cache is set or they belong to another user.
+    """
+    groups = group([probe for probe in planned if probe.depth is not Depth.STATIC], facts, fresh=request.fresh_cache)
+    outcomes = {id(probe): record.outcome(probe, {}) for probe in planned}
+    if groups:
+        foreign = surroundings.foreign_cache(facts)
+        if foreign and not request.fresh_cache:
+            watch.note(foreign)
+        with surroundings.scratch(facts, request) as base:
+            bench = _bench(facts, request, watch, environ, base)
+            outcomes |= _run_groups(groups, bench)
+    return tuple(outcomes[id(probe)] for probe in planned)
+
+
+def group(probes: Sequence[PlannedProbe], facts: Facts, *, fresh: bool) -> list[list[PlannedProbe]]:
+    """What has to run one after the other, in the order to start: imports, then the longest build first."""
+    groups: dict[str, list[PlannedProbe]] = {}
+    for probe in probes:
+        key = probe.spec.module or f"probe {probe.spec.id}"
+        groups.setdefault(key, []).append(probe)
+
+    def order(members: list[PlannedProbe]) -> tuple[bool, int, str]:
+        first = members[0].spec
+        seconds = estimates.build_seconds(first.module, facts, fresh=fresh)
+        return bool(first.module) or first.gpus > 0, -seconds, first.id
+
+    return sorted(groups.values(), key=order)
+
+
+def usable_jobs(facts: Facts, request: Request) -> int:
+    """How many compilers may run at once: as asked for, else by CPUs and free memory."""
+    if request.jobs > 0:
+        return request.jobs
+    jobs = facts.system.cpus
+    if not isinstance(facts.system.memory_available_mib, Missing):
+        jobs = min(jobs, facts.system.memory_available_mib // JOB_MIB)
+    return max(1, jobs)
+
+
+def _bench(facts: Facts, request: Request, watch: Watch, environ: Mapping[str, str], base: Path | None) -> Bench:
+    return Bench(
+        facts=facts,
+        request=request,
+        watch=watch,
+        environ=environ,
+        scratch=base,
+        deadline=time.monotonic() + request.budget_s,
+        stop=threading.Event(),
+        talk=threading.Lock(),
+        told_paths=threading.Event(),
+    )
+
+
+def _run_groups(groups: Sequence[Sequence[PlannedProbe]], bench: Bench) -> dict[int, Outcome]:
+    jobs = usable_jobs(bench.facts, bench.request)
+    workers = max(1, min(len(groups), jobs, MOST_AT_ONCE))
+    share = _Share(jobs, workers, len(groups))
+    pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="probe")
+    try:
+        futures = [pool.submit(_run_group, members, bench, share) for members in groups]
+        wait(futures, return_when=FIRST_EXCEPTION)
+        return {key: outcome for future in futures if future.done() for key, outcome in future.result().items()}
+    finally:
+        # On the way out of an error or of Ctrl-C, children are killed at their next poll; nothing else is left running.
+        bench.stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _run_group(members: Sequence[PlannedProbe], bench: Bench, share: _Share) -> dict[int, Outcome]:
+    outcomes = {}
+    for probe in members:
+        if time.monotonic() >= bench.deadline:
+            outcome = leave_out(probe, budget_words(probe, bench, fresh=bench.scratch is not None))
+            with bench.talk:
+                bench.watch.ended(probe, outcome)
+        else:
+            outcome = try_probe(probe, bench, share.of_one())
+        outcomes[id(probe)] = outcome
+    share.give_back()
+    return outcomes
+
+
+class _Share:
+    """How many of the compile jobs a group may use: the fewer groups are left, the more each gets."""
+
+    def __init__(self, jobs: int, workers: int, groups: int) -> None:
+        self._jobs = jobs
+        self._workers = workers
+        self._left = groups
+        self._lock = threading.Lock()
+
+    def of_one(self) -> int:
+        with self._lock:
+            return max(1, self._jobs // max(1, min(self._workers, self._left)))
+
+    def give_back(self) -> None:
+        with self._lock:
+            self._left -= 1

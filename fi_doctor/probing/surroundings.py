@@ -1,0 +1,103 @@
+"""What a probe's process finds around it: its variables, its caches, and the shell line that does the same by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from fi_doctor.model import Facts, FlashInfer, Missing, PlannedProbe, Request
+
+# No multicast objects (NVLink SHARP): a probe may be killed at any moment, and these are a resource of the whole host.
+NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+# Variable -> folder below the scratch folder. FLASHINFER_WORKSPACE_BASE takes the place of $HOME.
+CACHES = {
+    "FLASHINFER_WORKSPACE_BASE": "",
+    "FLASHINFER_AUTOTUNE_CACHE_DIR": "autotune",
+    "TRTLLM_DG_CACHE_DIR": "deep_gemm",
+    "TRITON_CACHE_DIR": "triton",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "CUTE_DSL_CACHE_DIR": "cute_dsl",
+    "CUDA_CACHE_PATH": "cuda",
+}
+_REPRODUCED = ("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PYTHONPATH")
+
+
+@contextlib.contextmanager
+def scratch(facts: Facts, request: Request) -> Iterator[Path | None]:
+    """A folder for every cache, removed afterwards; None when the caches of the machine are used."""
+    if not (request.fresh_cache or foreign_cache(facts)):
+        yield None
+        return
+    folder = Path(tempfile.mkdtemp(prefix="fi-doctor-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def foreign_cache(facts: Facts) -> str:
+    """Why the machine's cache must not be written to, as a sentence; "" when it may."""
+    if isinstance(facts.flashinfer, Missing) or isinstance(facts.flashinfer.cache_owner, Missing):
+        return ""
+    owner = facts.flashinfer.cache_owner
+    if owner == facts.system.uid:
+        return ""
+    return (
+        f"FlashInfer's cache below {facts.flashinfer.cache_base} belongs to user {owner} and this is user "
+        f"{facts.system.uid}: everything is built in a scratch folder, since files of ours would break its server"
+    )
+
+
+def environment(
+    planned: PlannedProbe, facts: Facts, environ: Mapping[str, str], base: Path | None, jobs: int
+) -> dict[str, str]:
+    """The child's variables. jobs is handed to ninja unless the user has set MAX_JOBS."""
+    child = {
+        "MAX_JOBS": str(jobs),
+        **environ,
+        **NO_MULTICAST,
+        "PYTHONSAFEPATH": "1",
+        "PYTHONFAULTHANDLER": "1",
+    }
+    if planned.gpu_uuids:
+        child["CUDA_VISIBLE_DEVICES"] = ",".join(planned.gpu_uuids)
+    if base is not None:
+        child.update({name: str(base / folder) for name, folder in CACHES.items()})
+        child.update(_kept_cubins(facts, environ))
+    return child
+
+
+def reproduce(planned: PlannedProbe, facts: Facts, child: Mapping[str, str], base: Path | None) -> str:
+    """A shell line that runs the probe by hand in the same way; values that facts hide are left out."""
+    words = []
+    for name in sorted(child):
+        if name in CACHES and base is not None:
+            if name == "FLASHINFER_WORKSPACE_BASE":
+                words.append(f'{name}="$(mktemp -d)"')
+        elif (name in _REPRODUCED or name.startswith("FLASHINFER_")) and _may_be_shown(
+            name, child[name], facts, planned
+        ):
+            words.append(f"{name}={shlex.quote(child[name])}")
+    return " ".join([*words, shlex.quote(facts.interpreter.executable), shlex.quote(planned.spec.path)])
+
+
+def _may_be_shown(name: str, value: str, facts: Facts, planned: PlannedProbe) -> bool:
+    """Facts keep variables by allow-list and hide secrets: what differs there is not ours to show."""
+    if name == "CUDA_VISIBLE_DEVICES" and planned.gpu_uuids:
+        return True
+    return facts.environment.get(name) == value
+
+
+def _kept_cubins(facts: Facts, environ: Mapping[str, str]) -> dict[str, str]:
+    """Cubins downloaded below the old base stay in use: they are no build product, and irreplaceable offline."""
+    flashinfer = facts.flashinfer
+    if "FLASHINFER_CUBIN_DIR" in environ or not isinstance(flashinfer, FlashInfer):
+        return {}
+    if isinstance(flashinfer.cubin_dir, Missing) or isinstance(flashinfer.cubins, Missing) or not flashinfer.cubins:
+        return {}
+    inside = Path(flashinfer.cubin_dir).is_relative_to(flashinfer.cache_base)
+    return {"FLASHINFER_CUBIN_DIR": flashinfer.cubin_dir} if inside else {}

@@ -1,0 +1,199 @@
+"""The harness by itself, as the runner starts it: standard library only, in a process of its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HARNESS = Path(__file__).parents[2] / "fi_doctor" / "inside" / "harness.py"
+
+
+@pytest.fixture
+def harness(tmp_path):
+    def start(source, *options, variants=("",), depth="run", env=None, path=None):
+        probe = path or tmp_path / "probe.py"
+        if path is None:
+            probe.write_text(source)
+        with (tmp_path / "record").open("w+b") as file:
+            fd = file.fileno()
+            wanted = [f"--variant={name}" for name in variants]
+            argv = [
+                sys.executable,
+                str(HARNESS),
+                f"--record-fd={fd}",
+                f"--depth={depth}",
+                *wanted,
+                *options,
+                str(probe),
+            ]
+            done = subprocess.run(
+                argv, pass_fds=(fd,), capture_output=True, text=True, env=env, check=False, cwd=tmp_path
+            )
+            file.seek(0)
+            lines = [json.loads(line) for line in file.read().splitlines()]
+        return lines, done
+
+    return start
+
+
+def stages(lines):
+    return [line.get("stage") or line.get("ending") or ("end" if "end" in line else "other") for line in lines]
+
+
+def test_the_record_names_every_stage_and_ends(harness):
+    lines, done = harness("PROBE = {}\ndef build(): pass\ndef run(): return {'x': 1}")
+    assert stages(lines) == [
+        "importing", "imported", "other", "building", "built", "running", "ran", "returned", "other", "end",
+    ]  # fmt: skip
+    assert lines[7]["measurements"] == {"x": 1}
+    assert done.returncode == 0
+
+
+def test_nothing_is_left_beside_the_probe(harness, tmp_path):
+    harness("PROBE = {}\ndef run(): return {}")
+    assert {path.name for path in tmp_path.iterdir()} == {"probe.py", "record"}
+
+
+def test_at_depth_build_nothing_runs(harness):
+    lines, _ = harness("PROBE = {}\ndef build(): pass\ndef run(): 1 / 0", depth="build")
+    assert stages(lines)[3:6] == ["building", "built", "returned"]
+
+
+def test_variants_are_passed_by_name(harness):
+    lines, _ = harness("PROBE = {'variants': {'a': {}, 'b': {}}}\ndef run(v): return {'got': v}", variants=("b", "a"))
+    assert [line["measurements"]["got"] for line in lines if "ending" in line] == ["b", "a"]
+
+
+def test_a_failed_variant_does_not_stop_the_next_one(harness):
+    source = (
+        "PROBE = {'variants': {'a': {}, 'b': {}}}\ndef run(v):\n    if v == 'a': raise KeyError('k')\n    return {}"
+    )
+    lines, _ = harness(source, variants=("a", "b"))
+    assert [(line["variant"], line["ending"]) for line in lines if "ending" in line] == [
+        ("a", "raised"),
+        ("b", "returned"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["KeyboardInterrupt", "SystemExit", "GeneratorExit", "RecursionError"])
+def test_whatever_is_raised_is_recorded(harness, name):
+    lines, done = harness(f"PROBE = {{}}\ndef run(): raise {name}('m')")
+    [line] = [line for line in lines if "ending" in line]
+    assert line["ending"] == ("exited" if name == "SystemExit" else "raised")
+    assert line["error"] == name
+    assert (lines[-1]["end"], done.returncode) == (True, 0)
+
+
+def test_whatever_is_raised_on_import_is_recorded(harness):
+    lines, _ = harness("raise SystemExit(3)")
+    assert [line.get("error") for line in lines if "ending" in line] == ["SystemExit"]
+    assert lines[-1]["end"]
+
+
+def test_run_must_return_measurements(harness):
+    lines, _ = harness("PROBE = {}\ndef run(): return [1]")
+    [line] = [line for line in lines if "ending" in line]
+    assert line["error"] == "TypeError"
+    assert "not a dict" in line["message"]
+
+
+def test_a_long_message_keeps_both_ends(harness):
+    lines, _ = harness("PROBE = {}\ndef run(): raise ValueError('begin' + 'x' * 100000 + 'end')")
+    [line] = [line for line in lines if "ending" in line]
+    assert line["message"].startswith("begin")
+    assert line["message"].endswith("end")
+    assert len(line["message"]) < 34000
+    assert len(line["traceback"]) <= 4096
+
+
+STAND_INS = {
+    "torch/__init__.py": """
+        __version__ = "9.9"
+        from torch import cuda
+    """,
+    "torch/cuda.py": """
+        broken = False
+        def is_initialized(): return True
+        def synchronize():
+            if broken: raise RuntimeError("CUDA error: an illegal memory access was encountered\\nmore")
+        def current_device(): return 0
+        class P: name, major, minor, uuid = "Fake H200", 9, 0, "abc"
+        def get_device_properties(index): return P
+    """,
+    "torch/testing/__init__.py": """
+        def assert_close(a, b): raise AssertionError("Tensor-likes are not close")
+    """,
+    "flashinfer/__init__.py": """
+        __version__ = "0.0"
+    """,
+}
+
+
+@pytest.fixture
+def stand_ins(tmp_path):
+    """An environment in which torch and flashinfer are stand-ins."""
+    for name, text in STAND_INS.items():
+        path = tmp_path / "site" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(line[8:] for line in text.splitlines()))
+    return {"PYTHONPATH": str(tmp_path / "site")}
+
+
+def test_what_a_probe_needs_is_imported_as_a_stage_of_its_own(harness, stand_ins):
+    lines, _ = harness("PROBE = {'module': 'norm'}\ndef run(): return {}", env=stand_ins)
+    found = next(line["versions"] for line in lines if "versions" in line)
+    assert {name: one["version"] for name, one in found.items()} == {"torch": "9.9", "flashinfer": "0.0"}
+    assert found["flashinfer"]["path"].endswith("site/flashinfer/__init__.py")
+
+
+def test_a_package_that_cannot_be_imported_fails_the_import_stage(harness):
+    source = "PROBE = {'requires': {'symbols': ['flashinfer.norm.x']}}\ndef run(): return {}"
+    lines, _ = harness(source, env={"PYTHONPATH": ""})
+    assert stages(lines) == ["importing", "raised", "other", "end"]
+    assert lines[1]["message"] == "No module named 'torch'"
+
+
+def test_the_gpu_is_named_once(harness, stand_ins):
+    source = "PROBE = {'module': 'norm', 'variants': {'a': {}, 'b': {}}}\ndef run(v): return {}"
+    lines, _ = harness(source, env=stand_ins, variants=("a", "b"))
+    assert [line["gpu"] for line in lines if "gpu" in line] == [{"name": "Fake H200", "sm": 90, "uuid": "abc"}]
+
+
+def test_an_error_that_cuda_reports_late_fails_the_variant_and_stops_the_process(harness, stand_ins):
+    source = (
+        "PROBE = {'module': 'norm', 'variants': {'a': {}, 'b': {}}}\n"
+        "def run(v):\n    import torch.cuda\n    torch.cuda.broken = True\n    return {}"
+    )
+    lines, _ = harness(source, env=stand_ins, variants=("a", "b"))
+    [line] = [line for line in lines if "ending" in line]
+    assert (line["variant"], line["ending"]) == ("a", "raised")
+    assert lines[-1] == {
+        "end": True,
+        "stopped": "the CUDA context is dead: CUDA error: an illegal memory access was encountered",
+    }
+
+
+def test_a_comparison_of_torch_that_the_probe_calls_is_the_probes_own_check(harness, stand_ins):
+    source = "PROBE = {'module': 'norm'}\ndef run():\n    import torch.testing\n    torch.testing.assert_close(1, 2)"
+    lines, _ = harness(source, env=stand_ins)
+    [line] = [line for line in lines if "ending" in line]
+    assert (line["ending"], line["message"]) == ("wrong-result", "Tensor-likes are not close")
+
+
+def test_neither_its_own_folder_nor_the_current_one_is_importable(harness, tmp_path, stand_ins):
+    (tmp_path / "in_cwd.py").write_text("")
+    source = (
+        "import importlib.util, sys\nPROBE = {}\n"
+        "def run(): return {n: importlib.util.find_spec(n) is not None for n in ('in_cwd', 'survey', 'flashinfer')}"
+    )
+    lines, _ = harness(source, env=stand_ins)
+    [line] = [line for line in lines if "ending" in line]
+    assert line["measurements"] == {"in_cwd": False, "survey": False, "flashinfer": True}
+
+
+def test_a_hang_prints_its_stack_before_the_limit(harness):
+    _, done = harness("import time\nPROBE = {}\ndef run(): time.sleep(1.5); return {}", "--run-limit=1")
+    assert "probe.py" in done.stderr
+    assert "Timeout" in done.stderr

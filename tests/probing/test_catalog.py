@@ -1,0 +1,159 @@
+import importlib.metadata
+import sys
+from pathlib import Path
+
+import pytest
+
+from fi_doctor.errors import BrokenDoctorError, DataError
+from fi_doctor.model import ProbeSpec, Requires
+from fi_doctor.probing import catalog
+
+GOOD = '''"""Does it work? More words."""
+raise SystemExit("a catalog never runs a probe")
+PROBE = {
+    "id": "kv.copy",
+    "feature": "kv.append_paged",
+    "module": "page",
+    "requires": {"sm": ">=90,<100", "symbols": ["flashinfer.page.append"], "packages": {"numpy": ""}},
+    "variants": {"nhd": {}, "hnd": {"flashinfer": ">=0.6"}},
+    "timeout_s": 7,
+}
+def build(variant): ...
+def run(variant): ...
+'''
+
+
+def errors_of(text):
+    parsed = catalog.parse(text, "p.py", "tests")
+    assert isinstance(parsed, list)
+    return parsed
+
+
+def test_a_probe_is_read_without_being_run():
+    spec = catalog.parse(GOOD, "p.py", "tests")
+    assert isinstance(spec, ProbeSpec)
+    assert (spec.id, spec.question, spec.module, spec.timeout_s) == ("kv.copy", "Does it work?", "page", 7)
+    assert spec.variants == {"nhd": Requires(), "hnd": Requires(flashinfer=">=0.6")}
+    assert spec.requires.symbols == ("flashinfer.page.append",)
+    assert (spec.gpus, spec.build_timeout_s, spec.compiles, spec.checks_numbers) == (1, 600, ("nvcc",), True)
+    assert spec.has_build
+    assert not catalog.parse(GOOD.replace("def build", "def built"), "p.py", "tests").has_build
+
+
+def test_the_question_ends_where_the_sentence_does():
+    spec = catalog.parse(GOOD.replace("Does it work?", "Does flashinfer.norm give 1.5\n    for e = 1e-5?"), "p.py", "t")
+    assert spec.question == "Does flashinfer.norm give 1.5 for e = 1e-5?"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("PROBE = {", "PROBE = {,", "not Python"),
+        ("PROBE = {", "OTHER = {", "it has no PROBE"),
+        ('"page"', "page()", "PROBE must be a literal"),
+        ('"module"', '"modul"', "PROBE['modul']: unknown key; known are id, feature,"),
+        ('"timeout_s": 7', '"timeout_s": "7"', "PROBE['timeout_s']: Expected `int`, got `str`"),
+        ('"timeout_s": 7', '"timeout_s": 0', "PROBE['timeout_s']: expected seconds above 0, got 0"),
+        ('"id": "kv.copy"', '"id": "copy"', "PROBE['id']: expected \"family.name\", got 'copy'"),
+        ('"feature"', '"module"', "PROBE['feature'] is missing"),
+        (">=90,<100", "Hopper", "PROBE['requires']['sm']: expected a range such as \">=90,<100\", got 'Hopper'"),
+        (">=0.6", "0.6", "PROBE['variants']['hnd']['flashinfer']: expected a range"),
+        ('"sm"', '"sms"', "PROBE['requires']: Object contains unknown field `sms`"),
+        ("def run", "def ran", "it has no function run()"),
+        ('"""Does it work? More words."""', "", "its docstring must begin with the question"),
+    ],
+    ids=lambda text: text[:24],
+)
+def test_a_broken_probe_says_what_is_wrong(old, new, error):
+    assert old in GOOD
+    [line] = errors_of(GOOD.replace(old, new))
+    assert line.startswith("p.py: ")
+    assert error in line
+
+
+def test_all_errors_of_a_file_are_told_together():
+    assert len(errors_of("PROBE = {'id': 1, 'gpus': 'x', 'y': 0}")) == 6
+
+
+def test_our_own_probes_are_found_and_sound():
+    specs = catalog.discover()
+    assert {"import.torch", "import.flashinfer"} <= {spec.id for spec in specs}
+    assert list(specs) == sorted(specs, key=lambda spec: spec.id)
+    assert {spec.origin for spec in specs} == {"fi-doctor"}
+    assert catalog.source(specs[0]) == Path(specs[0].path).read_text()
+
+
+def test_the_fake_probes_can_be_added_by_folder():
+    fakes = Path(__file__).parents[1] / "fake_probes"
+    specs = catalog.discover((fakes,))
+    assert {spec.origin for spec in specs if spec.id.startswith("fake.")} == {str(fakes)}
+
+
+def test_errors_of_all_files_are_told_at_once(tmp_path):
+    (tmp_path / "a.py").write_text("x")
+    (tmp_path / "b.py").write_text("(")
+    (tmp_path / "_private.py").write_text("(")
+    with pytest.raises(DataError) as caught:
+        catalog.discover((tmp_path, tmp_path / "none"))
+    assert {Path(line.split(":")[0]).name for line in caught.value.why.splitlines()} == {"a.py", "b.py", "none"}
+
+
+def test_two_probes_of_one_id_are_both_named(tmp_path):
+    (tmp_path / "a.py").write_text(GOOD)
+    (tmp_path / "b.py").write_text(GOOD)
+    with pytest.raises(DataError, match="a probe cannot be used") as caught:
+        catalog.discover((tmp_path,))
+    assert caught.value.why == f"{tmp_path / 'b.py'}: id 'kv.copy' is already that of {tmp_path / 'a.py'}"
+
+
+def test_a_broken_probe_of_our_own_is_our_fault(tmp_path, monkeypatch):
+    (tmp_path / "probes").mkdir()
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "probes" / "a.py").write_text("(")
+    monkeypatch.setattr(catalog, "_ROOT", tmp_path)
+    with pytest.raises(BrokenDoctorError):
+        catalog.discover()
+
+
+@pytest.fixture
+def third_party(tmp_path, monkeypatch):
+    """An installed distribution that registers a folder of probes by an entry point."""
+
+    def install(value):
+        probes = tmp_path / "acme" / "probes"
+        probes.mkdir(parents=True)
+        (tmp_path / "acme" / "__init__.py").write_text("raise SystemExit('imported')")
+        (probes / "kv_copy.py").write_text(GOOD)
+        info = tmp_path / "acme_kernels-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-kernels\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[fi_doctor.probes]\nacme = {value}\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+
+    return install
+
+
+def test_a_registered_folder_is_found_without_importing_anything(third_party):
+    third_party("acme.probes")
+    assert {spec.origin for spec in catalog.discover() if spec.id == "kv.copy"} == {"acme-kernels"}
+    assert "acme" not in sys.modules
+
+
+def test_an_entry_point_that_leads_nowhere_is_told(third_party):
+    third_party("no_such_package.probes")
+    with pytest.raises(DataError) as caught:
+        catalog.discover()
+    assert caught.value.why == (
+        "entry point 'acme' in group 'fi_doctor.probes': no package 'no_such_package' is installed"
+    )
+
+
+def test_installed_probes_are_found_by_our_entry_point(tmp_path, monkeypatch):
+    package = tmp_path / "site" / "fi_doctor_probes"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('imported')")
+    (package / "kv_copy.py").write_text(GOOD)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setattr(catalog, "_ROOT", tmp_path)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: ())
+    assert [(spec.id, spec.origin) for spec in catalog.discover()] == [("kv.copy", "fi-doctor")]

@@ -1,0 +1,301 @@
+"""Real fake probes, run by the real harness: the right ending each, the others unharmed, nobody left."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import machine_samples
+import pytest
+from msgspec.structs import replace
+
+from fi_doctor import processes
+from fi_doctor.model import Depth, Ending, Missing, Request, Silent, Stage
+from fi_doctor.probing import catalog, run, surroundings
+from fi_doctor.probing.plan import plan
+
+FAKES = Path(__file__).parents[1] / "fake_probes"
+RUN = Request(depth=Depth.RUN, jobs=4, budget_s=60)
+
+
+class Told(Silent):
+    def __init__(self):
+        self.lines = []
+
+    def note(self, text):
+        self.lines.append(text)
+
+    def started(self, probe):
+        self.lines.append(f"started {probe.spec.id}")
+
+    def reached(self, probe, stage):
+        self.lines.append(f"{probe.spec.id} {stage}")
+
+    def ended(self, probe, outcome):
+        self.lines.append(f"ended {probe.spec.id}")
+
+
+def specs(*names):
+    chosen = (FAKES / f"fake_{name}.py" for name in names) if names else sorted(FAKES.glob("fake_*.py"))
+    parsed = [catalog.parse(path.read_text(), str(path), "tests") for path in chosen]
+    assert not [errors for errors in parsed if isinstance(errors, list)]
+    return parsed
+
+
+def outcomes_of(facts, *names, request=RUN, watch=None, environ=None):
+    planned = plan(specs(*names), facts, request)
+    environ = {"PATH": os.environ["PATH"]} if environ is None else environ
+    done = run.run_all(planned, facts=facts, request=request, watch=watch or Silent(), environ=environ)
+    return {outcome.probe.removeprefix("fake."): outcome for outcome in done}
+
+
+def marked_processes(marker):
+    everybody = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return [pid for pid in everybody if f"FI_DOCTOR_CHILD={marker}:".encode() in processes.environ(pid)]
+
+
+@pytest.fixture(scope="module")
+def everything():
+    """All fakes at once, side by side."""
+    before = set(Path(tempfile.gettempdir()).glob("fi-doctor-*"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FI_DOCTOR_CHILD", "everything")  # children carry it in front of their own marker
+        outcomes = outcomes_of(machine_samples.bare_facts())
+    assert set(Path(tempfile.gettempdir()).glob("fi-doctor-*")) <= before
+    return outcomes
+
+
+EXPECTED = {
+    "returned": (Stage.VERIFIED, Ending.RETURNED, ""),
+    "raised": (Stage.BUILT, Ending.RAISED, 'a.cu(3): error: identifier "x" is undefined'),
+    "segfault": (Stage.BUILT, Ending.SIGNALLED, "SIGSEGV while running"),
+    "abort": (Stage.IMPORTED, Ending.SIGNALLED, "SIGABRT while building"),
+    "hang": (Stage.BUILT, Ending.TIMED_OUT, "still running after 1 s"),
+    "slow_build": (Stage.IMPORTED, Ending.TIMED_OUT, "still building after 1 s"),
+    "daemon": (Stage.VERIFIED, Ending.RETURNED, ""),
+    "loud": (Stage.VERIFIED, Ending.RETURNED, ""),
+    "cut": (Stage.BUILT, Ending.LOST, "its record is cut or unreadable; it was last seen while running"),
+    "import": (Stage.NONE, Ending.RAISED, "a: No module named 'a_module_that_nobody_has'"),
+    "thread": (Stage.RAN, Ending.RAISED, "in thread worker: division by zero"),
+    "stdin": (Stage.RAN, Ending.RETURNED, ""),
+    "lazy": (Stage.VERIFIED, Ending.RETURNED, ""),
+    "crash_at_exit": (Stage.VERIFIED, Ending.RETURNED, ""),
+    "exits": (Stage.BUILT, Ending.EXITED, "zero: left with status 0 while running variant zero, its record unfinished"),
+    "wrong": (Stage.IMPORTED, Ending.WRONG, "own: max error 0.5 over 0.01"),
+    "second_crashes": (Stage.BUILT, Ending.SIGNALLED, "second: SIGSEGV while running variant second"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_each_failure_has_its_own_ending(everything, name):
+    outcome = everything[name]
+    assert (outcome.stage, outcome.ending, outcome.detail) == EXPECTED[name]
+
+
+def test_every_fake_is_expected(everything):
+    assert set(everything) == set(EXPECTED)
+
+
+def test_no_process_is_left(everything):
+    assert marked_processes("everything") == []
+    assert not Path(f"/proc/{everything['daemon'].cells[0].measurements['pid']}").exists()
+
+
+def test_measurements_are_plain_values(everything):
+    assert everything["returned"].cells[0].measurements == {
+        "error": 0.5,
+        "nan": "nan",
+        "inf": "-inf",
+        "scalar": 0.25,
+        "good": True,
+        "huge": str(2**70),
+        "text": "x",
+    }
+
+
+def test_an_assertion_elsewhere_or_while_building_is_no_wrong_number(everything):
+    cells = {cell.variant: cell for cell in everything["wrong"].cells}
+    assert (cells["own"].stage, cells["own"].ending) == (Stage.RAN, Ending.WRONG)
+    assert (cells["foreign"].stage, cells["foreign"].ending) == (Stage.BUILT, Ending.RAISED)
+    assert (cells["building"].stage, cells["building"].ending) == (Stage.IMPORTED, Ending.RAISED)
+    assert cells["own"].error == "AssertionError"
+    assert "fake_wrong.py" in cells["own"].traceback
+
+
+def test_a_dead_variant_leaves_the_others_to_a_fresh_process(everything):
+    first, second, third = everything["second_crashes"].cells
+    assert (first.ending, second.ending, third.ending) == (Ending.RETURNED, Ending.SIGNALLED, Ending.RETURNED)
+    assert first.measurements["pid"] != third.measurements["pid"]
+    assert "Segmentation fault" in everything["second_crashes"].output
+
+
+def test_each_way_of_leaving_is_told(everything):
+    details = {cell.variant: (cell.ending, cell.detail) for cell in everything["exits"].cells}
+    assert details["three"] == (
+        Ending.EXITED,
+        "left with status 3 while running variant three, its record unfinished",
+    )
+    assert details["sys_exit"] == (Ending.EXITED, "called sys.exit(4)")
+    assert details["fine"][0] is Ending.RETURNED
+
+
+def test_a_failed_import_is_told_of_every_variant(everything):
+    outcome = everything["import"]
+    assert [(cell.variant, cell.stage, cell.error) for cell in outcome.cells] == [
+        ("a", Stage.NONE, "ModuleNotFoundError"),
+        ("b", Stage.NONE, "ModuleNotFoundError"),
+    ]
+
+
+def test_the_last_words_of_a_flood_are_kept(everything):
+    assert everything["loud"].output.endswith("xxx" + "the last words\n")
+    assert len(everything["loud"].output) == 4096
+
+
+def test_stacks_are_printed_before_a_hang_is_ended(everything):
+    assert "fake_hang.py" in everything["hang"].output
+
+
+def test_the_harness_folder_is_not_importable(everything):
+    assert everything["stdin"].cells[0].measurements == {"read": 0, "path": "[]"}
+
+
+def test_the_first_call_of_a_lazily_compiled_kernel_counts_as_the_build(everything):
+    outcome = everything["lazy"]
+    assert outcome.cells[0].measurements == {"calls": 2}
+    assert outcome.seconds["built"] > 1.4 > outcome.seconds["ran"]
+
+
+def test_the_shell_line_gives_the_same_result(everything):
+    line = everything["returned"].reproduce
+    assert line == f"{sys.executable} {FAKES / 'fake_returned.py'}"
+    assert "'error': 0.5" in subprocess.run(line, shell=True, capture_output=True, text=True, check=True).stdout
+
+
+def test_at_depth_build_a_probe_without_need_of_a_gpu_runs_all_the_same(bare_facts):
+    outcome = outcomes_of(bare_facts, "returned", request=replace(RUN, depth=Depth.BUILD))["returned"]
+    assert outcome.stage is Stage.VERIFIED
+
+
+def test_at_depth_static_nothing_is_started(bare_facts):
+    watch = Told()
+    outcome = outcomes_of(bare_facts, "returned", request=replace(RUN, depth=Depth.STATIC), watch=watch)["returned"]
+    assert (outcome.ending, outcome.stage) == (Ending.NOT_RUN, Stage.NONE)
+    assert outcome.detail == "nothing is built or run at depth static"
+    assert watch.lines == []
+
+
+def test_the_watch_hears_each_stage(bare_facts):
+    watch = Told()
+    outcomes_of(bare_facts, "returned", watch=watch)
+    assert watch.lines == [
+        "started fake.returned",
+        "fake.returned imported",
+        "fake.returned built",
+        "fake.returned ran",
+        "ended fake.returned",
+    ]
+
+
+def test_a_budget_that_is_used_up_is_no_hang(bare_facts):
+    request = replace(RUN, budget_s=0.5, jobs=1)
+    outcomes = outcomes_of(bare_facts, "lazy", "slow_build", "returned", request=request)
+    assert {outcome.ending for outcome in outcomes.values()} == {Ending.NOT_RUN}
+    assert "budget of 0.5 s used up while building" in outcomes["lazy"].detail
+    assert outcomes["slow_build"].detail == (
+        "budget of 0.5 s used up; estimated 12 s; settle it with: "
+        "fi-doctor check --feature fake.slow_build --budget 30m"
+    )
+
+
+def test_an_interpreter_that_does_not_start_is_told(bare_facts):
+    facts = replace(bare_facts, interpreter=replace(bare_facts.interpreter, executable="/no/such/python"))
+    outcome = outcomes_of(facts, "returned")["returned"]
+    assert (outcome.stage, outcome.ending) == (Stage.NONE, Ending.RAISED)
+    assert outcome.detail == "could not be started: /no/such/python: No such file or directory"
+
+
+def test_ctrl_c_kills_every_child_and_goes_on(tmp_path):
+    script = tmp_path / "main.py"
+    script.write_text(
+        f"import sys; sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[2])!r}]\n"
+        "import machine_samples, test_run\n"
+        "facts = machine_samples.bare_facts()\n"
+        "print('go', flush=True)\n"
+        "try: test_run.outcomes_of(facts, 'slow_build', 'hang', 'returned')\n"
+        "except KeyboardInterrupt: print('interrupted', flush=True)\n"
+    )
+    environ = {**os.environ, "FI_DOCTOR_CHILD": "ctrl-c"}
+    main = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, env=environ, text=True)
+    assert main.stdout.readline() == "go\n"
+    time.sleep(0.8)
+    assert len(marked_processes("ctrl-c")) > 2
+    main.send_signal(signal.SIGINT)
+    said, _ = main.communicate(timeout=10)
+    assert said == "interrupted\n"
+    assert marked_processes("ctrl-c") == []
+
+
+def test_a_cache_of_another_user_is_left_alone(bare_facts, flashinfer_facts):
+    facts = replace(bare_facts, flashinfer=replace(flashinfer_facts, cache_owner=os.getuid() + 1))
+    watch = Told()
+    outcome = outcomes_of(facts, "returned", watch=watch)["returned"]
+    assert "belongs to user" in watch.lines[0]
+    assert outcome.reproduce.startswith('FLASHINFER_WORKSPACE_BASE="$(mktemp -d)" ')
+
+
+def test_with_a_fresh_cache_every_cache_is_inside_one_folder_that_is_gone_afterwards(bare_facts):
+    planned = plan(specs("returned"), bare_facts, RUN)[0]
+    with surroundings.scratch(bare_facts, replace(RUN, fresh_cache=True)) as base:
+        child = surroundings.environment(planned, bare_facts, {"TRITON_CACHE_DIR": "/home/me"}, base, jobs=3)
+        assert base.is_dir()
+    assert not base.exists()
+    assert {Path(child[name]).is_relative_to(base) for name in surroundings.CACHES} == {True}
+    assert child["MAX_JOBS"] == "3"
+    assert child["NCCL_NVLS_ENABLE"] == "0"
+
+
+def test_the_users_own_max_jobs_is_kept(bare_facts):
+    planned = plan(specs("returned"), bare_facts, RUN)[0]
+    assert surroundings.environment(planned, bare_facts, {"MAX_JOBS": "7"}, None, jobs=3)["MAX_JOBS"] == "7"
+
+
+def test_a_hidden_value_is_not_in_the_shell_line(bare_facts):
+    planned = replace(plan(specs("returned"), bare_facts, RUN)[0], gpu_uuids=("GPU-1",))
+    facts = replace(bare_facts, environment={"FLASHINFER_A": "<hidden>", "FLASHINFER_B": "it's"})
+    child = surroundings.environment(planned, facts, {"FLASHINFER_A": "secret", "FLASHINFER_B": "it's"}, None, jobs=1)
+    line = surroundings.reproduce(planned, facts, child, None)
+    assert line == f"CUDA_VISIBLE_DEVICES=GPU-1 FLASHINFER_B='it'\"'\"'s' {sys.executable} {FAKES / 'fake_returned.py'}"
+
+
+def test_imports_come_first_then_the_longest_module_and_a_module_is_one_group(bare_facts):
+    base = specs("returned")[0]
+    names = (
+        ("x.page", "page", 1),
+        ("x.norm_a", "norm", 1),
+        ("x.norm_b", "norm", 1),
+        ("x.free", "", 1),
+        ("import.x", "", 0),
+    )
+    made = [replace(base, id=name, module=module, gpus=gpus) for name, module, gpus in names]
+    planned = [replace(plan([base], bare_facts, RUN)[0], spec=spec) for spec in made]
+    groups = run.group(planned, bare_facts, fresh=False)
+    assert [[probe.spec.id for probe in members] for members in groups] == [
+        ["import.x"],
+        ["x.norm_a", "x.norm_b"],
+        ["x.page"],
+        ["x.free"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "available", "expected"),
+    [(0, Missing(reason="no"), 2), (0, 3000, 1), (0, 100, 1), (5, 100, 5)],
+    ids=["cpus", "memory", "at-least-one", "as-asked"],
+)
+def test_jobs_are_bounded_by_cpus_and_memory_unless_asked_for(bare_facts, asked, available, expected):
+    facts = replace(bare_facts, system=replace(bare_facts.system, memory_available_mib=available))
+    assert run.usable_jobs(facts, replace(RUN, jobs=asked)) == expected
