@@ -1,0 +1,121 @@
+"""The installed flashinfer package, read from its files; it is never imported."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping
+from pathlib import Path
+
+from fi_doctor.facts.architectures import architectures
+from fi_doctor.facts.companions import DISABLE, Companions, built_modules, count_cubins
+from fi_doctor.facts.packages import Survey, constants
+from fi_doctor.facts.symbols import Symbols
+from fi_doctor.model import FlashInfer, GpuFacts, Missing, ToolkitFacts
+
+UNKNOWN_VERSION = "0.0.0+unknown"  # what FlashInfer calls itself without _build_meta.py
+
+
+def read_flashinfer(
+    survey: Survey, environ: Mapping[str, str], gpus: GpuFacts, toolkit: ToolkitFacts, symbols: tuple[str, ...]
+) -> FlashInfer | Missing:
+    """What the flashinfer that an import would get says of itself, its cache and its companions.
+
+    symbols: dotted names to look up, "flashinfer.norm.rmsnorm". Missing when nothing can be imported as flashinfer.
+    """
+    origin = survey.modules.get("flashinfer", Missing(reason="flashinfer was not looked for"))
+    if isinstance(origin, Missing):
+        return origin
+    root = Path(origin).parent
+    if not root.is_dir():
+        return Missing(reason=f"{root} is not a folder; FlashInfer cannot compile from inside an archive")
+    version, commit = _build_meta(root)
+    own_version = version if isinstance(version, str) else UNKNOWN_VERSION
+    tags, tags_from = architectures(root, environ, gpus, toolkit)
+    base = cache_base(environ)
+    cache_dir = _cache_dir(base / own_version, tags)
+    writable, owner = access(base if isinstance(cache_dir, Missing) else Path(cache_dir))
+    companions = Companions(survey, root, own_version, base, environ)
+    cubin_dir = companions.cubin_dir()
+    names = Symbols(root, f"flashinfer {own_version}")
+    return FlashInfer(
+        root=str(root),
+        version=version,
+        commit=commit,
+        architectures=tags,
+        architectures_from=tags_from,
+        version_checks=companions.checks(),
+        version_check_disabled=bool(environ.get(DISABLE)),
+        cache_base=str(base),
+        cache_dir=cache_dir,
+        cache_writable=writable,
+        cache_owner=owner,
+        cached_modules=() if isinstance(cache_dir, Missing) else built_modules(Path(cache_dir) / "cached_ops"),
+        cubin_dir=cubin_dir,
+        cubins=count_cubins(cubin_dir),
+        jit_cache_modules=companions.modules(),
+        jit_cache_architectures=companions.architectures(),
+        symbols={name: names.where(name) for name in symbols},
+    )
+
+
+def cache_base(environ: Mapping[str, str]) -> Path:
+    """The cache folder of all versions, as jit/env.py has it since 0.4.1.
+
+    A variable that is set but empty counts, and then the cache lies below the current directory.
+    """
+    base = environ.get("FLASHINFER_WORKSPACE_BASE")
+    return Path(_home(environ) if base is None else base) / ".cache" / "flashinfer"
+
+
+def access(folder: Path) -> tuple[bool | Missing, int | Missing]:
+    """Whether this user could create or write the folder, and the owner (uid) of the nearest folder that exists."""
+    try:
+        nearest = next(path for path in (folder, *folder.absolute().parents) if _exists(path))
+        owner = nearest.stat().st_uid
+    except OSError as error:
+        reason = Missing(reason=f"{folder}: {error.strerror or error}")
+        return reason, reason
+    return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK), owner
+
+
+def _cache_dir(folder: Path, tags: tuple[str, ...] | Missing) -> str | Missing:
+    if isinstance(tags, Missing):
+        return Missing(reason=f"it is named after the architectures, below {folder}, and those are missing")
+    return str(folder / "_".join(tags))
+
+
+def _exists(path: Path) -> bool:
+    """Like Path.exists, but a folder that may not be searched is an error and not an absence."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _home(environ: Mapping[str, str]) -> str:
+    """Path.home() in a process with that environment."""
+    home = environ.get("HOME")
+    if home is not None:
+        return home or "/"
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return "/"  # Path.home() raises there; a cache below / is the nearest thing that can be said
+
+
+def _build_meta(root: Path) -> tuple[str | Missing, str | Missing]:
+    """Version and commit. The commit's name changed from __git_version__ to __git_commit__ in 0.7."""
+    path = root / "_build_meta.py"
+    values = constants(path)
+    if isinstance(values, Missing):
+        reason = Missing(reason=f"FlashInfer calls itself {UNKNOWN_VERSION}: {values.reason}")
+        return reason, reason
+    version = values.get("__version__")
+    commit = values.get("__git_commit__") or values.get("__git_version__")
+    known = isinstance(commit, str) and commit != "unknown"
+    return (
+        version if isinstance(version, str) else Missing(reason=f"{path} has no __version__"),
+        str(commit) if known else Missing(reason=f"{path} names no commit"),
+    )

@@ -1,0 +1,288 @@
+"""What is installed in the examined interpreter: the survey that runs there, and the packages made of it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from fi_doctor import sandbox
+from fi_doctor.errors import TargetError
+from fi_doctor.model import Data, Missing, Package
+
+SURVEY_TIMEOUT_S = 20.0
+SURVEY_SCRIPT = Path(__file__).resolve().parent.parent / "inside" / "survey.py"
+NAMES = (
+    "torch",
+    "flashinfer-python",
+    "flashinfer-cubin",
+    "flashinfer-jit-cache",
+    "vllm",
+    "sglang",
+    "apache-tvm-ffi",
+    "nvidia-cutlass-dsl",
+    "nvidia-cudnn-frontend",
+    "nvidia-ml-py",
+    "pynvml",
+    "triton",
+    "ninja",
+    "cuda-python",
+    "cuda-bindings",
+)
+PROVIDER_PREFIX = "flashinfer-jit-cache-"  # one wheel for each GPU architecture, from FlashInfer 0.7 on
+MODULES = {
+    "torch": "torch",
+    "flashinfer-python": "flashinfer",
+    "flashinfer-cubin": "flashinfer_cubin",
+    "flashinfer-jit-cache": "flashinfer_jit_cache",
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "triton": "triton",
+    "apache-tvm-ffi": "tvm_ffi",
+}
+
+_MAX_ANSWER = 4 << 20  # bytes; a survey of a full vLLM environment is about 40 KiB
+_VERSION_FILES = ("_build_meta.py", "_version.py", "version.py")
+_COMMIT_NAMES = ("__git_commit__", "__git_version__", "git_version", "__commit_id__", "commit_id")
+
+
+class Distribution(Data, frozen=True):
+    """One copy of one watched distribution on the examined sys.path."""
+
+    name: str  # canonical, "flashinfer-python"
+    version: str | Missing
+    location: str  # the entry of sys.path
+    metadata: str  # its .dist-info folder or .egg-info
+    editable: bool
+    source: str | Missing  # the folder that it was installed from, where pip recorded one
+    commit: str | Missing  # where pip installed it from a repository
+    requires: tuple[str, ...]
+
+
+class Survey(Data, frozen=True):
+    """The examined interpreter as inside/survey.py saw it."""
+
+    executable: str
+    version: str
+    implementation: str
+    prefix: str
+    base_prefix: str
+    sys_path: tuple[str, ...]
+    distributions: tuple[Distribution, ...]  # in the order of sys.path: of one name the first is the installed one
+    modules: dict[str, str | Missing]  # the file that `import NAME` would run, found without importing
+    problems: tuple[str, ...]  # entries of sys.path that could not be read
+
+
+def survey(python: str, environ: Mapping[str, str]) -> Survey:
+    """Run the survey in the interpreter `python` (a path, or a name to look up on PATH).
+
+    The examined PYTHONPATH holds, the current directory is not on sys.path.
+    Raises TargetError when there is no such interpreter or it gives no answer.
+    """
+    path = find_interpreter(python, environ)
+    word = secrets.token_hex(8)
+    result = sandbox.run(
+        [path, str(SURVEY_SCRIPT), word],
+        timeout_s=SURVEY_TIMEOUT_S,
+        env={**environ, "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        max_output=_MAX_ANSWER,
+    )
+    answer = result.stdout.split(word.encode())
+    if len(answer) == 3:
+        try:
+            return msgspec.json.decode(answer[1], type=Survey)
+        except msgspec.DecodeError as error:
+            raise _unusable(path, f"it answered with something else than a survey: {error}") from error
+    raise _unusable(path, _why_no_answer(result))
+
+
+def find_interpreter(python: str, environ: Mapping[str, str]) -> str:
+    """The absolute path of the interpreter; symlinks stay, because a virtual environment is one."""
+    if os.sep not in python:
+        found = shutil.which(python, path=environ.get("PATH", os.defpath))
+        if found is None:
+            raise _unusable(python, f"there is no {python!r} on PATH")
+        return str(Path(found).absolute())
+    path = Path(python).expanduser().absolute()
+    if path.is_dir():
+        inner = path / "bin" / "python"
+        raise _unusable(path, "it is a directory", f"fi-doctor check --python {inner}" if inner.exists() else "")
+    if not os.path.lexists(path):
+        raise _unusable(path, "there is no such file")
+    if not path.exists():
+        raise _unusable(path, f"it is a link to {path.resolve()}, which does not exist")
+    if not os.access(path, os.X_OK):
+        raise _unusable(path, "it is not executable")
+    return str(path)
+
+
+def packages(survey: Survey) -> dict[str, Package | Missing]:
+    """The packages that matter to FlashInfer, by distribution name; Missing says that one is not installed."""
+    providers = sorted({d.name for d in survey.distributions if d.name.startswith(PROVIDER_PREFIX)})
+    return {name: package(survey, name) for name in (*NAMES, *providers)}
+
+
+def package(survey: Survey, name: str) -> Package | Missing:
+    """The copy of a distribution that an import gets; every other copy on sys.path is `shadowed`.
+
+    A source tree on PYTHONPATH that is imported in place of the installed distribution counts as the package: its
+    version is what its own files say.
+    """
+    copies = [d for d in survey.distributions if d.name == name]
+    origin = survey.modules.get(MODULES.get(name, ""), Missing(reason=""))
+    if isinstance(origin, str):
+        imported = next((d for d in copies if _holds(d, origin)), None)
+        if imported is None:
+            return _without_metadata(name, origin, copies)
+        return _from_metadata(imported, copies, origin)
+    if copies:
+        return _from_metadata(copies[0], copies, "")
+    return Missing(reason=f"not installed in {survey.executable}")
+
+
+def torch_cuda(survey: Survey) -> str | Missing:
+    """The CUDA that torch was built with, "13.0". Source: torch/version.py."""
+    origin = survey.modules.get("torch", Missing(reason="torch was not looked for"))
+    if isinstance(origin, Missing):
+        return Missing(reason=f"torch is not installed in {survey.executable}")
+    path = Path(origin).parent / "version.py"
+    values = constants(path)
+    if isinstance(values, Missing):
+        return values
+    cuda = values.get("cuda")
+    if isinstance(cuda, str) and cuda:
+        return cuda
+    if "cuda" not in values:
+        return Missing(reason=f"{path} does not say which CUDA torch was built with")
+    kind = f"for ROCm {values['hip']}" if values.get("hip") else "without CUDA"
+    return Missing(reason=f"torch {values.get('__version__', 'of unknown version')} is built {kind}")
+
+
+def jit_cache_cuda(survey: Survey) -> str | Missing:
+    """The CUDA of flashinfer-jit-cache, "12.9", from the tag in its version, 0.5.3+cu129."""
+    found = package(survey, "flashinfer-jit-cache")
+    if isinstance(found, Missing):
+        return Missing(reason=f"flashinfer-jit-cache is {found.reason}")
+    if isinstance(found.version, Missing):
+        return found.version
+    match = re.search(r"\+(?:.*\.)?cu(\d+)(\d)(?:\.|$)", found.version)
+    if match is None:
+        return Missing(reason=f"the version {found.version} of flashinfer-jit-cache has no +cuXYZ tag")
+    return f"{match[1]}.{match[2]}"
+
+
+def constants(path: Path) -> dict[str, object] | Missing:
+    """The constants that a small file of ours to read assigns at its top level, by name; nothing is executed."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except OSError as error:
+        return Missing(reason=f"{path}: {error.strerror or error}")
+    except (SyntaxError, ValueError) as error:
+        return Missing(reason=f"{path} is not Python: {error}")
+    found: dict[str, object] = {}
+    for node in tree.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        for target in targets:
+            if isinstance(target, ast.Name) and isinstance(value, ast.Constant):
+                found[target.id] = value.value
+    return found
+
+
+def _unusable(path: str | Path, why: str, todo: str = "") -> TargetError:
+    return TargetError(
+        f"{path} cannot be used as the target interpreter",
+        why=why,
+        todo=todo or 'fi-doctor check --python "$(command -v python3)"',
+    )
+
+
+def _why_no_answer(result: sandbox.Result) -> str:
+    if result.error:
+        return f"it could not be started: {result.error}"
+    lines = [line for line in result.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    said = f": {lines[-1].strip()[:300]}" if lines else ""
+    if result.timed_out:
+        return f"it gave no answer within {SURVEY_TIMEOUT_S:.0f} s{said}"
+    if result.signal is not None:
+        return f"signal {result.signal} ended it after {result.seconds:.1f} s{said}"
+    if result.returncode:
+        old = " (Python 3.8 or newer can be examined)" if "SyntaxError" in said else ""
+        return f"it exited with code {result.returncode} after {result.seconds:.1f} s{said}{old}"
+    return f"it ran our survey without answering it: it is not a Python{said}"
+
+
+def _holds(copy: Distribution, origin: str) -> bool:
+    """Whether the module at `origin` belongs to this copy."""
+    folder = Path(origin).parent.resolve()
+    if copy.editable and isinstance(copy.source, str):
+        return folder.is_relative_to(Path(copy.source).resolve())
+    return folder.parent == Path(copy.location).resolve()
+
+
+def _from_metadata(copy: Distribution, copies: list[Distribution], origin: str) -> Package:
+    tree = copy.source if copy.editable and isinstance(copy.source, str) else copy.location
+    commit = copy.commit
+    if isinstance(commit, Missing):
+        commit = _commit_from_files(origin, copy.version)
+    return Package(
+        name=copy.name,
+        version=copy.version,
+        location=tree,
+        editable=copy.editable,
+        commit=commit,
+        requires=copy.requires,
+        shadowed=tuple(_in_words(d) for d in copies if d is not copy),
+    )
+
+
+def _without_metadata(name: str, origin: str, copies: list[Distribution]) -> Package:
+    """The package that is imported from a folder which no distribution owns."""
+    version = _version_from_files(origin)
+    return Package(
+        name=name,
+        version=version,
+        location=str(Path(origin).parent.parent),
+        editable=False,
+        commit=_commit_from_files(origin, version),
+        requires=(),
+        shadowed=tuple(_in_words(d) for d in copies),
+    )
+
+
+def _in_words(copy: Distribution) -> str:
+    version = copy.version if isinstance(copy.version, str) else "a copy without version"
+    return f"{version} in {copy.location}"
+
+
+def _version_files(origin: str) -> list[dict[str, object]]:
+    found = (constants(Path(origin).parent / name) for name in _VERSION_FILES)
+    return [values for values in found if not isinstance(values, Missing)]
+
+
+def _version_from_files(origin: str) -> str | Missing:
+    for values in _version_files(origin):
+        for name in ("__version__", "version"):
+            version = values.get(name)
+            if isinstance(version, str):
+                return version
+    return Missing(reason=f"no distribution owns {Path(origin).parent}, and its files name no version")
+
+
+def _commit_from_files(origin: str, version: str | Missing) -> str | Missing:
+    """The commit that a package's own files name, or the end of a development version such as 0.11.1.dev3+g1a2b3c4."""
+    for values in _version_files(origin) if origin else []:
+        for name in _COMMIT_NAMES:
+            commit = values.get(name)
+            if isinstance(commit, str) and re.fullmatch(r"g?[0-9a-f]{7,40}", commit):
+                return commit.removeprefix("g")
+    tag = re.search(r"\+(?:.*\.)?g([0-9a-f]{7,40})\b", version) if isinstance(version, str) else None
+    return tag[1] if tag else Missing(reason="neither its metadata nor its files name a commit")

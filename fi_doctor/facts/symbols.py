@@ -1,0 +1,247 @@
+"""Where a package's source defines a dotted name, read without importing it.
+
+Some of FlashInfer's files hold half a megabyte, and a syntax tree of one costs more than all other facts together. So
+a file is reduced first: strings are blanked and the bodies of its top-level functions and classes are cut out, which
+leaves its imports, assignments and `try` blocks on their own lines; only that is parsed.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from pathlib import Path
+
+from fi_doctor.model import Data, Missing
+
+_MAX_HOPS = 12  # of one name through `from .x import name`; FlashInfer needs three
+_STRING_OR_COMMENT = re.compile(
+    r'"""(?:\\.|[^\\])*?"""|' r"'''(?:\\.|[^\\])*?'''|" r'"(?:\\.|[^"\\\n])*"|' r"'(?:\\.|[^'\\\n])*'|" r"#[^\n]*",
+    re.DOTALL,
+)
+_DEFINITION = re.compile(r"(?:async\s+def|def|class)\s+(\w+)")
+
+
+class Binding(Data, frozen=True):
+    """What a name is bound to at the top level of a module."""
+
+    line: int
+    module: str = ""  # ".core" for a name that is imported; "" when it is defined here
+    name: str = ""  # its name there; "" when the module itself is bound
+
+
+class Source:
+    """One module's file: its top-level names, its star imports, and what else must be asked of the text."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.text = path.read_text(encoding="utf-8", errors="replace")
+        self.masked = _STRING_OR_COMMENT.sub(_blank, self.text)
+        self.names: dict[str, Binding] = {}
+        self.stars: list[str] = []
+        self._read(ast.parse(skeleton(self.masked)).body, override=True)
+
+    def member(self, class_line: int, name: str) -> int:
+        """The line of a class's method or attribute; 0 when the class itself has none of that name."""
+        pattern = re.compile(rf"(?:async\s+def|def)\s+{re.escape(name)}\b|{re.escape(name)}\s*[:=]")
+        indent = 0
+        lines = self.masked.split("\n")
+        for number, (before, line) in enumerate(itertools.pairwise(lines[class_line - 1 :]), class_line + 1):
+            bare = line.lstrip()
+            depth = len(line) - len(bare)
+            if not bare or before.endswith("\\"):
+                continue
+            if depth == 0 and bare[0] not in ")]}":
+                return 0
+            indent = indent or depth
+            if depth == indent and pattern.match(bare):
+                return number
+        return 0
+
+    def lazy(self, name: str) -> int:
+        """The line that names it for the module's own __getattr__, which imports on first use; 0 without one."""
+        if "__getattr__" not in self.names:
+            return 0
+        match = re.search(rf"""["']{re.escape(name)}["']""", self.text)
+        return self.text.count("\n", 0, match.start()) + 1 if match else 0
+
+    def _read(self, body: list[ast.stmt], *, override: bool) -> None:
+        """Take the names that these statements bind; a fallback (except, else) never replaces a name."""
+        for node in body:
+            match node:
+                case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
+                    self._read(node.orelse, override=override)
+                case ast.If() | ast.For() | ast.While():
+                    self._read(node.body, override=override)
+                    self._read(node.orelse, override=False)
+                case ast.With():
+                    self._read(node.body, override=override)
+                case ast.Try():
+                    self._read([*node.body, *node.orelse, *node.finalbody], override=override)
+                    for handler in node.handlers:
+                        self._read(handler.body, override=False)
+                case _:
+                    for name, binding in self._bindings(node):
+                        if override or name not in self.names:
+                            self.names[name] = binding
+
+    def _bindings(self, node: ast.stmt) -> list[tuple[str, Binding]]:
+        line = node.lineno
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                return [(name, Binding(line=line))]
+            case ast.Assign(targets=targets):
+                bound = [leaf for target in targets for leaf in ast.walk(target)]
+                names = [leaf for leaf in bound if isinstance(leaf, ast.Name) and isinstance(leaf.ctx, ast.Store)]
+                return [(leaf.id, Binding(line=line)) for leaf in names]
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr()):
+                return [(name, Binding(line=line))]
+            case ast.Import(names=names):
+                return [(a.asname or a.name.partition(".")[0], Binding(line=line)) for a in names]
+            case ast.ImportFrom(names=names):
+                return self._imported(node, names)
+        return []
+
+    def _imported(self, node: ast.ImportFrom, names: list[ast.alias]) -> list[tuple[str, Binding]]:
+        module = "." * node.level + (node.module or "")
+        if names[0].name == "*":
+            self.stars.append(module)
+            return []
+        return [(a.asname or a.name, Binding(line=a.lineno, module=module, name=a.name)) for a in names]
+
+
+class Symbols:
+    """The names of one installed package; each file is read at most once."""
+
+    def __init__(self, root: Path, label: str) -> None:
+        self._root = root
+        self._label = label  # "flashinfer 0.5.3", for reasons
+        self._sources: dict[Path, Source | Missing] = {}
+
+    def where(self, dotted: str) -> str | Missing:
+        """Where the package defines `flashinfer.norm.rmsnorm`: "norm/__init__.py:41", below the package folder."""
+        first, *parts = dotted.split(".")
+        if first != self._root.name or not parts:
+            return Missing(reason=f"{dotted} is no name of the package {self._root.name}")
+        module = self._root
+        while len(parts) > 1 and self._file(module / parts[0]) is not None:
+            module /= parts.pop(0)
+        found = self._find(module, parts[0], 0)
+        if found is None:
+            return self._absent(dotted, module)
+        if isinstance(found, Missing):
+            return found
+        path, line = found
+        if len(parts) == 1:
+            return self._place(path, line)
+        return self._inside(dotted, path, line, parts[1:])
+
+    def _inside(self, dotted: str, path: Path, line: int, rest: list[str]) -> str | Missing:
+        """A member of the class at that line."""
+        source = self._source(path)
+        number = source.member(line, rest[0]) if isinstance(source, Source) and len(rest) == 1 else 0
+        if number:
+            return self._place(path, number)
+        reason = f"{self._label} has no {dotted} ({self._place(path, line)} was read, not what it inherits)"
+        return Missing(reason=reason)
+
+    def _find(self, module: Path, name: str, hops: int) -> tuple[Path, int] | Missing | None:
+        """The file and line that define a name of a module; None when the module has no such name."""
+        path = self._file(module)
+        if path is None or hops > _MAX_HOPS:
+            return None
+        source = self._source(path)
+        if isinstance(source, Missing):
+            return source
+        binding = source.names.get(name)
+        if binding is not None:
+            return self._follow(path, name, binding, hops)
+        submodule = self._file(module / name)
+        if submodule is not None and path.name == "__init__.py":
+            return submodule, 1
+        for star in source.stars:
+            target = self._target(path, star)
+            found = self._find(target, name, hops + 1) if target is not None and name[:1] != "_" else None
+            if found is not None:
+                return found
+        line = source.lazy(name)
+        return (path, line) if line else None
+
+    def _follow(self, path: Path, name: str, binding: Binding, hops: int) -> tuple[Path, int] | Missing | None:
+        if not binding.module:
+            return path, binding.line
+        target = self._target(path, binding.module)
+        if target is None:
+            return path, binding.line  # it comes from another package
+        if self._file(target) == path:  # `from . import norm` binds the submodule
+            submodule = self._file(target / binding.name)
+            return (submodule, 1) if submodule is not None else None
+        found = self._find(target, binding.name, hops + 1)
+        if found is None and self._file(target) is None:
+            reason = f"{self._place(path, binding.line)} imports {name} from {binding.module}, which is not there"
+            return Missing(reason=f"{self._label}: {reason}")
+        return found
+
+    def _target(self, path: Path, module: str) -> Path | None:
+        """The module that `from MODULE import` in this file means, without suffix; None outside the package."""
+        dots = len(module) - len(module.lstrip("."))
+        parts = module[dots:].split(".") if module[dots:] else []
+        if dots == 0:
+            return self._root.joinpath(*parts[1:]) if parts[0] == self._root.name else None
+        base = path.parent
+        for _ in range(dots - 1):
+            base = base.parent
+        return base.joinpath(*parts) if base.is_relative_to(self._root) else None
+
+    def _file(self, module: Path) -> Path | None:
+        package, plain = module / "__init__.py", module.with_name(module.name + ".py")
+        if package.is_file():
+            return package
+        return plain if module != self._root and plain.is_file() else None
+
+    def _source(self, path: Path) -> Source | Missing:
+        if path not in self._sources:
+            try:
+                self._sources[path] = Source(path)
+            except OSError as error:
+                self._sources[path] = Missing(reason=f"{path}: {error.strerror or error}")
+            except (SyntaxError, ValueError) as error:
+                self._sources[path] = Missing(reason=f"{path} cannot be parsed: {error}")
+        return self._sources[path]
+
+    def _absent(self, dotted: str, module: Path) -> Missing:
+        path = self._file(module)
+        read = f"{self._place(path)} read" if path else f"no module {module.relative_to(self._root.parent)}"
+        return Missing(reason=f"{self._label} has no {dotted} ({read})")
+
+    def _place(self, path: Path, line: int = 0) -> str:
+        place = path.relative_to(self._root).as_posix()
+        return f"{place}:{line}" if line else place
+
+
+def skeleton(masked: str) -> str:
+    """A module without the bodies of its top-level functions and classes, on the same lines.
+
+    masked: its text with blanked strings, so that column 0 begins a statement, closes a bracket or goes on after a
+    backslash.
+    """
+    kept: list[str] = []
+    cut = continued = False
+    for line in masked.split("\n"):
+        first = line[:1]
+        if cut and (continued or not first or first in " \t\r)]}"):
+            kept.append("")
+        elif continued:
+            kept.append(line)
+        else:
+            definition = _DEFINITION.match(line)
+            cut = first == "@" or definition is not None
+            kept.append(line if not cut else f"def {definition[1]}(): 0" if definition else "")
+        continued = line.endswith("\\")
+    return "\n".join(kept)
+
+
+def _blank(match: re.Match[str]) -> str:
+    """An empty string in place of a string, over as many lines; nothing in place of a comment."""
+    text = match.group()
+    return "" if text[0] == "#" else '""' + "\\\n" * text.count("\n")
