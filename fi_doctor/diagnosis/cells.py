@@ -1,0 +1,176 @@
+"""The verdict on one variant: from what happened to it, else from what its needs and the installed packages declare."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fi_doctor.diagnosis.needs import unmet
+from fi_doctor.model import (
+    Cell,
+    CellOutcome,
+    Depth,
+    Ending,
+    Evidence,
+    Facts,
+    Missing,
+    Outcome,
+    PlannedProbe,
+    Scope,
+    Stage,
+    Verdict,
+)
+
+
+class Judged(NamedTuple):
+    """A verdict with what it rests on."""
+
+    verdict: Verdict
+    evidence: Evidence
+    why: str
+
+
+def cells_of(planned: PlannedProbe | None, outcome: Outcome | None, facts: Facts) -> tuple[Cell, ...]:
+    """A cell for each variant of a probe on one SM: the tried ones, then those that were left out, as planned."""
+    probe = planned.spec.id if planned is not None else outcome.probe if outcome is not None else ""
+    tried = {cell.variant: cell for cell in outcome.cells} if outcome is not None else {}
+    found: list[Cell] = []
+    for variant in _variants(planned, tried):
+        judged = _judge_variant(variant, planned, outcome, tried.get(variant), facts)
+        found.append(_cell(variant, probe, judged))
+    return tuple(found)
+
+
+def judge_outcome(happened: CellOutcome | Outcome, outcome: Outcome, *, builds: bool, rest: str) -> Judged:
+    """The verdict on what happened.
+
+    builds: whether something is compiled between the import and the first result.  rest: why it was only built.
+    """
+    said, stage = _said(happened), happened.stage
+    match happened.ending:
+        case Ending.RETURNED:
+            return _judge_return(stage, outcome, rest)
+        case Ending.WRONG:
+            return Judged(Verdict.WRONG_RESULT, Evidence.VERIFIED, said)
+        case Ending.RAISED | Ending.SIGNALLED | Ending.EXITED:
+            if excuse := _excuse(happened):
+                return Judged(Verdict.UNKNOWN, Evidence.NONE, f"{excuse}: {said}")
+            return _judge_failure(stage, said, builds=builds)
+        case Ending.TIMED_OUT if stage is Stage.NONE or _in_build(stage, builds=builds):
+            # A slow machine compiles and imports slowly: that is no fault of the kernel.
+            return Judged(Verdict.UNKNOWN, Evidence.NONE, f"not finished: {said}")
+        case Ending.TIMED_OUT:
+            return Judged(Verdict.BROKEN, Evidence.RAN, said)
+        case Ending.LOST:
+            return Judged(Verdict.UNKNOWN, Evidence.NONE, f"its record was lost: {said}")
+        case Ending.NOT_RUN:
+            return Judged(Verdict.UNKNOWN, Evidence.NONE, said)
+
+
+def _variants(planned: PlannedProbe | None, tried: dict[str, CellOutcome]) -> tuple[str, ...]:
+    if planned is None:
+        return tuple(tried) or ("",)
+    declared = tuple(planned.spec.variants) or ("",)
+    return (*declared, *(variant for variant in tried if variant not in declared))
+
+
+def _judge_variant(
+    variant: str,
+    planned: PlannedProbe | None,
+    outcome: Outcome | None,
+    cell: CellOutcome | None,
+    facts: Facts,
+) -> Judged:
+    # A process that died before it named a variant says the same of all of them; later ones were not reached.
+    whole = outcome if outcome is not None and not outcome.cells and not _left_out(variant, planned) else None
+    happened = cell if cell is not None else whole
+    if happened is not None and outcome is not None and happened.ending is not Ending.NOT_RUN:
+        return judge_outcome(happened, outcome, builds=_builds(planned), rest=_rest(planned, facts))
+    if planned is not None and (need := unmet(planned, variant, facts)):
+        return Judged(Verdict.UNSUPPORTED, Evidence.DECLARED, need)
+    return Judged(Verdict.UNKNOWN, Evidence.NONE, _not_tried(variant, planned, happened))
+
+
+def _not_tried(variant: str, planned: PlannedProbe | None, happened: CellOutcome | Outcome | None) -> str:
+    told = happened.detail if happened is not None else ""
+    if planned is None:
+        return told or "not tried"
+    said = planned.skipped_variants.get(variant, "") or told or planned.skip or "not reached"
+    if isinstance(planned.sm, Missing):
+        # The row says in full why its capability is not known; here its first clause is enough.
+        said = said.replace(planned.sm.reason, planned.sm.reason.partition(": ")[0])
+    return said
+
+
+def _left_out(variant: str, planned: PlannedProbe | None) -> bool:
+    return planned is not None and (planned.depth is Depth.STATIC or variant in planned.skipped_variants)
+
+
+def _judge_return(stage: Stage, outcome: Outcome, rest: str) -> Judged:
+    match stage:
+        case Stage.VERIFIED:
+            return Judged(Verdict.WORKS, Evidence.VERIFIED, "it ran here and its numbers agree with the reference")
+        case Stage.RAN:
+            return Judged(Verdict.WORKS, Evidence.RAN, "it ran here; there are no numbers to compare")
+        case Stage.BUILT:
+            return Judged(Verdict.UNKNOWN, Evidence.BUILT, f"it compiled and loaded here; {rest}")
+        case Stage.IMPORTED | Stage.NONE:
+            said = f": {outcome.detail}" if outcome.detail else ""
+            return Judged(Verdict.UNKNOWN, Evidence.NONE, f"its script was loaded and not run{said}")
+
+
+def _judge_failure(stage: Stage, said: str, *, builds: bool) -> Judged:
+    if _in_build(stage, builds=builds):
+        return Judged(Verdict.BROKEN, Evidence.BUILT, f"compiling or loading fails: {said}")
+    if stage is Stage.NONE:
+        return Judged(Verdict.BROKEN, Evidence.RAN, f"importing fails: {said}")
+    return Judged(Verdict.BROKEN, Evidence.RAN, said)
+
+
+def _excuse(happened: CellOutcome | Outcome) -> str:
+    """Why a failure says nothing about the kernel, in words; "" where it does."""
+    if happened.ending is Ending.SIGNALLED and happened.detail.startswith("SIGKILL"):
+        return "killed from outside, by the kernel when memory runs out"
+    if isinstance(happened, CellOutcome) and happened.error.endswith("OutOfMemoryError"):
+        return "too little GPU memory is free"
+    if "libcuda.so.1: cannot open shared object file" in happened.detail:
+        return "it compiled, and cannot be loaded where there is no driver"
+    return ""
+
+
+def _in_build(stage: Stage, *, builds: bool) -> bool:
+    return stage is Stage.IMPORTED and builds
+
+
+def _builds(planned: PlannedProbe | None) -> bool:
+    """Whether something is compiled between the import and the first result; assumed where the probe is not known."""
+    if planned is None:
+        return True
+    return planned.spec.has_build or any(tool != "nvcc" for tool in planned.spec.compiles)
+
+
+def _rest(planned: PlannedProbe | None, facts: Facts) -> str:
+    """Why a probe that compiled was not run."""
+    if planned is not None and planned.skip:
+        return planned.skip
+    order = facts.gpus.cuda_order
+    has_gpu = not isinstance(order, Missing) and bool(order)
+    return "not run: only compiling was asked for" if has_gpu else "not run: CUDA sees no GPU"
+
+
+def _said(happened: CellOutcome | Outcome) -> str:
+    """The deciding line."""
+    error = happened.error.rpartition(".")[2] if isinstance(happened, CellOutcome) else ""
+    if error and error not in happened.detail:
+        return f"{error}: {happened.detail}" if happened.detail else error
+    return happened.detail or happened.ending.value
+
+
+def _cell(variant: str, probe: str, judged: Judged) -> Cell:
+    return Cell(
+        variant=variant,
+        verdict=judged.verdict,
+        evidence=judged.evidence,
+        scope=Scope.FULL,
+        probe=probe,
+        why=judged.why,
+    )

@@ -1,0 +1,145 @@
+"""Findings: the rules that hold here, and the contradictions between what was expected and what was measured."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import defaultdict
+from collections.abc import Iterable
+
+from fi_doctor import conditions
+from fi_doctor.conditions import Truth, View
+from fi_doctor.model import (
+    Action,
+    ActionKind,
+    Cell,
+    Evidence,
+    Facts,
+    FeatureRow,
+    Finding,
+    KnowledgeBase,
+    Missing,
+    Outcome,
+    Rule,
+    Severity,
+    Verdict,
+)
+
+MEASURED_BEATS_KNOWN = "measured-beats-known"
+UNEXPLAINED_FAILURE = "unexplained-failure"
+UPSTREAM = "https://github.com/flashinfer-ai/flashinfer/issues"
+_BAD = (Verdict.BROKEN, Verdict.WRONG_RESULT)
+
+
+def find(kb: KnowledgeBase, facts: Facts, outcomes: tuple[Outcome, ...]) -> tuple[Finding, ...]:
+    """The rules that surely hold, the gravest first."""
+    view = View(facts, outcomes)
+    rows = tuple(feature.id for feature in kb.features)
+    held = (rule for rule in kb.rules if conditions.holds(rule.when, view) is Truth.YES)
+    return _sorted(_finding(rule, view, rows) for rule in held)
+
+
+def with_contradictions(
+    kb: KnowledgeBase, rows: tuple[FeatureRow, ...], found: tuple[Finding, ...]
+) -> tuple[Finding, ...]:
+    """The findings, with those added in which the verdicts contradict or exceed what is known."""
+    rules = {rule.id: rule for rule in kb.rules}
+    extra = [_beaten(rules[finding.id], rows) for finding in found if finding.id in rules]
+    return _sorted((*found, *(finding for finding in extra if finding is not None), *_unexplained(rows, found)))
+
+
+def is_measured(verdict: Verdict, evidence: Evidence) -> bool:
+    """Whether a verdict was found by trying here: a success by running, a failure by compiling or running."""
+    if verdict is Verdict.WORKS:
+        return evidence.rank >= Evidence.RAN.rank
+    return verdict in _BAD and evidence.rank >= Evidence.BUILT.rank
+
+
+def row_name(row: FeatureRow) -> str:
+    """A row as sentences name it: "norm.rmsnorm on SM90"."""
+    if isinstance(row.sm, Missing) or not row.needs_gpu:
+        return row.feature
+    return f"{row.feature} on SM{row.sm}"
+
+
+def _finding(rule: Rule, view: View, rows: tuple[str, ...]) -> Finding:
+    lines = [filled_line(action, view) for action in rule.fix if not conditions.unknowns(action.line, view)]
+    return Finding(
+        id=rule.id,
+        cause=rule.cause,
+        severity=rule.severity,
+        title=conditions.fill(rule.title, view),
+        why=conditions.fill(rule.why, view),
+        fix=tuple(lines),
+        features=tuple(row for row in rows if concerns(rule, row)),
+        source=rule.source,
+    )
+
+
+def filled_line(action: Action, view: View) -> str:
+    """The line of an action; what is filled into a command is quoted, so that it can be pasted."""
+    is_command = action.kind in (ActionKind.SET, ActionKind.FLAG, ActionKind.INSTALL)
+    return conditions.fill(action.line, view, quote=is_command)
+
+
+def concerns(rule: Rule, feature: str) -> bool:
+    """Whether a rule is about this feature."""
+    return any(fnmatch.fnmatchcase(feature, glob) for glob in rule.features)
+
+
+def _beaten(rule: Rule, rows: tuple[FeatureRow, ...]) -> Finding | None:
+    """What to say of a rule whose prediction the measurements contradict."""
+    if rule.predicts is None:
+        return None
+    working = [
+        row
+        for row in rows
+        if concerns(rule, row.feature) and row.verdict is Verdict.WORKS and is_measured(row.verdict, row.evidence)
+    ]
+    if not working:
+        return None
+    named = ", ".join(row_name(row) for row in working)
+    return Finding(
+        id=MEASURED_BEATS_KNOWN,
+        cause="contradiction",
+        severity=Severity.WARNING,
+        title=f"{rule.id} predicts {rule.predicts}, measured here: works",
+        why=f"Measured: {named}. The measurement decides; the rule does not fit this machine.",
+        fix=("Report it to fi-doctor with the output of fi-doctor report --yaml",),
+        features=tuple(dict.fromkeys(row.feature for row in working)),
+        source=rule.source,
+    )
+
+
+def _unexplained(rows: tuple[FeatureRow, ...], found: tuple[Finding, ...]) -> list[Finding]:
+    """One finding for each failure that no grave finding explains; rows that fail in the same words share one."""
+    explained = {feature for finding in found if finding.severity is Severity.ERROR for feature in finding.features}
+    groups: defaultdict[str, list[tuple[FeatureRow, Cell]]] = defaultdict(list)
+    for row in rows:
+        bad = [cell for cell in row.cells if cell.verdict in _BAD and is_measured(cell.verdict, cell.evidence)]
+        if row.feature not in explained and bad:
+            worst = max(bad, key=lambda cell: cell.verdict is Verdict.WRONG_RESULT)
+            groups[worst.why].append((row, worst))
+    return [_failure(why, members) for why, members in groups.items()]
+
+
+def _failure(why: str, members: list[tuple[FeatureRow, Cell]]) -> Finding:
+    first, cell = members[0]
+    more = f" and {len(members) - 1} more" if len(members) > 1 else ""
+    said = "gives wrong numbers" if cell.verdict is Verdict.WRONG_RESULT else "fails"
+    return Finding(
+        id=UNEXPLAINED_FAILURE,
+        cause="not-known",
+        severity=Severity.ERROR,
+        title=f"{row_name(first)}{more} {said if not more else 'fail'}, and no known problem explains it",
+        why=why,
+        fix=(
+            f"fi-doctor probes show {cell.probe}",
+            f"{ActionKind.REPORT}: {UPSTREAM}, with that script and the output of fi-doctor report --yaml",
+        ),
+        features=tuple(dict.fromkeys(row.feature for row, _ in members)),
+        source="measured here",
+    )
+
+
+def _sorted(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(found, key=lambda finding: (-finding.severity.rank, finding.id, finding.features)))

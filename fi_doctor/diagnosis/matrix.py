@@ -1,0 +1,202 @@
+"""The matrix: one row for each feature and SM, with the verdict that its deciding cells allow. Nothing is rounded."""
+
+from __future__ import annotations
+
+import fnmatch
+
+import msgspec
+
+from fi_doctor.conditions.ranges import version_in
+from fi_doctor.diagnosis.cells import cells_of
+from fi_doctor.diagnosis.findings import concerns, is_measured
+from fi_doctor.diagnosis.needs import declared_at, lacks_package
+from fi_doctor.model import (
+    Cell,
+    Evidence,
+    Facts,
+    Feature,
+    FeatureRow,
+    Finding,
+    KnowledgeBase,
+    Missing,
+    Outcome,
+    Package,
+    PlannedProbe,
+    Rule,
+    Scope,
+    Verdict,
+    VllmUse,
+)
+
+# Worst first: what one deciding cell shows is what the row shows. A variant that is not supported here says nothing
+# against the others, so it decides only where there is no other.
+_WORST = (Verdict.WRONG_RESULT, Verdict.BROKEN, Verdict.UNKNOWN, Verdict.WORKS, Verdict.UNSUPPORTED)
+
+
+def judge(  # noqa: PLR0913 - the whole of what a verdict rests on
+    kb: KnowledgeBase,
+    facts: Facts,
+    planned: tuple[PlannedProbe, ...],
+    outcomes: tuple[Outcome, ...],
+    findings: tuple[Finding, ...],
+    *,
+    selected: tuple[str, ...] = (),
+) -> tuple[FeatureRow, ...]:
+    """The rows of the features that the globs in `selected` name (all without any), sorted by feature and SM."""
+    rows: list[FeatureRow] = []
+    held = {finding.id for finding in findings}
+    rules = tuple(rule for rule in kb.rules if rule.id in held and rule.predicts is not None)
+    for feature in _features(kb, planned, outcomes):
+        if selected and not any(fnmatch.fnmatchcase(feature.id, glob) for glob in selected):
+            continue
+        ours = tuple(probe for probe in planned if probe.spec.feature == feature.id)
+        theirs = tuple(outcome for outcome in outcomes if outcome.feature == feature.id)
+        for sm in _sms(feature, ours, theirs, facts):
+            cells = _cells(ours, theirs, sm, facts)
+            rows.append(_row(feature, sm, _predicted(cells, feature, rules), facts, rules))
+    return tuple(sorted(rows, key=lambda row: (row.feature, -1 if isinstance(row.sm, Missing) else row.sm)))
+
+
+def vllm_use(feature: Feature, facts: Facts) -> VllmUse | None:
+    """What the installed vLLM does with a feature; None without vLLM, or with one that nothing is known of."""
+    package = facts.packages.get("vllm")
+    if not isinstance(package, Package) or isinstance(package.version, Missing):
+        return None
+    return next((use for use in feature.vllm if version_in(package.version, use.vllm)), None)
+
+
+def _features(
+    kb: KnowledgeBase, planned: tuple[PlannedProbe, ...], outcomes: tuple[Outcome, ...]
+) -> tuple[Feature, ...]:
+    """The known features, and those that only a probe of someone else names."""
+    known = {feature.id for feature in kb.features}
+    probes: dict[str, list[str]] = {}
+    for feature, probe in (
+        *((item.spec.feature, item.spec.id) for item in planned),
+        *((outcome.feature, outcome.probe) for outcome in outcomes),
+    ):
+        if feature not in known and probe not in probes.setdefault(feature, []):
+            probes[feature].append(probe)
+    foreign = (Feature(id=name, title=name, entry=(), probes=tuple(of), vllm=()) for name, of in probes.items())
+    return (*kb.features, *foreign)
+
+
+def _sms(
+    feature: Feature, planned: tuple[PlannedProbe, ...], outcomes: tuple[Outcome, ...], facts: Facts
+) -> tuple[int | Missing, ...]:
+    tried = {probe.sm for probe in planned if not isinstance(probe.sm, Missing)}
+    tried |= {outcome.sm for outcome in outcomes if not isinstance(outcome.sm, Missing)}
+    if tried:
+        return tuple(sorted(tried))
+    without = [*(probe.sm for probe in planned), *(outcome.sm for outcome in outcomes)]
+    if without:
+        return (without[0],)
+    return _machine_sms(facts) if feature.needs_gpu else (Missing(reason="it needs no GPU"),)
+
+
+def _machine_sms(facts: Facts) -> tuple[int | Missing, ...]:
+    gpus = facts.gpus.gpus
+    if not isinstance(gpus, Missing):
+        seen = (gpu.sm for gpu in gpus if not isinstance(gpu.cuda_index, Missing))
+        sms = {sm for sm in seen if not isinstance(sm, Missing)}
+        if sms:
+            return tuple(sorted(sms))
+    targets = Missing(reason="") if isinstance(facts.flashinfer, Missing) else facts.flashinfer.architectures
+    if not isinstance(targets, Missing) and targets:
+        return tuple(sorted({int(target.rstrip("abcdefghijklmnopqrstuvwxyz")) for target in targets}))
+    return (Missing(reason="CUDA sees no GPU, and no architecture is named"),)
+
+
+def _cells(
+    planned: tuple[PlannedProbe, ...], outcomes: tuple[Outcome, ...], sm: int | Missing, facts: Facts
+) -> tuple[Cell, ...]:
+    """The cells of every probe of a row. A probe that was tried without an SM belongs to every row."""
+    plans = {probe.spec.id: probe for probe in planned if _is_of(probe.sm, sm)}
+    ends = {outcome.probe: outcome for outcome in outcomes if _is_of(outcome.sm, sm)}
+    probes = dict.fromkeys((*plans, *ends))
+    return tuple(cell for probe in probes for cell in cells_of(plans.get(probe), ends.get(probe), facts))
+
+
+def _is_of(one: int | Missing, row: int | Missing) -> bool:
+    return isinstance(one, Missing) or isinstance(row, Missing) or one == row
+
+
+def _predicted(cells: tuple[Cell, ...], feature: Feature, rules: tuple[Rule, ...]) -> tuple[Cell, ...]:
+    """The cells, with the ones that nothing was measured of as the rules predict them."""
+    rule = next((rule for rule in rules if concerns(rule, feature.id)), None)
+    if rule is None or rule.predicts is None:
+        return cells
+    said = {"verdict": rule.predicts, "evidence": Evidence.PREDICTED, "why": f"predicted by {rule.id}"}
+    return tuple(msgspec.structs.replace(cell, **said) if cell.verdict is Verdict.UNKNOWN else cell for cell in cells)
+
+
+def _row(
+    feature: Feature, sm: int | Missing, cells: tuple[Cell, ...], facts: Facts, rules: tuple[Rule, ...]
+) -> FeatureRow:
+    verdict, evidence, scope, why = _decide(feature, cells, facts, rules)
+    return FeatureRow(
+        feature=feature.id,
+        sm=sm,
+        verdict=verdict,
+        evidence=evidence,
+        scope=scope,
+        why=why,
+        needs_gpu=feature.needs_gpu,
+        vllm=_vllm_words(feature, facts),
+        cells=cells,
+    )
+
+
+def _decide(
+    feature: Feature, cells: tuple[Cell, ...], facts: Facts, rules: tuple[Rule, ...]
+) -> tuple[Verdict, Evidence, Scope, str]:
+    deciding = _deciding(feature, cells, facts)
+    tried = any(is_measured(cell.verdict, cell.evidence) for cell in deciding)
+    # Without the package every probe fails in its import, which says no more than that.
+    if (lack := lacks_package(feature, facts)) and (not tried or isinstance(facts.flashinfer, Missing)):
+        return Verdict.UNSUPPORTED, Evidence.DECLARED, Scope.FULL, lack
+    if not deciding:
+        return _undecided(feature, facts, rules)
+    verdict = min((cell.verdict for cell in deciding), key=_WORST.index)
+    same = [cell for cell in deciding if cell.verdict is verdict]
+    evidence = min((cell.evidence for cell in same), key=lambda word: word.rank)
+    scope = min((cell.scope for cell in same), key=lambda word: word.rank)
+    why = _why(same, deciding)
+    if verdict is Verdict.UNKNOWN and evidence is Evidence.NONE and (place := declared_at(feature, facts)):
+        return verdict, Evidence.DECLARED, scope, f"{place}; not run: {why}"
+    return verdict, evidence, scope, why
+
+
+def _deciding(feature: Feature, cells: tuple[Cell, ...], facts: Facts) -> tuple[Cell, ...]:
+    use = vllm_use(feature, facts)
+    named = tuple(cell for cell in cells if use is not None and cell.variant in use.variants)
+    return named or cells
+
+
+def _undecided(feature: Feature, facts: Facts, rules: tuple[Rule, ...]) -> tuple[Verdict, Evidence, Scope, str]:
+    """What is to be said of a feature that no probe was planned for."""
+    for rule in rules:
+        if concerns(rule, feature.id) and rule.predicts is not None:
+            return rule.predicts, Evidence.PREDICTED, Scope.FULL, f"predicted by {rule.id}"
+    place = declared_at(feature, facts)
+    evidence = Evidence.DECLARED if place else Evidence.NONE
+    return Verdict.UNKNOWN, evidence, Scope.FULL, f"{place}; no probe was planned" if place else "no probe was planned"
+
+
+def _why(same: list[Cell], deciding: tuple[Cell, ...]) -> str:
+    """The first reason; with the variants that it is true of, where that is not all of them."""
+    reason = same[0].why
+    variants = [cell.variant for cell in same if cell.variant and cell.why == reason]
+    return f"{', '.join(variants)}: {reason}" if variants and len(variants) < len(deciding) else reason
+
+
+def _vllm_words(feature: Feature, facts: Facts) -> str:
+    package = facts.packages.get("vllm")
+    use = vllm_use(feature, facts)
+    if use is not None:
+        return use.use
+    if isinstance(package, Package):
+        return f"not known for vLLM {package.version if isinstance(package.version, str) else 'of this version'}"
+    if not feature.vllm:
+        return "vLLM is not installed"
+    return f"vLLM is not installed; {feature.vllm[-1].vllm}: {feature.vllm[-1].use}"

@@ -1,0 +1,65 @@
+"""Which needs of a probe the installed packages and the GPU do not meet, with where that is known from."""
+
+from __future__ import annotations
+
+from fi_doctor.conditions.ranges import number_in, version_in
+from fi_doctor.model import Facts, Feature, Missing, PlannedProbe, Requires
+
+
+def unmet(planned: PlannedProbe, variant: str, facts: Facts) -> str:
+    """The first need that is surely not met, in words; "" where all are met or it cannot be told."""
+    needs = (planned.spec.requires, planned.spec.variants.get(variant, Requires()))
+    return next((said for need in needs if (said := _unmet(need, planned.sm, facts))), "")
+
+
+def lacks_package(feature: Feature, facts: Facts) -> str:
+    """Why the feature cannot be there: no FlashInfer, or one without the entry point; "" where it is there."""
+    if not feature.entry:
+        return ""
+    package = facts.packages.get("flashinfer-python")
+    if isinstance(facts.flashinfer, Missing):
+        absent = isinstance(package, Missing)
+        return f"flashinfer-python is not installed in {facts.interpreter.executable}" if absent else ""
+    # A name without a dot is the package itself.
+    place = facts.flashinfer.symbols.get(feature.entry[0]) if "." in feature.entry[0] else None
+    return f"{feature.entry[0]}: {place.reason}" if isinstance(place, Missing) else ""
+
+
+def declared_at(feature: Feature, facts: Facts) -> str:
+    """Where the installed package has the feature's entry point; "" when that is not known."""
+    if not feature.entry or isinstance(facts.flashinfer, Missing):
+        return ""
+    if "." not in feature.entry[0]:
+        return f"{feature.entry[0]} is installed in {facts.flashinfer.root}"
+    place = facts.flashinfer.symbols.get(feature.entry[0])
+    return f"{feature.entry[0]} is there ({place})" if isinstance(place, str) else ""
+
+
+def _unmet(need: Requires, sm: int | Missing, facts: Facts) -> str:
+    package = facts.flashinfer
+    if not isinstance(package, Missing):
+        for name in need.symbols:
+            place = package.symbols.get(name)
+            if isinstance(place, Missing):
+                return f"{name}: {place.reason}"
+    if need.sm and not isinstance(sm, Missing) and not number_in(sm, need.sm):
+        return f"it is for SM {need.sm}, this is SM{sm}"
+    version = Missing(reason="") if isinstance(package, Missing) else package.version
+    if said := _outside("flashinfer-python", version, need.flashinfer):
+        return said
+    if said := _outside("the CUDA version that FlashInfer's gates read", facts.toolkit.gate_version, need.nvcc):
+        return said
+    return next((said for name, wanted in need.packages.items() if (said := _no_package(name, wanted, facts))), "")
+
+
+def _no_package(name: str, wanted: str, facts: Facts) -> str:
+    found = facts.packages.get(name)
+    if isinstance(found, Missing):
+        return f"it needs {name}{wanted}: {found.reason}"
+    return "" if found is None else _outside(name, found.version, wanted)
+
+
+def _outside(what: str, version: str | Missing, wanted: str) -> str:
+    if not wanted or isinstance(version, Missing) or version_in(version, wanted) is not False:
+        return ""
+    return f"it needs {what} {wanted}, here it is {version}"

@@ -1,0 +1,133 @@
+"""YAML files into records: duplicate keys, aliases and unknown keys are errors, and all errors are told at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from fi_doctor.model import Closed, Strict
+
+if TYPE_CHECKING:
+    import yaml
+
+_LARGEST_BYTES = 1 << 20
+_Record = TypeVar("_Record", bound=Strict)
+
+
+def read_yaml(path: Path, root: Path, errors: list[str]) -> object:
+    """What a YAML file holds, as plain values; None with a line in `errors` when it cannot be read."""
+    import yaml  # noqa: PLC0415 - not paid for by commands that need no knowledge
+
+    name = path.relative_to(root).as_posix()
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        errors.append(f"{name}: cannot be read: {error.strerror}")
+        return None
+    if len(text) > _LARGEST_BYTES:
+        errors.append(f"{name}: {len(text)} bytes; {_LARGEST_BYTES} are allowed")
+        return None
+    try:
+        return _construct(text, name, errors)
+    except yaml.YAMLError as error:
+        errors.append(f"{name}: {_where(error)}")
+    return None
+
+
+def decode_record(kind: type[_Record], data: object, place: str, errors: list[str]) -> _Record | None:
+    """A record of `kind`, each of its fields decoded by itself so that all their errors are told."""
+    if data is None:
+        return None
+    if not isinstance(data, dict):
+        errors.append(f"{place}: expected a mapping, got {type(data).__name__}")
+        return None
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    wrong = [f"{place}: {key}: no such key; they are {', '.join(fields)}" for key in data if key not in fields]
+    wrong += [f"{place}: {name}: missing" for name, field in fields.items() if field.required and name not in data]
+    values: dict[str, Any] = {}
+    for name, value in data.items():
+        if name in fields:
+            try:
+                values[name] = msgspec.convert(value, fields[name].type)
+                wrong += [f"{place}: {line}" for line in _unknown_words(value, values[name], name)]
+            except msgspec.ValidationError as error:
+                wrong.append(_told(place, name, error))
+    errors += wrong
+    return None if wrong else kind(**values)
+
+
+def decode_list(kind: type[_Record], data: object, place: str, errors: list[str]) -> list[_Record]:
+    """The records of a file that holds a list of them."""
+    if data is None:
+        return []
+    if not isinstance(data, list):
+        errors.append(f"{place}: expected a list, got {type(data).__name__}")
+        return []
+    found = (decode_record(kind, item, f"{place}: [{number}]", errors) for number, item in enumerate(data))
+    return [record for record in found if record is not None]
+
+
+def _construct(text: bytes, name: str, errors: list[str]) -> object:
+    import yaml  # noqa: PLC0415
+
+    # The C loader is ten times as fast and not in every build of PyYAML.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            errors.append(f"{name}: empty")
+            return None
+        wrong = _wrong_nodes(node, set())
+        errors += [f"{name}: {line}" for line in wrong]
+        return None if wrong else loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _wrong_nodes(node: yaml.Node, seen: set[int]) -> list[str]:
+    """Keys given twice, and aliases: a few of those can stand for gigabytes."""
+    import yaml  # noqa: PLC0415
+
+    if isinstance(node, yaml.ScalarNode):
+        return []
+    if id(node) in seen:
+        return [f"line {node.start_mark.line + 1}: aliases are not allowed"]
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        return [line for item in node.value for line in _wrong_nodes(item, seen)]
+    wrong: list[str] = []
+    keys: set[str] = set()
+    for key, value in node.value:
+        if key.value in keys:
+            wrong.append(f"line {key.start_mark.line + 1}: key {key.value!r} is given twice")
+        keys.add(str(key.value))
+        wrong += _wrong_nodes(value, seen)
+    return wrong
+
+
+def _unknown_words(written: object, read: object, path: str) -> list[str]:
+    """Words that a closed set does not have: reports of newer versions may hold such, what people write may not."""
+    if isinstance(read, Closed):
+        known = ", ".join(word.value for word in type(read))
+        return [] if written == read.value else [f"{path}: expected one of {known}, got {written!r}"]
+    if isinstance(read, tuple) and isinstance(written, list):
+        pairs = enumerate(zip(written, read, strict=True))
+        return [line for at, (old, new) in pairs for line in _unknown_words(old, new, f"{path}[{at}]")]
+    if isinstance(read, msgspec.Struct) and isinstance(written, dict):
+        parts = ((old, getattr(read, key), f"{path}.{key}") for key, old in written.items())
+        return [line for part in parts for line in _unknown_words(*part)]
+    return []
+
+
+def _where(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or "not YAML"
+    return f"line {mark.line + 1}: {problem}" if mark is not None else str(problem)
+
+
+def _told(place: str, name: str, error: msgspec.ValidationError) -> str:
+    """`Expected `str`, got `int` - at `$[0].line`` as `fix[0].line: expected str, got int`."""
+    what, _, where = str(error).replace("`", "").partition(" - at $")
+    return f"{place}: {name}{where}: {what[0].lower()}{what[1:]}"

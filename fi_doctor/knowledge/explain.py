@@ -1,0 +1,119 @@
+"""The text behind an id: a rule, a feature, a setting, a verdict or an evidence word."""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+
+from fi_doctor.errors import UsageError
+from fi_doctor.model import Evidence, Feature, KnowledgeBase, Rule, Setting, Verdict
+
+WORDS = {
+    Verdict.WORKS.value: (
+        "It was run here and did what it should; the evidence says how far that was checked. "
+        "A row works only if every variant that decides it works."
+    ),
+    Verdict.WRONG_RESULT.value: (
+        "It ran here and its numbers disagree with the reference: worse than a crash, since nothing else tells."
+    ),
+    Verdict.BROKEN.value: (
+        "It should work here by what the installed packages say, and it does not: "
+        "it fails to import, to compile or to run."
+    ),
+    Verdict.UNSUPPORTED.value: (
+        "The installed packages say that it is not for this machine: a missing function, a compute capability that "
+        "they exclude, or a package that is not there. Where they say so is cited. "
+        "It fails a check only where it is required."
+    ),
+    Verdict.UNKNOWN.value: (
+        "It could not be told, and why is said. It is never counted as works; where it is required the exit code is 3."
+    ),
+    Evidence.NONE.value: "Nothing was found out.",
+    Evidence.DECLARED.value: "The installed packages say so; nothing was tried.",
+    Evidence.PREDICTED.value: (
+        "A known problem applies here; this row was not tried. What is measured beats what is predicted."
+    ),
+    Evidence.BUILT.value: "It was compiled and loaded here and not run. For a failure: compiling failed here.",
+    Evidence.RAN.value: "It ran here, and its numbers were not compared. For a failure: it failed while it ran.",
+    Evidence.VERIFIED.value: "It ran here, and its numbers were compared with a float32 reference.",
+    "measured-beats-known": (
+        "A rule predicts a failure, and the row works here. The measurement decides; the rule, or what it was told "
+        "about this machine, is wrong, so this is worth a report to fi-doctor."
+    ),
+    "unexplained-failure": (
+        "A row fails here and no known problem explains it. `fi-doctor probes show ID` prints the script that fails; "
+        "it needs nothing of fi-doctor and can be pasted into an upstream issue."
+    ),
+}
+
+
+def explain(kb: KnowledgeBase, name: str) -> str:
+    """What is known under an id, as plain text of at most 80 columns.
+
+    Errors: UsageError with the nearest ids when there is none.
+    """
+    for rule in kb.rules:
+        if name == rule.id or name in rule.aliases:
+            return _rule(rule)
+    for feature in kb.features:
+        if name == feature.id:
+            return _feature(feature)
+    found = [_setting(setting) for setting in kb.settings if setting.name == name]
+    if found:
+        return "\n".join(found)
+    if name in WORDS:
+        return f"{name}\n\n{_wrapped(WORDS[name])}\n"
+    raise UsageError(f"there is nothing to explain under {name!r}", todo=_hint(kb, name))
+
+
+def ids(kb: KnowledgeBase) -> tuple[str, ...]:
+    """Everything that can be explained, sorted."""
+    rules = {word for rule in kb.rules for word in (rule.id, *rule.aliases)}
+    rows, settings = {feature.id for feature in kb.features}, {setting.name for setting in kb.settings}
+    return tuple(sorted(rules | rows | settings | set(WORDS)))
+
+
+def _hint(kb: KnowledgeBase, name: str) -> str:
+    near = difflib.get_close_matches(name, ids(kb), n=3, cutoff=0.4)
+    return "fi-doctor explain " + (" | ".join(near) if near else "works; `fi-doctor features` lists the rows")
+
+
+def _rule(rule: Rule) -> str:
+    parts = [f"{rule.id} ({rule.severity}, {rule.status})", _wrapped(_plain(rule.title)), _wrapped(_plain(rule.why))]
+    parts.append("What helps, the best first:\n" + "\n".join(_action(action.line, action.why) for action in rule.fix))
+    if rule.features:
+        parts.append(f"Concerns: {', '.join(rule.features)}")
+    if rule.predicts is not None:
+        parts.append(f"Rows that were not measured become: {rule.predicts}")
+    parts.append(f"Known from: {rule.source}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _action(line: str, why: str) -> str:
+    # A command stays on its line, however long: it is there to be copied.
+    return f"  {_plain(line)}" + (f"\n      {_plain(why)}" if why else "")
+
+
+def _feature(feature: Feature) -> str:
+    parts = [f"{feature.id}: {feature.title}"]
+    if feature.entry:
+        parts.append("Enters FlashInfer by:\n" + "\n".join(f"  {name}" for name in feature.entry))
+    if feature.vllm:
+        parts.append("What vLLM does with it:\n" + "\n".join(f"  {use.vllm}: {use.use}" for use in feature.vllm))
+    parts.append("Decided by the probes: " + (", ".join(feature.probes) or "none"))
+    if feature.fallback:
+        parts.append(_wrapped(f"Where it does not work: {feature.fallback}"))
+    return "\n\n".join(parts) + "\n"
+
+
+def _setting(setting: Setting) -> str:
+    head = f"{setting.name} ({'variable' if setting.kind == 'env' else 'flag'} of {setting.owner} {setting.read_by})"
+    return f"{head}\n\n{_wrapped(setting.what)}\n\nKnown from: {setting.source}\n"
+
+
+def _plain(text: str) -> str:
+    return text.replace("{{", "{").replace("}}", "}")
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, width=80, break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import factory as make
+import pytest
+
+from fi_doctor import knowledge
+from fi_doctor.diagnosis import findings, matrix
+from fi_doctor.model import Ending, Severity, Stage, Verdict
+
+KB = knowledge.load()
+NO_NINJA = make.facts(toolkit=make.toolkit(ninja=make.missing("no ninja on PATH")))
+
+
+def found(facts=None, *outcomes):
+    """What is found where a plan is made for every outcome."""
+    facts = facts or make.facts()
+    plans = tuple(make.planned(one.probe, sm=one.sm) for one in outcomes)
+    known = findings.find(KB, facts, outcomes)
+    rows = matrix.judge(KB, facts, plans, outcomes, known)
+    return findings.with_contradictions(KB, rows, known)
+
+
+def test_a_finding_says_its_rule_in_words_of_this_machine():
+    [one] = findings.find(KB, NO_NINJA, ())
+    assert (one.id, one.severity) == ("ninja-not-found", Severity.ERROR)
+    assert one.why.startswith("no ninja on PATH.")
+    assert one.fix == (f"{make.PYTHON} -m pip install ninja  # and have this Python's bin folder on PATH",)
+    assert one.features == ("activation.silu_and_mul", "sampling.top_k_top_p", "kv.append_paged")
+
+
+def test_a_fix_whose_placeholders_are_unknown_is_left_out():
+    kit = make.toolkit("12.6")
+    [one] = [one for one in findings.find(KB, make.facts(toolkit=kit), ()) if one.id == "nvcc-below-cuda-12-8"]
+    assert [line.split()[0] for line in one.fix] == ["Install"]
+    kit = make.toolkit("12.6", others=(make.nvcc("13.0"),))
+    [one] = [one for one in findings.find(KB, make.facts(toolkit=kit), ()) if one.id == "nvcc-below-cuda-12-8"]
+    assert one.fix[0] == "export CUDA_HOME=/usr/local/cuda-13.0"
+
+
+def test_a_fact_that_is_missing_fires_no_rule_about_its_value():
+    facts = make.facts(toolkit=make.toolkit(gate_version=make.missing("no nvcc, no torch")))
+    assert "nvcc-below-cuda-12-8" not in {one.id for one in findings.find(KB, facts, ())}
+
+
+def test_the_gravest_come_first_and_the_order_is_the_same_each_time():
+    fi = make.flashinfer(cache_owner=0, version_check_disabled=True)
+    facts = make.facts(
+        flashinfer=fi, toolkit=make.toolkit(ninja=make.missing("none")), gpus=make.gpu_facts(cuda="13.1")
+    )
+    ids = [one.id for one in findings.find(KB, facts, ())]
+    assert ids == ["ninja-not-found", "flashinfer-cache-of-other-user", "flashinfer-version-check-disabled"]
+
+
+def test_what_is_measured_beats_what_is_predicted_and_that_is_a_finding():
+    [one] = [one for one in found(NO_NINJA, make.outcome("kv.append_paged")) if one.id == "measured-beats-known"]
+    assert one.title == "ninja-not-found predicts broken, measured here: works"
+    assert "kv.append_paged on SM90" in one.why
+    assert one.features == ("kv.append_paged",)
+
+
+def test_a_prediction_that_came_true_is_no_contradiction():
+    broken = make.outcome("kv.append_paged", Ending.RAISED, Stage.IMPORTED, detail="ninja: not found")
+    assert [one.id for one in found(NO_NINJA, broken)] == ["ninja-not-found"]
+
+
+def test_a_failure_that_nothing_explains_is_a_finding_with_the_script_to_report():
+    [one] = found(None, make.outcome(ending=Ending.SIGNALLED, stage=Stage.BUILT, detail="SIGSEGV"))
+    assert one.id == "unexplained-failure"
+    assert one.title == "norm.rmsnorm on SM90 fails, and no known problem explains it"
+    assert one.why == "SIGSEGV"
+    assert one.fix[0] == "fi-doctor probes show norm.rmsnorm"
+    assert "https://github.com/flashinfer-ai/flashinfer/issues" in one.fix[1]
+
+
+def test_wrong_numbers_are_named_as_such():
+    [one] = found(None, make.outcome(ending=Ending.WRONG, stage=Stage.RAN, detail="max error 0.5 over 0.01"))
+    assert one.title.startswith("norm.rmsnorm on SM90 gives wrong numbers")
+
+
+def test_failures_in_the_same_words_are_one_finding():
+    outcomes = [
+        make.outcome(name, Ending.RAISED, Stage.NONE, error="ImportError", detail="libcudart.so.12: cannot open")
+        for name in ("norm.rmsnorm", "kv.append_paged", "activation.silu_and_mul")
+    ]
+    [one] = found(None, *outcomes)
+    assert one.title == "activation.silu_and_mul on SM90 and 2 more fail, and no known problem explains it"
+    assert one.features == ("activation.silu_and_mul", "kv.append_paged", "norm.rmsnorm")
+
+
+@pytest.mark.parametrize(
+    ("facts", "explained"),
+    [
+        (make.facts(toolkit=make.toolkit(jit=make.jit(libraries={"cuda": make.missing("no libcuda.so")}))), True),
+        (make.facts(flashinfer=make.flashinfer(cache_owner=0)), False),
+    ],
+    ids=["an-error-about-the-row", "a-warning"],
+)
+def test_only_a_grave_finding_about_the_row_explains_its_failure(facts, explained):
+    ids = {one.id for one in found(facts, make.outcome("kv.append_paged", Ending.RAISED, Stage.IMPORTED))}
+    assert ("unexplained-failure" in ids) is not explained
+
+
+@pytest.mark.parametrize(
+    ("verdict", "evidence", "measured"),
+    [
+        ("works", "verified", True),
+        ("works", "ran", True),
+        ("works", "built", False),
+        ("broken", "built", True),
+        ("broken", "predicted", False),
+        ("wrong-result", "verified", True),
+        ("unsupported", "declared", False),
+        ("unknown", "built", False),
+    ],
+)
+def test_a_success_is_measured_by_running_and_a_failure_by_trying(verdict, evidence, measured):
+    assert findings.is_measured(Verdict(verdict), make.Evidence(evidence)) is measured

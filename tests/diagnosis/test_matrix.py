@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import factory as make
+import pytest
+
+from fi_doctor import knowledge
+from fi_doctor.diagnosis import findings, matrix
+from fi_doctor.model import Depth, Ending, Evidence, Missing, Requires, Stage, Verdict
+
+KB = knowledge.load()
+NOTHING = ("unknown", "none")
+VARIANTS = {"bf16": Requires(), "fp16": Requires()}
+
+
+def judge(facts=None, planned=(), outcomes=(), **options):
+    facts = facts or make.facts()
+    return matrix.judge(
+        KB, facts, tuple(planned), tuple(outcomes), findings.find(KB, facts, tuple(outcomes)), **options
+    )
+
+
+def only(feature="norm.rmsnorm", **inputs):
+    [row] = judge(**inputs, selected=(feature,))
+    return row
+
+
+def verdict(row):
+    return (row.verdict.value, row.evidence.value)
+
+
+@pytest.mark.parametrize(
+    ("ending", "stage", "expected"),
+    [
+        (Ending.RETURNED, Stage.VERIFIED, ("works", "verified")),
+        (Ending.RETURNED, Stage.RAN, ("works", "ran")),
+        (Ending.RETURNED, Stage.BUILT, ("unknown", "built")),
+        (Ending.WRONG, Stage.RAN, ("wrong-result", "verified")),
+        (Ending.RAISED, Stage.NONE, ("broken", "ran")),
+        (Ending.RAISED, Stage.IMPORTED, ("broken", "built")),
+        (Ending.RAISED, Stage.BUILT, ("broken", "ran")),
+        (Ending.SIGNALLED, Stage.IMPORTED, ("broken", "built")),
+        (Ending.SIGNALLED, Stage.BUILT, ("broken", "ran")),
+        (Ending.EXITED, Stage.BUILT, ("broken", "ran")),
+        (Ending.TIMED_OUT, Stage.BUILT, ("broken", "ran")),
+        (Ending.TIMED_OUT, Stage.IMPORTED, ("unknown", "declared")),
+        (Ending.TIMED_OUT, Stage.NONE, ("unknown", "declared")),
+        (Ending.LOST, Stage.BUILT, ("unknown", "declared")),
+        (Ending.NOT_RUN, Stage.NONE, ("unknown", "declared")),
+    ],
+    ids=lambda value: value.value if hasattr(value, "value") else "-".join(value),
+)
+def test_an_ending_at_a_stage_gives_its_verdict(ending, stage, expected):
+    row = only(planned=[make.planned()], outcomes=[make.outcome(ending=ending, stage=stage, detail="what was said")])
+    assert verdict(row) == expected
+
+
+def test_the_row_says_the_deciding_line_of_a_failure():
+    outcome = make.outcome(
+        ending=Ending.RAISED, stage=Stage.BUILT, detail="no kernel image", error="torch.AcceleratorError"
+    )
+    assert only(planned=[make.planned()], outcomes=[outcome]).why == "AcceleratorError: no kernel image"
+
+
+def test_a_timeout_of_a_run_without_a_build_is_a_hang():
+    of = make.spec("import.torch")
+    outcome = make.outcome("import.torch", Ending.TIMED_OUT, Stage.IMPORTED, sm=make.missing())
+    row = only("import.torch", planned=[make.planned("import.torch", spec=of, sm=make.missing())], outcomes=[outcome])
+    assert verdict(row) == ("broken", "ran")
+
+
+def test_an_import_that_returned_works_and_nothing_is_compared():
+    outcome = make.outcome("import.torch", stage=Stage.RAN, sm=make.missing("this probe needs no GPU"))
+    row = only("import.torch", outcomes=[outcome])
+    assert verdict(row) == ("works", "ran")
+    assert not row.needs_gpu
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ((("verified", "returned"), ("verified", "returned")), ("works", "verified")),
+        ((("verified", "returned"), ("ran", "returned")), ("works", "ran")),
+        ((("verified", "returned"), ("built", "raised")), ("broken", "ran")),
+        ((("built", "raised"), ("ran", "wrong-result")), ("wrong-result", "verified")),
+        ((("verified", "returned"), ("none", "not-run")), ("unknown", "declared")),
+        ((("none", "not-run"), ("built", "raised")), ("broken", "ran")),
+        ((("verified", "returned"), ("built", "returned")), ("unknown", "built")),
+    ],
+    ids=str,
+)
+def test_a_row_is_as_bad_as_its_worst_variant_and_as_sure_as_its_weakest(cells, expected):
+    made = tuple(make.cell(Ending(end), Stage(stage), name) for name, (stage, end) in zip(VARIANTS, cells, strict=True))
+    plan = make.planned(spec=make.spec(variants=VARIANTS))
+    assert verdict(only(planned=[plan], outcomes=[make.outcome(cells=made)])) == expected
+
+
+def test_a_variant_that_is_not_supported_here_does_not_decide_against_the_others():
+    variants = {"bf16": Requires(), "fp8": Requires(sm=">=100")}
+    plan = make.planned(spec=make.spec(variants=variants), skipped_variants={"fp8": "needs compute capability >=100"})
+    row = only(planned=[plan], outcomes=[make.outcome(cells=(make.cell(variant="bf16"),))])
+    assert verdict(row) == ("works", "verified")
+    assert [(cell.variant, cell.verdict.value, cell.evidence.value) for cell in row.cells] == [
+        ("bf16", "works", "verified"),
+        ("fp8", "unsupported", "declared"),
+    ]
+    assert row.cells[1].why == "it is for SM >=100, this is SM90"
+
+
+def test_the_reason_names_the_variants_that_it_is_true_of():
+    made = (make.cell(variant="bf16"), make.cell(Ending.SIGNALLED, Stage.BUILT, "fp16", detail="SIGSEGV"))
+    plan = make.planned(spec=make.spec(variants=VARIANTS))
+    assert only(planned=[plan], outcomes=[make.outcome(cells=made)]).why == "fp16: SIGSEGV"
+
+
+def test_a_variant_without_a_record_is_unknown_when_others_have_one():
+    plan = make.planned(spec=make.spec(variants=VARIANTS))
+    row = only(planned=[plan], outcomes=[make.outcome(cells=(make.cell(Ending.SIGNALLED, Stage.BUILT, "bf16"),))])
+    assert [cell.verdict for cell in row.cells] == [Verdict.BROKEN, Verdict.UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    ("needs", "why"),
+    [
+        (Requires(sm=">=100"), "it is for SM >=100, this is SM90"),
+        (Requires(flashinfer=">=0.8"), "it needs flashinfer-python >=0.8, here it is 0.7.2.post1"),
+        (Requires(nvcc=">=13.1"), "it needs the CUDA version that FlashInfer's gates read >=13.1, here it is 13.0"),
+        (Requires(packages={"vllm": ">=0.25"}), f"it needs vllm>=0.25: not installed in {make.PYTHON}"),
+        (Requires(packages={"torch": ">=3"}), "it needs torch >=3, here it is 2.14.0+cu130"),
+    ],
+    ids=["sm", "flashinfer", "nvcc", "package-absent", "package-old"],
+)
+def test_a_need_that_is_surely_not_met_makes_the_row_unsupported(needs, why):
+    row = only(planned=[make.planned(spec=make.spec(requires=needs), skip="needs something else")])
+    assert (*verdict(row), row.why) == ("unsupported", "declared", why)
+
+
+def test_a_missing_entry_point_is_unsupported_with_the_place_that_says_so():
+    gone = make.missing("norm/__init__.py defines no rmsnorm")
+    fi = make.flashinfer(symbols={**make.SYMBOLS, "flashinfer.norm.rmsnorm": gone})
+    row = only(facts=make.facts(flashinfer=fi), planned=[make.planned(skip="no such name")])
+    assert verdict(row) == ("unsupported", "declared")
+    assert row.why == "flashinfer.norm.rmsnorm: norm/__init__.py defines no rmsnorm"
+
+
+def test_without_flashinfer_every_row_of_it_is_unsupported_even_where_its_import_was_tried():
+    gone = make.missing(f"not installed in {make.PYTHON}")
+    facts = make.facts(flashinfer=gone, packages={"flashinfer-python": gone})
+    failed = make.outcome(
+        "import.flashinfer", Ending.RAISED, Stage.IMPORTED, error="ModuleNotFoundError", sm=make.missing()
+    )
+    rows = judge(facts, planned=[make.planned(skip="FlashInfer is not installed")], outcomes=[failed])
+    assert {verdict(row) for row in rows if row.feature != "import.torch"} == {("unsupported", "declared")}
+    assert rows[0].why == f"flashinfer-python is not installed in {make.PYTHON}"
+
+
+def test_a_row_that_was_not_run_says_where_it_is_declared_and_why_it_was_not_run():
+    row = only(planned=[make.planned(skip="CUDA sees no GPU")])
+    assert verdict(row) == ("unknown", "declared")
+    assert row.why == "flashinfer.norm.rmsnorm is there (norm/__init__.py:642); not run: CUDA sees no GPU"
+
+
+def test_a_long_reason_for_an_unknown_capability_is_told_once_in_full():
+    sm = make.missing("FlashInfer has no architecture to build for: FLASHINFER_CUDA_ARCH_LIST is not set and so on")
+    row = only(planned=[make.planned(sm=sm, skip=f"needs compute capability >=75, and it is not known: {sm.reason}")])
+    assert row.sm == sm
+    assert row.why.endswith("and it is not known: FlashInfer has no architecture to build for")
+
+
+def test_what_compiled_without_a_gpu_is_unknown_with_evidence_built():
+    plan = make.planned(depth=Depth.BUILD, skip="not run, only built: CUDA sees no GPU")
+    row = only(planned=[plan], outcomes=[make.outcome(stage=Stage.BUILT, depth=Depth.BUILD)])
+    assert verdict(row) == ("unknown", "built")
+    assert row.why == "it compiled and loaded here; not run, only built: CUDA sees no GPU"
+
+
+def test_each_capability_has_its_own_row():
+    rows = judge(
+        planned=[make.planned(sm=90), make.planned(sm=120)],
+        outcomes=[make.outcome(sm=90), make.outcome(sm=120, ending=Ending.SIGNALLED, stage=Stage.BUILT)],
+        selected=("norm.rmsnorm",),
+    )
+    assert [(row.sm, row.verdict.value) for row in rows] == [(90, "works"), (120, "broken")]
+
+
+@pytest.mark.parametrize(
+    ("facts", "sms"),
+    [
+        (
+            make.facts(gpus=make.gpu_facts(make.gpu(sm=120), make.gpu(sm=90, index=1), make.gpu(sm=90, index=2))),
+            [90, 120],
+        ),
+        (make.facts(gpus=make.no_gpus(), flashinfer=make.flashinfer(architectures=("90a", "100a"))), [90, 100]),
+    ],
+    ids=["gpus", "architectures"],
+)
+def test_without_a_plan_the_machine_says_which_rows_there_are(facts, sms):
+    assert [row.sm for row in judge(facts, selected=("norm.rmsnorm",))] == sms
+
+
+def test_without_a_gpu_and_an_architecture_the_capability_is_missing():
+    fi = make.flashinfer(architectures=make.missing("no GPU"))
+    assert isinstance(only(facts=make.facts(gpus=make.no_gpus(), flashinfer=fi)).sm, Missing)
+
+
+def test_a_rule_predicts_what_was_not_measured_and_only_that():
+    facts = make.facts(toolkit=make.toolkit(ninja=make.missing("no ninja on PATH")))
+    rows = judge(
+        facts, outcomes=[make.outcome("kv.append_paged")], planned=[make.planned("activation.silu_and_mul", skip="x")]
+    )
+    found = {row.feature: verdict(row) for row in rows}
+    assert found["kv.append_paged"] == ("works", "verified")
+    assert found["activation.silu_and_mul"] == ("broken", "predicted")
+    assert found["sampling.top_k_top_p"] == ("broken", "predicted")
+    assert found["norm.rmsnorm"] == ("unknown", "declared")
+
+
+def test_a_feature_that_only_a_foreign_probe_names_gets_its_row():
+    of = make.spec("acme.kernel", variants={})
+    row = only("acme.*", planned=[make.planned("acme.kernel", spec=of)], outcomes=[make.outcome("acme.kernel")])
+    assert (row.feature, *verdict(row)) == ("acme.kernel", "works", "verified")
+
+
+def test_without_its_plan_a_recorded_outcome_is_judged_all_the_same():
+    assert verdict(only(outcomes=[make.outcome()])) == ("works", "verified")
+
+
+@pytest.mark.parametrize(
+    ("vllm", "words"),
+    [
+        ("0.11.0", "sampler, on by default"),
+        ("0.17.1", "sampler, only with VLLM_USE_FLASHINFER_SAMPLER=1"),
+        ("0.33.0", "sampler, on by default"),
+        ("0.22.0", "not known for vLLM 0.22.0"),
+        ("1.0.0", "not known for vLLM 1.0.0"),
+    ],
+)
+def test_the_row_says_what_the_installed_vllm_does(vllm, words):
+    assert only("sampling.top_k_top_p", facts=make.facts(packages={"vllm": vllm})).vllm == words
+
+
+def test_without_vllm_the_row_says_what_the_newest_known_one_does():
+    assert only("sampling.top_k_top_p").vllm == "vLLM is not installed; >=0.25.1,<0.34: sampler, on by default"
+
+
+def test_rows_are_sorted_by_feature_then_capability():
+    rows = judge(make.facts(gpus=make.gpu_facts(make.gpu(sm=120), make.gpu(sm=90, index=1))))
+    assert [(row.feature, row.sm if isinstance(row.sm, int) else -1) for row in rows] == sorted(
+        (row.feature, row.sm if isinstance(row.sm, int) else -1) for row in rows
+    )
+
+
+def test_no_evidence_is_weaker_for_a_verdict_than_it_can_be():
+    rows = judge(outcomes=[make.outcome(), make.outcome("kv.append_paged", Ending.WRONG, Stage.RAN)])
+    assert all(row.evidence is not Evidence.NONE for row in rows if row.verdict is not Verdict.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    "happened",
+    [
+        {"ending": Ending.SIGNALLED, "stage": Stage.BUILT, "detail": "SIGKILL, not sent by fi-doctor while running"},
+        {
+            "ending": Ending.RAISED,
+            "stage": Stage.BUILT,
+            "error": "torch.OutOfMemoryError",
+            "detail": "CUDA out of memory",
+        },
+        {
+            "ending": Ending.RAISED,
+            "stage": Stage.IMPORTED,
+            "error": "OSError",
+            "detail": "libcuda.so.1: cannot open shared object file: No such file or directory",
+        },
+    ],
+    ids=["killed-from-outside", "gpu-memory-taken", "no-driver-to-load-with"],
+)
+def test_a_failure_that_says_nothing_of_the_kernel_is_unknown(happened):
+    row = only(planned=[make.planned()], outcomes=[make.outcome(**happened)])
+    assert row.verdict is Verdict.UNKNOWN
+    assert happened["detail"] in row.why

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from fi_doctor import knowledge
+from fi_doctor.conditions.ranges import version_in
+from fi_doctor.errors import DataError, UsageError
+from fi_doctor.knowledge.explain import WORDS, explain, ids
+from fi_doctor.model import Evidence, Severity, Verdict
+
+KB = knowledge.load()
+HEAD = 'schema: fi-doctor.knowledge/1\nversion: "2026.01.02"\nchecked_on: [nothing]\n'
+FEATURES = """
+- id: norm.rmsnorm
+  title: RMSNorm
+  entry: [flashinfer.norm.rmsnorm]
+  probes: [norm.rmsnorm]
+  vllm: [{vllm: ">=0.11", use: none}]
+"""
+SETTINGS = "- {name: CUDA_HOME, owner: flashinfer-python, kind: env, read_by: '>=0.5', what: the toolkit, source: x}\n"
+FIX = 'fix: [{kind: set, line: "export CUDA_HOME={cuda_home}", setting: CUDA_HOME}]'
+RULE = f"""
+id: too-old
+cause: old
+severity: error
+title: nvcc {{nvcc}} is too old
+when: {{nvcc: "<12.8"}}
+why: It is.
+{FIX}
+source: somewhere
+status: confirmed
+features: ["norm.*"]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write(tmp_path, "kb.yaml", HEAD)
+    write(tmp_path, "features.yaml", FEATURES)
+    write(tmp_path, "settings/all.yaml", SETTINGS)
+    write(tmp_path, "rules/toolkit/too-old.yaml", RULE)
+    return tmp_path
+
+
+def write(folder: pathlib.Path, name: str, text: str) -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(text))
+
+
+def errors_of(folder: pathlib.Path) -> list[str]:
+    with pytest.raises(DataError) as caught:
+        knowledge.load(folder)
+    return [line.strip() for line in caught.value.why.splitlines()]
+
+
+def test_a_sound_folder_is_read(folder):
+    kb = knowledge.load(folder)
+    assert (kb.version, len(kb.rules), len(kb.features), len(kb.settings)) == ("2026.01.02", 1, 1, 1)
+    assert kb.rules[0].severity is Severity.ERROR
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("id: too-old", "id: older-one", "id: expected the file's name, got 'older-one'"),
+        ("severity: error", "severity: eror", "severity: expected one of info, warning, error, got 'eror'"),
+        ("status: confirmed", "status: sure", "status: expected one of confirmed, suspected, got 'sure'"),
+        ("source: somewhere", "", "source: missing"),
+        ("cause: old", "cause: old\ncolour: red", "colour: no such key; they are id, cause"),
+        ("cause: old", "cause: old\ncause: new", "line 4: key 'cause' is given twice"),
+        ("cause: old", "cause: 12", "cause: expected str, got int"),
+        ("kind: set", "kind: sett", "fix[0].kind: expected one of note, set, flag"),
+        (", setting: CUDA_HOME", ", settings: CUDA_HOME", "fix[0]: object contains unknown field settings"),
+        (", setting: CUDA_HOME", "", "fix[0].setting: missing; an action of kind set names the setting"),
+        (", setting: CUDA_HOME", ", setting: CUDA", "fix[0].setting: 'CUDA' is not in settings/"),
+        ("{cuda_home}", "{cuda_hom}", "fix[0].line: {cuda_hom} names no subject; the nearest is 'cuda_home'"),
+        ("norm.*", "nrm.*", "features: 'nrm.*' matches no feature"),
+        ("<12.8", "old", "when.nvcc: expected a range of versions"),
+        ("status: confirmed", "status: confirmed\npredicts: works", "predicts: a rule is about a problem"),
+        ("status: confirmed", "status: confirmed\npredicts: brokn", "predicts: expected one of unknown, unsupported"),
+        (FIX, "fix: []", "fix: empty"),
+        ("why: It is.", "why: [", "line "),
+        ("status: confirmed", "status: confirmed\naliases: [too-old]", "rules: 'too-old' is given 2 times"),
+    ],
+    ids=lambda text: text[:40],
+)  # fmt: skip
+def test_a_wrong_rule_is_refused_with_its_place(folder, old, new, error):
+    assert old in RULE
+    write(folder, "rules/toolkit/too-old.yaml", RULE.replace(old, new))
+    [told] = errors_of(folder)
+    assert told.removeprefix("rules/toolkit/too-old.yaml: ").startswith(error)
+
+
+def test_all_errors_of_all_files_are_told_at_once(folder):
+    write(folder, "kb.yaml", HEAD.replace("/1", "/2"))
+    write(folder, "features.yaml", FEATURES.replace(">=0.11", "new"))
+    write(folder, "settings/all.yaml", SETTINGS.replace("kind: env", "kind: key"))
+    write(
+        folder,
+        "rules/toolkit/too-old.yaml",
+        RULE.replace("cause: old", "cause: 1").replace("status: confirmed", "status: 2"),
+    )
+    places = [line.split(": ")[0] for line in errors_of(folder)]
+    assert places == [
+        "kb.yaml",
+        "rules/toolkit/too-old.yaml",
+        "rules/toolkit/too-old.yaml",
+        "features.yaml",
+        "settings",
+    ]
+
+
+def test_aliases_are_refused_since_a_few_can_stand_for_gigabytes(folder):
+    write(folder, "rules/toolkit/too-old.yaml", "a: &a [x, x]\nb: [*a, *a]\n")
+    assert errors_of(folder)[0] == "rules/toolkit/too-old.yaml: line 1: aliases are not allowed"
+
+
+def test_a_file_of_more_than_a_mebibyte_is_refused(folder):
+    write(folder, "rules/toolkit/too-old.yaml", RULE + "#" * (1 << 20))
+    assert "bytes; 1048576 are allowed" in errors_of(folder)[0]
+
+
+def test_yaml_cannot_make_objects(folder):
+    write(folder, "rules/toolkit/too-old.yaml", RULE.replace("why: It is.", "why: !!python/object/apply:os.getcwd []"))
+    assert "could not determine a constructor" in errors_of(folder)[0]
+
+
+def test_a_folder_without_knowledge_says_which_files_are_missing(tmp_path):
+    assert errors_of(tmp_path)[:2] == [
+        "kb.yaml: cannot be read: No such file or directory",
+        "features.yaml: cannot be read: No such file or directory",
+    ]
+
+
+def test_the_shipped_knowledge_names_only_entry_points_of_flashinfer():
+    assert all(name.split(".")[0] == "flashinfer" for feature in KB.features for name in feature.entry)
+
+
+@pytest.mark.parametrize(
+    ("version", "use"),
+    [
+        ("0.11.0", "on by default"),
+        ("0.14.1", "only with"),
+        ("0.20.2", "only with"),
+        ("0.25.1", "on by default"),
+        ("0.33.0", "on by default"),
+    ],
+)
+def test_the_sampler_is_said_to_be_what_each_vllm_makes_of_it(version, use):
+    [sampler] = [feature for feature in KB.features if feature.id == "sampling.top_k_top_p"]
+    [found] = [entry.use for entry in sampler.vllm if version_in(version, entry.vllm)]
+    assert use in found
+
+
+def test_importing_the_loader_does_not_import_yaml():
+    code = "import fi_doctor.knowledge, sys; sys.exit('yaml' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ids(KB))
+def test_every_id_is_explained_in_80_columns(name):
+    text = explain(KB, name)
+    assert name in text
+    long = [line for line in text.splitlines() if len(line) > 80 and not line.startswith("  ")]
+    assert [line for line in long if not line.startswith(("Concerns", "Known from"))] == []
+
+
+def test_every_verdict_and_evidence_word_is_explained():
+    assert {word.value for word in (*Verdict, *Evidence)} <= set(WORDS)
+
+
+def test_an_unknown_id_is_refused_with_the_nearest_ones():
+    with pytest.raises(UsageError) as caught:
+        explain(KB, "nvcc-too-old-for-gpus")
+    assert "nvcc-too-old-for-gpu" in caught.value.todo
+
+
+def test_a_command_in_an_explanation_stays_on_one_line():
+    assert "  {python} -m pip install ninja  # and have this Python's bin folder on PATH\n" in explain(
+        KB, "ninja-not-found"
+    )

@@ -1,0 +1,194 @@
+"""For each rule two examples: one on which it fires, and one close to it on which it stays silent."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import factory as make
+
+from fi_doctor.model import Ending, Facts, Outcome, Stage
+
+
+class Example(NamedTuple):
+    fires: Facts
+    silent: Facts
+    fires_outcomes: tuple[Outcome, ...] = ()
+    silent_outcomes: tuple[Outcome, ...] = ()
+
+
+def _checked(package: str, effect: str = "", *, disabled: bool = False, ok: bool = False) -> Facts:
+    found = make.check(package, "0.7.2.post1" if ok else "0.6.13", ok=ok, effect=effect)
+    return make.facts(flashinfer=make.flashinfer(version_checks=(found,), version_check_disabled=disabled))
+
+
+def _gpus(*gpus, **changes) -> Facts:
+    return make.facts(gpus=make.gpu_facts(*gpus, **changes))
+
+
+def _toolkit(version: str = "13.0", **changes) -> Facts:
+    return make.facts(toolkit=make.toolkit(version, **changes))
+
+
+def _jit(**changes) -> Facts:
+    return _toolkit(jit=make.jit(**changes))
+
+
+def _flashinfer(**changes) -> Facts:
+    return make.facts(flashinfer=make.flashinfer(**changes))
+
+
+def _arch_list(value: str, architectures, **changes) -> Facts:
+    fi = make.flashinfer(architectures=architectures, architectures_from="FLASHINFER_CUDA_ARCH_LIST")
+    return make.facts(environment={"FLASHINFER_CUDA_ARCH_LIST": value}, flashinfer=fi, **changes)
+
+
+def _absent(name: str) -> Facts:
+    return make.facts(packages={name: make.missing(f"not installed in {make.PYTHON}")})
+
+
+RAISES = "import flashinfer raises RuntimeError: flashinfer-cubin version (0.6.13) does not match"
+IGNORED = "the package is ignored: Ignoring incompatible flashinfer-cubin package"
+DISABLED = "nothing, because FLASHINFER_DISABLE_VERSION_CHECK is set: the package is used as it is"
+HEALTHY = make.facts()
+NO_LINK = {"cudart": make.missing("libcudart.so is in none of: /usr/local/lib64"), "cuda": "/usr/lib/libcuda.so"}
+NO_STUB = {"cudart": "/usr/local/cuda/lib64/libcudart.so", "cuda": make.missing("libcuda.so is in none of: /usr/lib")}
+WRAPPER = make.nvcc(home="/usr/local", found_by="PATH")
+WRAPPED = _toolkit(
+    jit=make.jit(home="/usr/local", found_by="which nvcc", nvcc=WRAPPER, compiler=WRAPPER, libraries=NO_LINK),
+    others=(make.nvcc(found_by="/usr/local/cuda*"),),
+)
+MISMATCHED = make.no_gpus(
+    "the driver's libraries (580.159.04) do not match the loaded kernel driver (580.95.05), "
+    "as after a driver update without a reboot: reboot"
+)
+OLD_NVCC = make.nvcc("12.6", architectures=("sm_80", "sm_90"))
+BF16_FAILS = make.cell(Ending.RAISED, Stage.BUILT, "bf16", detail="MLIRError")
+CUDA_WORKS, CUDA_FAILS = make.cell(variant="cuda_bf16"), make.cell(Ending.WRONG, Stage.RAN, "cuda_bf16")
+
+EXAMPLES: dict[str, Example] = {
+    "flashinfer-not-installed": Example(
+        make.facts(flashinfer=make.missing("not installed"), packages={"flashinfer-python": make.missing("not there")}),
+        HEALTHY,
+    ),
+    "torch-not-installed": Example(_absent("torch"), HEALTHY),
+    "flashinfer-installed-twice": Example(
+        make.facts(
+            packages={"flashinfer-python": make.package("flashinfer-python", "0.7.2", shadowed=("0.5.2 in /x",))}
+        ),
+        make.facts(packages={"torch": make.package("torch", "2.14.0", shadowed=("2.9.0 in /x",))}),
+    ),
+    "flashinfer-cubin-breaks-import": Example(
+        _checked("flashinfer-cubin", RAISES), _checked("flashinfer-cubin", IGNORED)
+    ),
+    "flashinfer-cubin-ignored": Example(_checked("flashinfer-cubin", IGNORED), _checked("flashinfer-cubin", RAISES)),
+    "flashinfer-jit-cache-breaks-import": Example(
+        _checked("flashinfer-jit-cache", RAISES), _checked("flashinfer-cubin", RAISES)
+    ),
+    "flashinfer-jit-cache-ignored": Example(
+        _checked("flashinfer-jit-cache-sm90a", IGNORED), _checked("flashinfer-jit-cache", IGNORED, ok=True)
+    ),
+    "flashinfer-version-check-disabled": Example(
+        _checked("flashinfer-cubin", DISABLED, disabled=True), _checked("flashinfer-cubin", RAISES)
+    ),
+    "torch-without-cuda": Example(
+        make.facts(packages={"torch": "2.14.0+cpu"}, toolkit=make.toolkit(torch_cuda=make.missing("a CPU build"))),
+        make.facts(
+            packages={"torch": "2.14.0+cpu"},
+            toolkit=make.toolkit(torch_cuda=make.missing("a CPU build")),
+            gpus=make.no_gpus(),
+        ),
+    ),
+    "jit-cache-for-other-cuda": Example(_toolkit(jit_cache_cuda="12.9"), _toolkit(jit_cache_cuda="13.0")),
+    "nvcc-not-found": Example(
+        make.facts(toolkit=make.without_nvcc()),
+        make.facts(toolkit=make.without_nvcc(), flashinfer=make.flashinfer(jit_cache_modules=("norm", "sampling"))),
+    ),
+    "nvcc-not-taken": Example(
+        make.facts(toolkit=make.without_nvcc(others=(make.nvcc(),))), make.facts(toolkit=make.without_nvcc())
+    ),
+    "cuda-home-derived-from-nvcc-wrapper": Example(
+        WRAPPED, _jit(home="/usr/local/cuda", found_by="which nvcc", nvcc=make.nvcc(home="/usr/local/cuda"))
+    ),
+    "toolkit-lacks-link-libraries": Example(_jit(libraries=NO_STUB), WRAPPED),
+    "toolkit-lacks-headers": Example(_jit(headers={"cuda_runtime.h": make.missing("no cuda_runtime.h")}), HEALTHY),
+    "flashinfer-nvcc-and-gates-differ": Example(
+        make.facts(
+            environment={"FLASHINFER_NVCC": "/opt/cuda-12.9/bin/nvcc"},
+            toolkit=make.toolkit("12.6", jit=make.jit("12.6", compiler=make.nvcc("12.9", "/opt/cuda-12.9"))),
+        ),
+        make.facts(
+            environment={"FLASHINFER_NVCC": "/opt/cuda-13.0/bin/nvcc"},
+            toolkit=make.toolkit(jit=make.jit(compiler=make.nvcc("13.0", "/opt/cuda-13.0"))),
+        ),
+    ),
+    "nvcc-too-old-for-gpu": Example(
+        make.facts(
+            gpus=make.gpu_facts(make.gpu(sm=103)),
+            toolkit=make.toolkit("12.6", jit=make.jit("12.6", compiler=OLD_NVCC)),
+            flashinfer=make.flashinfer(architectures=("103a",)),
+        ),
+        make.facts(toolkit=make.toolkit("12.6", jit=make.jit("12.6", compiler=OLD_NVCC))),
+    ),
+    "nvcc-too-old-for-sm12x": Example(
+        _flashinfer(
+            architectures=make.missing('FlashInfer logs "SM 12.x requires CUDA >= 12.9" and has no architecture')
+        ),
+        _flashinfer(architectures=make.missing("FlashInfer has no architecture to build for: no driver")),
+    ),
+    "nvcc-below-cuda-12-8": Example(_toolkit("12.6"), _toolkit("12.8")),
+    "nvcc-major-differs-from-torch": Example(_toolkit("12.9"), _toolkit("13.1")),
+    "ninja-not-found": Example(
+        _toolkit(ninja=make.missing("no ninja on PATH")),
+        make.facts(
+            toolkit=make.toolkit(ninja=make.missing("no ninja on PATH")),
+            flashinfer=make.flashinfer(jit_cache_modules=("norm",)),
+        ),
+    ),
+    "host-compiler-not-found": Example(_toolkit(host_compiler=make.missing("c++ is not on PATH")), HEALTHY),
+    "runtime-library-of-other-cuda-major": Example(
+        make.facts(libraries={"cublas": make.library("cublas", "12.8.4.1", origin="LD_LIBRARY_PATH")}),
+        make.facts(libraries={"cudnn": make.library("cudnn", "9.13.0"), "cudart": make.missing("not found")}),
+    ),
+    "driver-too-old-for-torch": Example(_gpus(driver="570.124", cuda="12.8"), _gpus(driver="580.95", cuda="13.0")),
+    "driver-too-old-for-nvcc": Example(
+        make.facts(gpus=make.gpu_facts(cuda="12.8"), toolkit=make.toolkit("13.0", torch_cuda="12.8")),
+        make.facts(gpus=make.gpu_facts(cuda="12.4"), toolkit=make.toolkit("12.8", torch_cuda="12.8")),
+    ),
+    "torch-cuda-newer-than-driver": Example(
+        make.facts(gpus=make.gpu_facts(cuda="12.4"), toolkit=make.toolkit("12.8", torch_cuda="12.8")),
+        make.facts(gpus=make.gpu_facts(cuda="12.8"), toolkit=make.toolkit("12.8", torch_cuda="12.8")),
+    ),
+    "driver-libraries-do-not-match-kernel": Example(make.facts(gpus=MISMATCHED), make.facts(gpus=make.no_gpus())),
+    "no-gpu-here": Example(make.facts(gpus=make.no_gpus()), make.facts(gpus=MISMATCHED)),
+    "cuda-visible-devices-hides-all": Example(
+        make.facts(environment={"CUDA_VISIBLE_DEVICES": ""}, gpus=make.gpu_facts(make.gpu(visible=False))),
+        make.facts(environment={"CUDA_VISIBLE_DEVICES": "0"}),
+    ),
+    "cuda-does-not-start": Example(
+        _gpus(cuda_order=make.missing("cuInit: system not yet initialized")), make.facts(gpus=make.no_gpus())
+    ),
+    "arch-list-breaks-import": Example(
+        _arch_list("9.0;10.0", make.missing("import flashinfer raises ValueError: too many values to unpack")),
+        _arch_list("9.0a 10.0a", ("90a", "100a")),
+    ),
+    "arch-list-malformed": Example(
+        _arch_list("9.0+PTX", ("90+PTX",)),
+        _arch_list("9.0;10.0", make.missing("import flashinfer raises ValueError: too many values to unpack")),
+    ),
+    "arch-list-misses-gpu": Example(_arch_list("10.0a", ("100a",)), _arch_list("8.0 9.0a", ("80", "90a"))),
+    "arch-list-lacks-suffix": Example(_arch_list("9.0", ("90",)), _arch_list("9.0", ("90a",))),
+    "flashinfer-cache-not-writable": Example(_flashinfer(cache_writable=False), _flashinfer(cache_owner=0)),
+    "flashinfer-cache-of-other-user": Example(_flashinfer(cache_owner=0), HEALTHY),
+    "cute-dsl-norm-fails": Example(
+        HEALTHY,
+        HEALTHY,
+        (make.outcome(cells=(BF16_FAILS, CUDA_WORKS)),),
+        (make.outcome(cells=(BF16_FAILS, CUDA_FAILS)),),
+    ),
+    "flashinfer-sampler-fails": Example(
+        make.facts(packages={"vllm": "0.33.0"}),
+        make.facts(packages={"vllm": "0.17.1"}),
+        (make.outcome("sampling.top_k_top_p", Ending.SIGNALLED, Stage.BUILT, detail="SIGSEGV"),),
+        (make.outcome("sampling.top_k_top_p", Ending.SIGNALLED, Stage.BUILT, detail="SIGSEGV"),),
+    ),
+}
