@@ -1,0 +1,163 @@
+"""The first lines of the console: the answer, what the exit code means, and what was judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from fi_doctor.model import Facts, FeatureRow, Gpu, Missing, Package, Report, Verdict
+from fi_doctor.reports.text import amount, clean, names
+
+EXIT_MEANINGS = {
+    0: "what was asked for holds",
+    1: "measured, and does not hold",
+    2: "usage or configuration",
+    3: "could not tell",
+    4: "a fault in fi-doctor",
+}
+_ALWAYS_NAMED = ("flashinfer-python", "torch", "vllm")
+_NAMED_IF_INSTALLED = ("flashinfer-cubin", "flashinfer-jit-cache", "sglang")
+
+
+def headline(report: Report) -> str:
+    """One sentence: how many rows work, how many do not, and where."""
+    if not report.features:
+        return f"Nothing was selected{_selection(report)}; fi-doctor features lists what there is"
+    sms = sms_of(report.features)
+    noun = "feature" if len(sms) < 2 else "row"
+    return f"{tally(report.features, noun)} on {machine(report.facts, sms)}"
+
+
+def by_sm(report: Report) -> list[str]:
+    """With several kinds of GPU, the same count for each; else nothing."""
+    sms = sms_of(report.features)
+    if len(sms) < 2:
+        return []
+    lines = []
+    for sm in sms:
+        rows = [row for row in report.features if row.sm == sm]
+        named = sorted({clean(gpu.name, 60) for gpu in visible_gpus(report.facts) if gpu.sm == sm})
+        lines.append(f"SM{sm}{f' ({names(named)})' if named else ''}: {tally(rows, 'feature')}")
+    anywhere = [row for row in report.features if isinstance(row.sm, Missing)]
+    return [*lines, f"of no SM: {tally(anywhere, 'feature')}"] if anywhere else lines
+
+
+def exit_line(report: Report) -> str:
+    """The exit code, its meaning and the deciding line."""
+    meaning = EXIT_MEANINGS.get(report.gate.code, "no meaning that this version knows")
+    return f"Exit {report.gate.code} ({meaning}): {clean(report.gate.reason)}"
+
+
+def basis(report: Report) -> tuple[list[str], list[str]]:
+    """What was judged, and which of it is not known with the reasons, each item in words."""
+    known: list[str] = []
+    unknown: dict[str, list[str]] = {}
+    for name, value in _basis(report.facts):
+        if isinstance(value, Missing):
+            # What to do about it follows the colon, and stands in the finding that says so.
+            unknown.setdefault(clean(value.reason, 200).partition(": ")[0].rstrip("."), []).append(name)
+        else:
+            known.append(value)
+    known.append(f"depth {report.request.depth}")
+    known.append(f"fi-doctor {clean(report.doctor.version, 40)}, knowledge {clean(report.doctor.knowledge, 40)}")
+    return known, [f"{', '.join(who)} ({reason})" for reason, who in unknown.items()]
+
+
+def tally(rows: list[FeatureRow] | tuple[FeatureRow, ...], noun: str) -> str:
+    """Counts in words; works, broken and unknown always, so that a zero is seen."""
+    counts = Counter(row.verdict for row in rows)
+    works, wrong = counts[Verdict.WORKS], counts[Verdict.WRONG_RESULT]
+    parts = [f"{amount(works, noun)} {'works' if works == 1 else 'work'}"]
+    parts.append(_are(counts[Verdict.BROKEN], "broken"))
+    if wrong:
+        parts.append(f"{wrong} {'gives wrong results' if wrong == 1 else 'give wrong results'}")
+    if counts[Verdict.UNSUPPORTED]:
+        parts.append(_are(counts[Verdict.UNSUPPORTED], "unsupported"))
+    parts.append(_are(counts[Verdict.UNKNOWN], "unknown"))
+    return ", ".join(parts)
+
+
+def machine(facts: Facts, sms: list[int]) -> str:
+    """The GPUs in words: "NVIDIA H200 (SM90)", "8 x NVIDIA H200 (SM90)", or that there is none to see."""
+    gpus = facts.gpus.gpus
+    judged = f", judged for {' and '.join(f'SM{sm}' for sm in sms)}" if sms else ""
+    if isinstance(gpus, Missing):
+        return f"a machine whose GPUs are not known{judged}"
+    if not gpus:
+        return f"a machine without a GPU{judged}"
+    visible = visible_gpus(facts)
+    if not visible:
+        return f"a machine whose {amount(len(gpus), 'GPU')} CUDA_VISIBLE_DEVICES hides{judged}"
+    kinds = Counter((clean(gpu.name, 60), _sm(gpu)) for gpu in visible)
+    return " and ".join(f"{f'{n} x ' if n > 1 else ''}{name} ({sm})" for (name, sm), n in kinds.items())
+
+
+def visible_gpus(facts: Facts) -> list[Gpu]:
+    """The GPUs that CUDA may use; all of them when CUDA's own order could not be read."""
+    gpus = facts.gpus.gpus
+    if isinstance(gpus, Missing):
+        return []
+    if isinstance(facts.gpus.cuda_order, Missing):
+        return list(gpus)
+    return [gpu for gpu in gpus if not isinstance(gpu.cuda_index, Missing)]
+
+
+def sms_of(rows: tuple[FeatureRow, ...]) -> list[int]:
+    """The SMs that the rows speak of, ascending."""
+    return sorted({row.sm for row in rows if not isinstance(row.sm, Missing)})
+
+
+def _selection(report: Report) -> str:
+    return f" by {names(clean(glob, 60) for glob in report.request.features)}" if report.request.features else ""
+
+
+def _are(count: int, what: str) -> str:
+    return f"{count} {'is' if count == 1 else 'are'} {what}"
+
+
+def _sm(gpu: Gpu) -> str:
+    return "SM not known" if isinstance(gpu.sm, Missing) else f"SM{gpu.sm}"
+
+
+def _basis(facts: Facts) -> Iterator[tuple[str, str | Missing]]:
+    """Name and words of each thing that a verdict rests on, most important first."""
+    for name in _ALWAYS_NAMED:
+        yield name, _package(name, facts.packages.get(name, Missing(reason="not looked for")))
+    for name in _NAMED_IF_INSTALLED:
+        package = facts.packages.get(name)
+        if isinstance(package, Package):
+            yield name, _package(name, package)
+    yield "nvcc", _nvcc(facts)
+    yield "driver", _driver(facts)
+    if isinstance(facts.gpus.gpus, Missing):
+        yield "GPUs", facts.gpus.gpus
+    yield "Python", f"Python {clean(facts.interpreter.version, 40)} ({clean(facts.interpreter.executable)})"
+
+
+def _package(name: str, package: Package | Missing) -> str | Missing:
+    if isinstance(package, Missing):
+        return package
+    marks = ["editable"] if package.editable else []
+    if not isinstance(package.commit, Missing) and package.editable:
+        marks.append(f"commit {clean(package.commit, 12)}")
+    version = "of unknown version" if isinstance(package.version, Missing) else clean(package.version, 60)
+    return f"{name} {version}{f' ({names(marks)})' if marks else ''}"
+
+
+def _nvcc(facts: Facts) -> str | Missing:
+    jit = facts.toolkit.jit
+    if isinstance(jit, Missing):
+        return jit
+    if isinstance(jit.nvcc, Missing):
+        return Missing(reason=f"CUDA_HOME is {jit.cuda_home} by {jit.found_by}; {jit.nvcc.reason}")
+    version = jit.nvcc.version
+    said = "of unknown version" if isinstance(version, Missing) else clean(version, 20)
+    return f"nvcc {said} in {clean(jit.cuda_home)} (by {clean(jit.found_by, 60)})"
+
+
+def _driver(facts: Facts) -> str | Missing:
+    driver = facts.gpus.driver
+    if isinstance(driver, Missing):
+        return driver
+    cuda = "" if isinstance(driver.cuda, Missing) else f" (CUDA {clean(driver.cuda, 20)})"
+    return f"driver {clean(driver.version, 40)}{cuda}"

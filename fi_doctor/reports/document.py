@@ -1,0 +1,254 @@
+"""The wire format of a report, one definition for JSON and YAML, written and read."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fi_doctor.errors import DataError
+from fi_doctor.model import SCHEMA, Finding, Missing, Report
+
+if TYPE_CHECKING:
+    import yaml
+
+MAX_BYTES = 64 * 1024 * 1024
+MAX_DEPTH = 64  # a report nests about ten deep
+_SCHEMA = re.compile(r"fi-doctor\.report/(\d{1,6})\.(\d{1,6})")
+_MAJOR = 1
+# What a terminal or an editor may obey and JSON may hold raw: DEL, C1 controls, zero-width and bidirectional marks.
+_INVISIBLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_REWRITE = "fi-doctor report --yaml -o report.yaml (on the machine in question), then use that file"
+# Numbers beyond 64 bits are not portable JSON; only measurements, which may be words too, can hold them.
+_INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
+
+
+def to_builtins(report: Report) -> dict[str, Any]:
+    """The report as dicts, lists and scalars, in the one order in which every machine format writes it.
+
+    Maps are sorted by key. Numbers that JSON cannot say become words in measurements and the largest float elsewhere;
+    text that is not Unicode (undecodable bytes of a path) is kept as backslash escapes.
+    """
+    plain = msgspec.to_builtins(in_order(report), order="deterministic")
+    return {key: _portable(value, in_measurements=False) for key, value in plain.items()}
+
+
+def in_order(report: Report) -> Report:
+    """The same report, sorted: rows by (feature, sm), findings worst first, outcomes by (feature, probe, sm)."""
+    return msgspec.structs.replace(
+        report,
+        features=tuple(sorted(report.features, key=lambda row: (row.feature, *_sm_order(row.sm)))),
+        findings=tuple(sorted(report.findings, key=_finding_order)),
+        outcomes=tuple(sorted(report.outcomes, key=lambda out: (out.feature, out.probe, *_sm_order(out.sm)))),
+    )
+
+
+def to_json(report: Report) -> str:
+    """The report as JSON: indented by two, Unicode kept, a newline at the end."""
+    text = json.dumps(to_builtins(report), indent=2, ensure_ascii=False, allow_nan=False)
+    return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
+
+
+def to_yaml(report: Report) -> str:
+    """The report as YAML: block style, text of several lines as literal blocks, no anchors."""
+    import yaml  # noqa: PLC0415 - only when YAML is asked for
+
+    text: str = yaml.dump(
+        to_builtins(report),
+        Dumper=_dumper(),
+        default_flow_style=False,
+        allow_unicode=True,
+        sort_keys=False,
+        width=2**30,  # lines are never folded; libyaml takes a C int
+    )
+    return text
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a report, generated from the types."""
+    return {"$id": SCHEMA, "title": "fi-doctor report", **msgspec.json.schema(Report)}
+
+
+def read_file(path: Path) -> Report:
+    """The report in a file, or in a pipe such as /dev/stdin; DataError when there is none to be had."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise DataError(f'cannot read the report "{path.absolute()}"', why=error.strerror or str(error)) from error
+    return read(data, str(path))
+
+
+def read(data: bytes, name: str) -> Report:
+    """The report that `data` holds, JSON or YAML by its content; `name` is what messages call it.
+
+    Tolerant within the major version: fields that this version does not know are ignored, and words outside a closed
+    set become that set's unknown. DataError says what is wrong, with the path into the data.
+    """
+    document = _parse(data, name)
+    if not isinstance(document, dict):
+        raise _no_report(name, f"expected a mapping, got {_kind(document)}")
+    _check_schema(document.get("schema"), name)
+    try:
+        return msgspec.convert(document, type=Report)
+    except msgspec.ValidationError as error:
+        raise DataError(f'"{name}" is not a whole report', why=_located(str(error)), todo=_REWRITE) from error
+    except RecursionError as error:
+        raise _too_deep(name) from error
+
+
+def _sm_order(sm: int | Missing) -> tuple[bool, int]:
+    """Rows of no SM come after those that have one."""
+    return (True, 0) if isinstance(sm, Missing) else (False, sm)
+
+
+def _finding_order(finding: Finding) -> tuple[int, str]:
+    return (-finding.severity.rank, finding.id)
+
+
+def _portable(value: Any, *, in_measurements: bool) -> Any:
+    """The same value in what JSON and YAML both can say."""
+    match value:
+        case dict():
+            return {
+                _unicode(key): _portable(item, in_measurements=in_measurements or key == "measurements")
+                for key, item in value.items()
+            }
+        case list() | tuple():
+            return [_portable(item, in_measurements=in_measurements) for item in value]
+        case str():
+            return _unicode(value)
+        case float() if not math.isfinite(value):
+            return str(value) if in_measurements else math.copysign(sys.float_info.max, value)
+        case int() if in_measurements and not _INT_MIN <= value <= _INT_MAX:
+            return str(value)
+        case _:
+            return value
+
+
+def _unicode(text: str) -> str:
+    """Lone surrogates, which os.fsdecode makes of undecodable bytes, cannot be written as UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _dumper() -> type[yaml.SafeDumper]:
+    import yaml  # noqa: PLC0415 - only when YAML is asked for
+
+    class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc] # PyYAML may lack libyaml
+        def ignore_aliases(self, data: object) -> bool:
+            del data
+            return True
+
+    def represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+    Dumper.add_representer(str, represent_text)
+    return Dumper
+
+
+def _parse(data: bytes, name: str) -> Any:
+    """JSON when it starts like an object, else YAML; scalars and containers only."""
+    if len(data) > MAX_BYTES:
+        raise DataError(f'"{name}" is too large for a report', why=f"it is over {MAX_BYTES >> 20} MiB", todo=_REWRITE)
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    if not data.strip():
+        raise _no_report(name, "it is empty")
+    if data.startswith(b"\x1f\x8b"):
+        raise DataError(f'"{name}" is compressed', why="it starts like a gzip file", todo=f'gunzip "{name}" first')
+    if data.lstrip().startswith(b"{"):
+        return _parse_json(data, name)
+    return _parse_yaml(data, name)
+
+
+def _parse_json(data: bytes, name: str) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _no_report(name, f"it starts like JSON but cannot be read as JSON: {error}") from error
+    except RecursionError as error:
+        raise _too_deep(name) from error
+
+
+def _parse_yaml(data: bytes, name: str) -> Any:
+    import yaml  # noqa: PLC0415 - only when YAML is read
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # PyYAML may lack libyaml
+        # A date without quotes, as a person may write it, stays text.
+        yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own way
+            first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+    try:
+        _check_events(yaml.parse(data, Loader=Loader), name)
+        return yaml.load(data, Loader=Loader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        raise _no_report(name, f"it cannot be read as YAML: {_one_line(error)}") from error
+    except ValueError as error:  # a number that Python refuses, bytes that are not UTF-8
+        raise _no_report(name, f"it holds a value that cannot be read: {_one_line(error)}") from error
+
+
+def _check_events(events: Iterator[yaml.Event], name: str) -> None:
+    """Refuse, before anything is built, what no report holds and what blows up or recurses when it is built."""
+    import yaml  # noqa: PLC0415 - only when YAML is read
+
+    depth = 0
+    for event in events:
+        if isinstance(event, yaml.AliasEvent):
+            raise _no_report(name, f"{_line(event)} has an alias, which reports never have")
+        if isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)) and event.tag not in (None, "!"):
+            raise _no_report(name, f"{_line(event)} has a tag, which reports never have")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise _too_deep(name)
+
+
+def _line(event: yaml.Event) -> str:
+    return f"line {event.start_mark.line + 1}" if event.start_mark else "it"
+
+
+def _check_schema(found: object, name: str) -> None:
+    match = _SCHEMA.fullmatch(found) if isinstance(found, str) else None
+    if match is None:
+        said = f'its "schema" is {found!r:.100}' if found is not None else 'it has no "schema"'
+        raise _no_report(name, f"{said}; a report says {SCHEMA}")
+    major = int(match[1])
+    if major > _MAJOR:
+        why = f'its schema is "{found}"; this one reads {_MAJOR}.x'
+        raise DataError(f'"{name}" was written by a newer fi-doctor', why=why, todo="pip install -U fi-doctor")
+    if major < _MAJOR:
+        why = f'its schema is "{found}"; this one reads {_MAJOR}.x'
+        raise DataError(f'"{name}" was written by an older fi-doctor', why=why, todo=_REWRITE)
+
+
+def _no_report(name: str, why: str) -> DataError:
+    return DataError(f'"{name}" is not a fi-doctor report', why=why, todo=_REWRITE)
+
+
+def _too_deep(name: str) -> DataError:
+    return _no_report(name, f"it is nested deeper than {MAX_DEPTH} levels")
+
+
+def _located(message: str) -> str:
+    """The message "Expected `str`, got `int` - at `$.facts.gpus`" of msgspec with the path first."""
+    what, found, path = message.partition(" - at `$")
+    if not found:
+        return message
+    return f"{path.rstrip('`').lstrip('.')}: {what[:1].lower()}{what[1:]}".removeprefix(": ")
+
+
+def _kind(value: object) -> str:
+    return {list: "a list", str: "text", type(None): "nothing"}.get(type(value), f"a {type(value).__name__}")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

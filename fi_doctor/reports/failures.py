@@ -1,0 +1,109 @@
+"""What the console says of probes that failed and of rows that stay open: the deciding lines and what to do."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from fi_doctor.model import CellOutcome, Depth, Ending, FeatureRow, Missing, Outcome, Report, Verdict
+from fi_doctor.reports.answer import visible_gpus
+from fi_doctor.reports.text import clean, clean_lines, names
+
+_GOOD = (Ending.RETURNED, Ending.NOT_RUN)
+# Lines of a compiler, a linker, a loader or Python that say what went wrong, as against where.
+_TELLING = re.compile(
+    r"\berror\b|Error\b|\bundefined (reference|symbol)|cannot (find|open)|No such file|not found|FAILED",
+)
+_LINES = 5
+
+
+def failed(report: Report) -> list[Outcome]:
+    """Outcomes of which something was tried and did not end well, in the order given."""
+    return [out for out in report.outcomes if out.ending not in _GOOD or _bad_cells(out)]
+
+
+def summary(outcome: Outcome) -> str:
+    """One line: which probe and variants, how it ended, how far it had come."""
+    bad = _bad_cells(outcome)
+    variants = names(clean(cell.variant, 60) for cell in bad if cell.variant)
+    stage, ending = (bad[0].stage, bad[0].ending) if bad else (outcome.stage, outcome.ending)
+    detail = clean((bad[0].detail if bad else "") or outcome.detail, 300)
+    return f"{title(outcome)}{f', {variants}' if variants else ''}: {ending}: {detail} (stage reached: {stage})"
+
+
+def title(outcome: Outcome) -> str:
+    """The probe and where it ran: "norm.rmsnorm on SM90"."""
+    return clean(outcome.probe, 100) + ("" if isinstance(outcome.sm, Missing) else f" on SM{outcome.sm}")
+
+
+def deciding_lines(outcome: Outcome) -> list[str]:
+    """The few lines of output and traceback that tell the cause: error lines if there are any, else the last ones."""
+    bad = _bad_cells(outcome)
+    traceback = clean_lines(bad[0].traceback) if bad else []
+    output = clean_lines(outcome.output)
+    # In a traceback only the lines of the exception itself are not indented.
+    raised = [line for line in traceback if not line.startswith((" ", "Traceback"))]
+    told = list(dict.fromkeys(line.strip() for line in (*output, *raised) if _TELLING.search(line)))
+    if not told:
+        return (traceback or output)[-_LINES:]
+    # The first error is the cause, the last is what Python made of it.
+    return told if len(told) <= _LINES else [*told[: _LINES - 1], told[-1]]
+
+
+def open_rows(report: Report) -> dict[str, list[str]]:
+    """Rows whose verdict is unknown, as names by reason."""
+    groups: dict[str, list[str]] = {}
+    for row in report.features:
+        if row.verdict is Verdict.UNKNOWN:
+            groups.setdefault(clean(row.why, 300) or "no reason was given", []).append(_named(row))
+    return groups
+
+
+def how_to_settle(report: Report) -> list[tuple[str, str]]:
+    """What would turn open rows into verdicts: a sentence, and a command or "" for each."""
+    rows = [row for row in report.features if row.verdict is Verdict.UNKNOWN]
+    if not rows:
+        return []
+    hints = []
+    if isinstance(report.facts.flashinfer, Missing):
+        python = shlex.quote(clean(report.facts.interpreter.executable))
+        hints.append(("install FlashInfer in the examined Python", f"{python} -m pip install flashinfer-python"))
+    if any(row.needs_gpu for row in rows) and not visible_gpus(report.facts):
+        hints.append(_gpu_hint(report))
+    elif report.request.depth is not Depth.RUN:
+        hints.append(("run the probes too", f"{_check(report)} --depth run"))
+    late = sorted({out.feature for out in report.outcomes if _ran_out(out)} & {row.feature for row in rows})
+    if late:
+        only = " ".join(f"--feature {shlex.quote(clean(feature, 100))}" for feature in late)
+        minutes = max(1, round(2 * report.request.budget_s / 60))
+        hints.append(("give it more time", f"{_check(report)} --budget {minutes}m {only}"))
+    return hints
+
+
+def _bad_cells(outcome: Outcome) -> list[CellOutcome]:
+    """The variants that ended as the first bad one did."""
+    bad = [cell for cell in outcome.cells if cell.ending not in _GOOD]
+    return [cell for cell in bad if (cell.ending, cell.stage) == (bad[0].ending, bad[0].stage)]
+
+
+def _ran_out(outcome: Outcome) -> bool:
+    return outcome.ending is Ending.TIMED_OUT or any(cell.ending is Ending.TIMED_OUT for cell in outcome.cells)
+
+
+def _named(row: FeatureRow) -> str:
+    name = clean(row.feature, 100)
+    return name if isinstance(row.sm, Missing) else f"{name} on SM{row.sm}"
+
+
+def _check(report: Report) -> str:
+    """The command that examines the same interpreter again."""
+    interpreter = report.facts.interpreter
+    python = "" if interpreter.is_own else f" --python {shlex.quote(clean(interpreter.executable))}"
+    return f"fi-doctor check{python}"
+
+
+def _gpu_hint(report: Report) -> tuple[str, str]:
+    gpus = report.facts.gpus.gpus
+    if not isinstance(gpus, Missing) and gpus:
+        return "let CUDA see a GPU, then run it again", "unset CUDA_VISIBLE_DEVICES"
+    return "run it where a GPU can be used (a container needs one too: docker run --gpus all)", ""

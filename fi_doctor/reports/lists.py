@@ -1,0 +1,47 @@
+"""What `fi-doctor features` and `fi-doctor probes list` print, as plain text."""
+
+from __future__ import annotations
+
+from fi_doctor.model import Feature, ProbeSpec
+from fi_doctor.reports.text import clean, pack, wrap
+
+
+def features(known: tuple[Feature, ...], width: int = 80) -> str:
+    """Each feature with its title, what ranges of vLLM releases do with it, and the probes that decide it."""
+    if not known:
+        return "No features are known.\n"
+    blocks = [_feature(feature, width) for feature in sorted(known, key=lambda feature: feature.id)]
+    return "\n".join("\n".join(block) + "\n" for block in blocks)
+
+
+def probes(specs: tuple[ProbeSpec, ...], width: int = 80) -> str:
+    """Each probe with its feature, the JIT module that it builds, its question, and who brought it when not we."""
+    if not specs:
+        return "No probes are installed.\n"
+    blocks = [_probe(probe, width) for probe in sorted(specs, key=lambda spec: spec.id)]
+    return "\n".join("\n".join(block) + "\n" for block in blocks)
+
+
+def _feature(feature: Feature, width: int) -> list[str]:
+    lines = wrap(f"{feature.id}: {feature.title}", width, "", "  ")
+    for use in feature.vllm:
+        releases = f"vLLM {use.vllm}" if use.vllm else "any vLLM"
+        lines += wrap(f"{releases}: {use.use}", width, "  ", "    ")
+    if feature.fallback:
+        lines += wrap(f"without it: {feature.fallback}", width, "  ", "    ")
+    return [*lines, *_packed("probes", feature.probes, width)]
+
+
+def _probe(probe: ProbeSpec, width: int) -> list[str]:
+    lines = [clean(probe.id), *wrap(probe.question, width, "  ", "    ")]
+    facts = [f"feature {probe.feature}", f"builds {probe.module}" if probe.module else "builds nothing"]
+    if probe.gpus != 1:
+        facts.append(f"{probe.gpus} GPUs")
+    if probe.origin != "fi-doctor":
+        facts.append(f"from {probe.origin}")
+    lines += pack(facts, width, "  ", "    ")
+    return [*lines, *_packed("variants", tuple(probe.variants), width)]
+
+
+def _packed(label: str, words: tuple[str, ...], width: int) -> list[str]:
+    return pack(words, width, f"  {label}: ", "    ") if words else []

@@ -1,0 +1,93 @@
+"""Text for people: hostile characters made visible, lines wrapped, amounts and durations in words."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable
+
+LIMIT = 1000  # characters of one sentence; the machine formats keep all of it
+
+
+def clean(text: str, limit: int = LIMIT) -> str:
+    """The text on one line: white space collapsed, every character that a terminal may obey written as an escape.
+
+    Package and GPU names, messages and reports come from elsewhere: ESC, C1 controls, bidirectional overrides,
+    zero-width characters and undecodable bytes are shown and not sent.
+    """
+    line = "".join(char if char.isprintable() else _escape(char) for char in " ".join(text.split()))
+    if len(line) <= limit:
+        return line
+    return f"{line[:limit]} [{len(line) - limit} more characters]"
+
+
+def clean_lines(text: str) -> list[str]:
+    """The lines of a log that are not empty, each cleaned, its indentation kept."""
+    lines = [line.expandtabs(4).rstrip() for line in text.splitlines()]
+    return [" " * (len(line) - len(line.lstrip(" "))) + clean(line, 300) for line in lines if line]
+
+
+def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
+    """Lines of at most `width` columns; a word is never cut, so that a long path can be copied whole."""
+    return textwrap.wrap(
+        clean(text),
+        width,
+        initial_indent=first,
+        subsequent_indent=first if rest is None else rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def pack(items: Iterable[str], width: int, first: str = "", rest: str = "  ") -> list[str]:
+    """Items with commas between them, as many on a line as fit; an item is never broken."""
+    lines, is_empty = [first], True
+    for item in items:
+        text = clean(item)
+        if is_empty:
+            lines[-1] += text
+        elif len(lines[-1]) + len(text) + 3 > width:
+            lines[-1] += ","
+            lines.append(rest + text)
+        else:
+            lines[-1] += f", {text}"
+        is_empty = False
+    return lines
+
+
+def amount(count: int, noun: str) -> str:
+    """A count and its noun: "1 feature", "2 features"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def names(words: Iterable[str], most: int = 12) -> str:
+    """Words with commas, the end counted where there are many."""
+    every = list(words)
+    if len(every) <= most:
+        return ", ".join(every)
+    return f"{', '.join(every[:most])} and {len(every) - most} more"
+
+
+def clock(seconds: float) -> str:
+    """A duration as a clock shows it: 0:41, 12:05, 1:02:03."""
+    if not math.isfinite(seconds):
+        return "?:??"
+    whole = max(0, round(seconds))
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def duration(seconds: float) -> str:
+    """A duration in words: 0.4 s, 41 s, 10 min, 1 min 30 s."""
+    if not math.isfinite(seconds):
+        return "any time"
+    if seconds < 10:
+        return f"{seconds:.1f} s".replace(".0 s", " s")
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")

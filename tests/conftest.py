@@ -1,0 +1,26 @@
+"""Golden files: `pytest --update-golden` writes them, and the diff is then read."""
+
+import pathlib
+
+import pytest
+
+GOLDEN = pathlib.Path(__file__).parent / "reports" / "golden"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
+
+
+@pytest.fixture
+def golden(request):
+    """golden("all-good.console", text): the text is what reports/golden/all-good.console.txt holds, to the byte."""
+
+    def compare(name, text):
+        path = GOLDEN / f"{name}.txt"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="")
+        assert path.is_file(), f"no golden file {path}: pytest --update-golden writes it"
+        assert text == path.read_bytes().decode("utf-8")
+
+    return compare

@@ -1,0 +1,259 @@
+import re
+
+import pytest
+from msgspec.structs import replace
+from report_samples import (
+    FEATURES,
+    SAMPLES,
+    all_good,
+    broken_toolkit,
+    cell,
+    empty,
+    facts,
+    gpu,
+    gpu_facts,
+    no_gpu,
+    one_variant_broken,
+    outcome,
+    report,
+    row,
+    two_sms,
+)
+
+from fi_doctor.model import (
+    ActionKind,
+    CellOutcome,
+    Depth,
+    Ending,
+    Evidence,
+    Missing,
+    Package,
+    Recommendation,
+    Request,
+    Stage,
+    Verdict,
+)
+from fi_doctor.reports import render
+from fi_doctor.reports.failures import deciding_lines
+
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def lines(sample, width=80):
+    return render(sample, "console", width=width).splitlines()
+
+
+@pytest.mark.parametrize("name", ["all-good", "no-gpu", "two-sms"])
+def test_the_wide_console_looks_as_its_golden_file_says(golden, name):
+    golden(f"{name}.console-120", render(SAMPLES[name](), "console", width=120))
+
+
+def test_the_coloured_console_looks_as_its_golden_file_says(golden):
+    golden("two-sms.console-color", render(two_sms(), "console", color=True))
+
+
+def test_the_first_line_answers_the_question_and_the_second_says_what_the_exit_code_means():
+    first, second = lines(one_variant_broken())[:2]
+    assert first == "6 features work, 1 is broken, 0 are unknown on NVIDIA H200 (SM90)"
+    assert second.startswith("Exit 1 (measured, and does not hold): ")
+
+
+def test_a_single_feature_and_several_equal_gpus_are_said_in_good_english():
+    node = facts(gpu_facts(*(gpu(index) for index in range(8))))
+    one = report((row("norm.rmsnorm"),), facts=node)
+    assert lines(one)[0] == "1 feature works, 0 are broken, 0 are unknown on 8 x NVIDIA H200 (SM90)"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "words"),
+    [
+        (gpu_facts(), "a machine without a GPU"),
+        (no_gpu().facts.gpus, "a machine whose GPUs are not known"),
+        (
+            replace(gpu_facts(replace(gpu(), cuda_index=Missing(reason="hidden"))), cuda_order=()),
+            "a machine whose 1 GPU CUDA_VISIBLE_DEVICES hides",
+        ),
+        (replace(gpu_facts(gpu()), cuda_order=Missing(reason="no libcuda.so.1")), "NVIDIA H200 (SM90)"),
+    ],
+    ids=["none", "no NVML", "hidden", "no CUDA order"],
+)
+def test_the_first_line_says_what_is_known_of_the_gpus(gpus, words):
+    text = " ".join(lines(report((row("import.torch"),), facts=facts(gpus)), 120)[:2])
+    assert f"unknown on {words} Exit" in text
+
+
+def test_two_kinds_of_gpu_are_counted_each_and_have_a_column():
+    text = lines(two_sms(), 120)
+    assert any(line.startswith("  SM121 (NVIDIA GB10): 1 feature works") for line in text)
+    header = next(line for line in text if line.startswith("feature"))
+    assert header.split() == ["feature", "SM", "verdict", "evidence", "scope", "why"]
+    order = [line.split()[1] for line in text if line.startswith(("norm.rmsnorm ", "quant.fp4 ")) and len(line) > 40]
+    assert order[:4] == ["90", "121", "90", "121"]
+
+
+def test_one_kind_of_gpu_needs_no_column():
+    assert next(line for line in lines(all_good()) if line.startswith("feature")).split()[1] == "verdict"
+
+
+def test_what_is_not_known_is_said_with_its_reason():
+    text = "\n".join(lines(no_gpu()))
+    assert "Not known: flashinfer-python, vllm (not installed in /venv)" in text
+    assert "driver, GPUs (no libnvidia-ml.so.1 on this machine)" in text
+
+
+def test_an_editable_package_is_marked_with_its_commit():
+    vllm = facts().packages["vllm"]
+    assert isinstance(vllm, Package)
+    packages = {"vllm": replace(vllm, editable=True, commit="0123456789abcdef")}
+    text = "\n".join(lines(report(facts=replace(facts(), packages=packages)), 200))
+    assert "vllm 0.33.0 (editable, commit 0123456789ab [4 more characters])" in text
+
+
+def test_settings_can_be_pasted_as_a_block():
+    actions = (
+        Recommendation(kind=ActionKind.SET, line="export A=1", why="because", findings=("a-rule", "b-rule")),
+        Recommendation(kind=ActionKind.FLAG, line="--moe-backend x", why="", findings=()),
+        Recommendation(kind=ActionKind.FLAG, line="vllm serve m --x", why="so", findings=()),
+        Recommendation(kind=ActionKind.INSTALL, line="pip install x", why="long " * 40, findings=("c-rule",)),
+        Recommendation(kind=ActionKind.NOTE, line="a note", why="n", findings=()),
+        Recommendation(kind=ActionKind.REPORT, line="https://example.org/issues", why="r", findings=()),
+    )
+    text = lines(report(recommendations=actions))
+    begin = text.index("What to do (the lines can be pasted):") + 1
+    block = text[begin : text.index("", begin)]
+    commands = [line.strip() for line in block if not line.startswith("  # ")]
+    assert commands == ["export A=1", 'vllm serve "$MODEL" --moe-backend x', "vllm serve m --x", "pip install x"]
+    assert "  # because [a-rule, b-rule]" in block
+    assert "  # report upstream: https://example.org/issues" in block
+
+
+def test_nothing_to_set_is_said_and_is_no_comfort_when_something_is_broken():
+    assert "Nothing to set." in lines(all_good())
+    assert "Nothing to set: no known setting mends this." in lines(one_variant_broken())
+
+
+def test_variants_that_agree_are_counted_and_those_that_differ_are_listed():
+    assert "4 variants" in "\n".join(lines(all_good(), 120))
+    text = "\n".join(lines(one_variant_broken(), 120))
+    assert re.search(r"^  float16, bfloat16 +works +verified +full", text, re.MULTILINE)
+    assert re.search(r"^  float32 +broken +ran +full +killed by SIGSEGV while it ran$", text, re.MULTILINE)
+
+
+def test_cells_of_several_probes_are_named_by_their_probe():
+    cells = (
+        cell("", probe="attention.sinks"),
+        cell("fp8", Verdict.BROKEN, Evidence.RAN, "SIGSEGV", probe="attention.sinks_fp8"),
+    )
+    text = "\n".join(lines(report((row("attention.sinks", Verdict.BROKEN, cells=cells),)), 120))
+    assert re.search(r"^  attention.sinks +works", text, re.MULTILINE)
+    assert re.search(r"^  attention.sinks_fp8 fp8 +broken", text, re.MULTILINE)
+
+
+def test_a_long_reason_that_repeats_is_said_once_in_a_run_of_rows():
+    text = "\n".join(lines(broken_toolkit()))
+    assert text.count("cannot find -lcudart") < 5
+    assert re.search(r"^norm.rmsnorm +broken +built +full +as above$", text, re.MULTILINE)
+
+
+def test_a_row_without_evidence_has_no_scope():
+    text = "\n".join(lines(no_gpu()))
+    assert re.search(r"^norm.rmsnorm +unknown +none +- ", text, re.MULTILINE)
+
+
+def test_findings_have_severity_id_reason_fixes_and_explain_and_the_worst_comes_first():
+    text = lines(broken_toolkit())
+    begin = text.index("Findings:")
+    assert text[begin + 1].startswith("  error jit-toolkit-derived-wrongly: FlashInfer takes /usr/local")
+    assert "    fix: export CUDA_HOME=/usr/local/cuda-13.0" in text
+    assert "    more: fi-doctor explain jit-toolkit-derived-wrongly" in text
+    assert any(line.startswith("  info newer-flashinfer-exists") for line in text[begin + 5 :])
+
+
+def test_a_failed_probe_shows_its_deciding_lines_and_how_to_reproduce_it_on_one_line():
+    text = lines(broken_toolkit())
+    assert "    | /usr/bin/ld: cannot find -lcudart: No such file or directory" in text
+    assert not any("/usr/local/bin/nvcc -c rmsnorm.cu" in line for line in text)
+    reproduce = [line for line in text if "reproduce:" in line]
+    assert len(reproduce) == 2
+    assert all(line.endswith(".py") for line in reproduce)
+    assert "    | (the same lines as activation.silu_and_mul on SM90)" in text
+
+
+def test_a_failed_variant_counts_though_its_probe_says_returned():
+    cells = (CellOutcome(variant="a", stage=Stage.RAN, ending=Ending.WRONG, detail="max error 3"),)
+    text = lines(report(outcomes=(outcome("norm.rmsnorm", cells=cells),)))
+    assert "  norm.rmsnorm on SM90, a: wrong-result: max error 3 (stage reached: ran)" in text
+
+
+def test_without_telling_lines_the_last_lines_of_the_output_are_shown():
+    silent = outcome("norm.rmsnorm", ending=Ending.TIMED_OUT, output="".join(f"line {n}\n" for n in range(20)))
+    assert deciding_lines(silent) == [f"line {n}" for n in range(15, 20)]
+
+
+def test_of_many_error_lines_the_first_and_the_last_are_shown():
+    many = outcome("norm.rmsnorm", ending=Ending.RAISED, output="".join(f"a.cu({n}): error: x\n" for n in range(50)))
+    shown = deciding_lines(many)
+    assert shown[0] == "a.cu(0): error: x"
+    assert shown[-1] == "a.cu(49): error: x"
+    assert len(shown) == 5
+
+
+def test_open_rows_say_why_and_how_to_settle_them():
+    text = "\n".join(lines(no_gpu()))
+    assert "    /venv/bin/python -m pip install flashinfer-python" in text
+    assert "run it where a GPU can be used" in text
+    more_time = "    fi-doctor check --python /venv/bin/python --budget 20m --feature quant.fp4"
+    assert more_time in lines(two_sms())
+
+
+def test_a_static_check_on_a_machine_with_a_gpu_is_settled_by_running():
+    rows = (row("norm.rmsnorm", Verdict.UNKNOWN, Evidence.NONE, "not run: depth static"),)
+    static = report(rows, outcomes=(), request=Request(depth=Depth.STATIC))
+    assert "    fi-doctor check --python /venv/bin/python --depth run" in lines(static)
+
+
+def test_a_report_without_rows_says_that_nothing_was_selected():
+    first, second = lines(empty())[:2]
+    assert first == "Nothing was selected by nothing.*; fi-doctor features lists what there is"
+    assert second == "Exit 3 (could not tell): nothing was selected"
+    assert not any(line.startswith("feature ") for line in lines(empty()))
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name != "hostile"])
+def test_plain_output_is_ascii_and_fits_80_columns_but_for_commands_and_paths(name):
+    text = render(SAMPLES[name](), "console", width=80)
+    assert text.isascii()
+    assert text.endswith("\n")
+    assert all(line == line.rstrip() for line in text.splitlines())
+    long = [line for line in text.splitlines() if len(line) > 80]
+    assert all("reproduce: " in line for line in long)
+
+
+@pytest.mark.parametrize("color", [False, True], ids=["plain", "color"])
+@pytest.mark.parametrize("width", [1, 60, 80, 200])
+def test_hostile_text_commands_neither_the_terminal_nor_the_markup(width, color):
+    text = render(SAMPLES["hostile"](), "console", width=width, color=color)
+    plain = ESCAPES.sub("", text)
+    assert "\x1b" not in plain
+    assert all(char.isprintable() or char == "\n" for char in plain)
+    assert "[bold red]x[/]" in plain
+    assert ":smile:" in plain
+    assert "\\x1b[31mred" in plain
+
+
+def test_colour_adds_no_word_and_takes_none_away():
+    for sample in SAMPLES.values():
+        coloured = ESCAPES.sub("", render(sample(), "console", color=True))
+        assert [line.rstrip() for line in coloured.splitlines()] == render(sample(), "console").splitlines()
+
+
+def test_the_environment_changes_nothing(monkeypatch):
+    before = render(two_sms(), "console"), render(two_sms(), "console", color=True)
+    for name, value in {"COLUMNS": "33", "NO_COLOR": "1", "FORCE_COLOR": "1", "TERM": "dumb"}.items():
+        monkeypatch.setenv(name, value)
+    assert (render(two_sms(), "console"), render(two_sms(), "console", color=True)) == before
+
+
+def test_every_row_of_the_report_has_a_line():
+    text = lines(all_good())
+    assert [line.split()[0] for line in text if line.startswith(FEATURES)] == list(FEATURES)

@@ -1,0 +1,289 @@
+import io
+import os
+import threading
+
+import pytest
+from report_samples import outcome, planned
+
+from fi_doctor.model import CellOutcome, Ending, Missing, Stage, Watch
+from fi_doctor.reports.progress import Progress
+
+
+class Clock:
+    def __init__(self):
+        self.seconds = 1000.0
+
+    def __call__(self):
+        return self.seconds
+
+
+NORM, SAMPLING, TORCH = planned(), planned("sampling.top_k_top_p", "sampling"), planned("import.torch", "")
+ESTIMATES = {"norm": 18.0, "sampling": 70.0}
+
+
+def log(estimates=ESTIMATES):
+    stream, clock = io.StringIO(), Clock()
+    return Progress(stream, is_terminal=False, now=clock, estimates=estimates), stream, clock
+
+
+def test_it_is_a_watch():
+    watch: Watch = log()[0]
+    assert watch
+
+
+def test_the_budget_and_the_modules_to_build_are_said_first_with_their_estimates():
+    progress, stream, _ = log()
+    unsupported = planned("quant.fp4", "fp4", skip="needs SM100")
+    progress.planned((NORM, SAMPLING, TORCH, unsupported), 600.0)
+    assert stream.getvalue().splitlines() == [
+        "Up to 10 min for 3 probes (--budget changes it).",
+        "2 modules to build, unless cached: sampling ~1 min 10 s, norm ~18 s",
+        "Not tried: quant.fp4 (SM90): needs SM100",
+    ]
+
+
+def test_when_nothing_is_tried_that_is_said():
+    progress, stream, _ = log()
+    progress.planned((planned(skip="no GPU"), planned("import.torch", "", sm=Missing(reason="-"), skip="no GPU")), 600)
+    assert stream.getvalue().splitlines() == [
+        "Nothing will be built or run here.",
+        "Not tried: norm.rmsnorm (SM90), import.torch: no GPU",
+    ]
+
+
+def test_a_log_has_a_line_for_each_start_stage_and_end():
+    progress, stream, clock = log()
+    progress.planned((NORM,), 600.0)
+    progress.started(NORM)
+    clock.seconds += 18
+    for _variant in range(2):
+        progress.reached(NORM, Stage.IMPORTED)
+        progress.reached(NORM, Stage.BUILT)
+    clock.seconds += 2
+    progress.ended(NORM, outcome("norm.rmsnorm"))
+    assert stream.getvalue().splitlines()[2:] == [
+        "[0:00] norm.rmsnorm (SM90): started",
+        "[0:18] norm.rmsnorm (SM90): imported",
+        "[0:18] norm.rmsnorm (SM90): built",
+        "[0:20] norm.rmsnorm (SM90): verified in 20 s (1 of 1)",
+    ]
+
+
+def test_a_bad_ending_is_said_in_words():
+    progress, stream, _ = log()
+    progress.planned((NORM,), 600.0)
+    progress.started(NORM)
+    progress.ended(NORM, outcome("norm.rmsnorm", ending=Ending.SIGNALLED, detail="SIGSEGV"))
+    assert stream.getvalue().splitlines()[-1] == "[0:00] norm.rmsnorm (SM90): signalled: SIGSEGV in 0 s (1 of 1)"
+
+
+def test_a_silent_build_of_65_seconds_yields_at_least_two_heartbeats():
+    progress, stream, clock = log()
+    progress.planned((NORM, SAMPLING), 600.0)
+    progress.started(SAMPLING)
+    before = len(stream.getvalue().splitlines())
+    stamps = [clock.seconds]
+    for _second in range(65):
+        clock.seconds += 1
+        written = stream.tell()
+        progress.tick()
+        if stream.tell() > written:
+            stamps.append(clock.seconds)
+    beats = stream.getvalue().splitlines()[before:]
+    assert len(beats) >= 2
+    assert all(later - earlier <= 30 for earlier, later in zip(stamps, [*stamps[1:], clock.seconds], strict=True))
+    assert all(beat.endswith(" left, 0 of 2 probes done, building sampling") for beat in beats)
+
+
+def test_the_ticker_of_the_context_manager_writes_heartbeats_and_stops():
+    stream, clock = io.StringIO(), Clock()
+    spoke = threading.Event()
+
+    class Told(io.StringIO):
+        def write(self, text):
+            if "still working" in text:
+                spoke.set()
+            return stream.write(text)
+
+    with Progress(Told(), is_terminal=False, now=clock) as progress:
+        progress.planned((NORM,), 600.0)
+        progress.started(NORM)
+        clock.seconds += 40
+        assert spoke.wait(10)
+    assert not any(thread.name == "progress" for thread in threading.enumerate())
+    length = stream.tell()
+    progress.note("after the end")
+    assert stream.tell() == length
+
+
+def test_the_time_left_comes_from_estimates_then_from_the_objects_compiled():
+    progress, stream, clock = log()
+    progress.planned((NORM, SAMPLING), 600.0)
+    progress.started(NORM)
+    progress.started(SAMPLING)
+    clock.seconds += 30
+    progress.tick()
+    assert "about 0:50 left" in stream.getvalue()  # 70 - 30 of the build, 10 to import and run
+    progress.objects(SAMPLING, 1, 4)
+    clock.seconds += 30
+    progress.tick()
+    last = stream.getvalue().splitlines()[-1]
+    assert "building norm, sampling 1/4 objects" in last
+    assert "1:00 elapsed, about 3:10 left," in last  # one object a minute, and 10 s
+
+
+def test_the_time_left_is_never_more_than_the_budget_has():
+    progress, stream, clock = log({"sampling": 5000.0})
+    progress.planned((SAMPLING,), 100.0)
+    progress.started(SAMPLING)
+    clock.seconds += 40
+    progress.tick()
+    assert "0:40 elapsed, about 1:00 left" in stream.getvalue()
+
+
+def test_without_an_estimate_the_time_left_is_not_made_up():
+    progress, stream, clock = log({})
+    progress.planned((SAMPLING,), 600.0)
+    progress.started(SAMPLING)
+    clock.seconds += 30
+    progress.tick()
+    assert "time left not known" in stream.getvalue()
+
+
+def test_a_build_that_is_late_is_not_said_to_be_nearly_over():
+    progress, stream, clock = log()
+    progress.planned((NORM,), 6000.0)
+    progress.started(NORM)
+    clock.seconds += 300
+    progress.tick()
+    assert "about 0:40 left" in stream.getvalue()  # a tenth of what it took so far, and 10 s
+
+
+def test_a_slow_machine_stretches_the_estimates_and_a_cached_module_does_not_shrink_them():
+    progress, stream, clock = log()
+    progress.planned((NORM, SAMPLING), 6000.0)
+    progress.started(NORM)
+    progress.objects(NORM, 2, 2)
+    clock.seconds += 36
+    progress.reached(NORM, Stage.BUILT)
+    progress.ended(NORM, outcome("norm.rmsnorm"))
+    clock.seconds += 25
+    progress.tick()
+    assert "about 2:30 left" in stream.getvalue().splitlines()[-1]  # twice 70, and 10
+
+    cached, stream, clock = log()
+    cached.planned((NORM, SAMPLING), 6000.0)
+    cached.started(NORM)
+    cached.reached(NORM, Stage.BUILT)
+    cached.ended(NORM, outcome("norm.rmsnorm", cached=True))
+    clock.seconds += 25
+    cached.tick()
+    assert "about 1:20 left" in stream.getvalue().splitlines()[-1]
+
+
+def test_a_terminal_has_one_status_line_and_a_lasting_line_for_each_ended_probe():
+    stream, clock = io.StringIO(), Clock()
+    progress = Progress(stream, is_terminal=True, now=clock, estimates=ESTIMATES)
+    progress.planned((NORM, SAMPLING), 600.0)
+    progress.started(NORM)
+    progress.started(SAMPLING)
+    progress.objects(SAMPLING, 1, 3)
+    progress.reached(NORM, Stage.BUILT)
+    clock.seconds += 41
+    progress.ended(NORM, outcome("norm.rmsnorm"))
+    progress.tick()
+    screen = on_screen(stream.getvalue())
+    assert screen[2] == "norm.rmsnorm (SM90): verified in 41 s (1 of 2)"
+    assert screen[3].startswith("0:41 elapsed, about 1:32 left, 1 of 2 probes done, building sampling 1/3 obj")
+    assert len(screen) == 4
+    progress.close()
+    assert on_screen(stream.getvalue())[3] == ""
+
+
+def on_screen(written):
+    """What a terminal would show of text with carriage returns and ESC[K, line by line."""
+    return [line.split("\r")[-1].replace("\x1b[K", "") for line in written.split("\n")]
+
+
+def test_the_status_line_never_wraps():
+    stream = io.StringIO()
+    progress = Progress(stream, is_terminal=True, now=Clock())
+    probes = tuple(planned(f"family.kernel{n}", f"a_module_with_a_long_name_{n}") for n in range(9))
+    progress.planned(probes, 600.0)
+    for probe in probes:
+        progress.started(probe)
+    status = on_screen(stream.getvalue())[-1]
+    assert status.startswith("0:00 elapsed, time left not known, 0 of 9 probes done, building a_module_")
+    assert len(status) == 79
+
+
+def test_a_hostile_probe_name_or_note_cannot_command_the_terminal():
+    progress, stream, _ = log()
+    bad = planned("x\x1b[2J\n\r", "m\x1b]0;t\x07")
+    progress.planned((bad,), 600.0)
+    progress.started(bad)
+    progress.note("a\x1b[31m\nnote")
+    progress.ended(bad, outcome("x", ending=Ending.RAISED, detail="\x1b[5m"))
+    text = stream.getvalue()
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert "a\\x1b[31m note" in text
+
+
+def everything(progress):
+    with progress:
+        progress.note("n\u2713")
+        progress.planned((NORM, TORCH, planned("b.c", "", skip="why")), float("inf"))
+        for probe in (NORM, TORCH, SAMPLING):  # the last was never planned
+            progress.started(probe)
+            progress.reached(probe, Stage.IMPORTED)
+            progress.objects(probe, 0, 0)
+            progress.objects(probe, 3, 2)
+            progress.tick()
+            progress.ended(probe, outcome("x"))
+            progress.ended(probe, outcome("x", detail="\udcff", ending=Ending.LOST))
+        progress.reached(planned("never.started"), Stage.VERIFIED)
+        progress.ended(planned("never.started"), outcome("x", ending=Ending.NOT_RUN))
+
+
+@pytest.mark.parametrize("is_terminal", [False, True], ids=["log", "terminal"])
+def test_it_never_raises_whatever_the_stream_is(is_terminal):
+    closed = io.StringIO()
+    closed.close()
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", buffering=1) as broken:
+        for stream in (io.StringIO(), closed, broken):
+            everything(Progress(stream, is_terminal=is_terminal, now=Clock()))
+        # Closing flushes what could not be written: that is the pipe's trouble, not ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writer)
+
+
+def test_a_stream_that_knows_only_ascii_gets_escapes():
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    everything(Progress(stream, is_terminal=False, now=Clock()))
+    assert b"n\\u2713" in raw.getvalue()
+
+
+def test_several_threads_may_tell_it_things_at_once():
+    progress, stream, _ = log()
+    probes = tuple(planned(f"family.kernel{n}", f"module{n}") for n in range(8))
+    progress.planned(probes, 600.0)
+
+    def work(probe):
+        progress.started(probe)
+        for done in range(20):
+            progress.objects(probe, done, 20)
+            progress.tick()
+        progress.ended(probe, outcome("x", cells=(CELL,)))
+
+    threads = [threading.Thread(target=work, args=(probe,)) for probe in probes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    ends = [line for line in stream.getvalue().splitlines() if ": verified in" in line]
+    assert sorted(line.rpartition("(")[2] for line in ends) == [f"{n} of 8)" for n in range(1, 9)]
+
+
+CELL = CellOutcome(variant="", stage=Stage.VERIFIED, ending=Ending.RETURNED, detail="")
