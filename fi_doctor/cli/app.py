@@ -1,0 +1,191 @@
+"""The commands and their options. No decision lives here: each command hands over to fi_doctor.cli.commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="fi-doctor",
+    no_args_is_help=True,
+    add_completion=False,
+    # Rich would double the time of --help and draws boxes into CI logs.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+probes_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="The probes: scripts that build, run and check."
+)
+app.add_typer(probes_app, name="probes")
+
+# Optional[...] and not "| None": Typer evaluates these at run time, also on Python 3.10.
+Python = Annotated[
+    str | None,
+    typer.Option("--python", metavar="PATH", help="Examine this interpreter; fi-doctor need not be installed in it."),
+]
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="FILE", help="Judge a report that was written elsewhere ('-' reads stdin)."),
+]
+Example = Annotated[
+    str | None,
+    typer.Option("--example", metavar="NAME", help="Replay a recorded real machine that ships with fi-doctor."),
+]
+AsRecorded = Annotated[
+    bool, typer.Option("--as-recorded", help="With --from or --example: the verdicts as they were, not today's.")
+]
+DepthOption = Annotated[
+    str | None,
+    typer.Option(
+        "--depth",
+        metavar="static|build|run",
+        help="Read only; compile too; run too. Default: as deep as possible here.",
+    ),
+]
+Budget = Annotated[
+    str, typer.Option("--budget", metavar="TIME", help="Bound on building and running; what does not fit is unknown.")
+]
+FeatureOption = Annotated[
+    list[str] | None, typer.Option("--feature", metavar="NAME", help="Only these rows; a glob, may be repeated.")
+]
+Require = Annotated[
+    list[str] | None, typer.Option("--require", metavar="NAME", help="These rows must work; a glob, may be repeated.")
+]
+Jobs = Annotated[int, typer.Option("--jobs", min=0, metavar="N", help="Compile jobs at once; 0 takes the usable CPUs.")]
+FreshCache = Annotated[
+    bool, typer.Option("--fresh-cache", help="Build in scratch folders; the JIT caches are neither read nor written.")
+]
+Output = Annotated[
+    str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here, not to stdout.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+) -> None:
+    """Which FlashInfer kernels that vLLM would use work here, which do not and why, and what to set.
+
+    Exit codes: 0 what was asked for holds, 1 measured and does not hold, 2 usage, 3 could not tell,
+    4 a fault in fi-doctor.
+    """
+    if version:
+        from fi_doctor import __version__
+
+        typer.echo(f"fi-doctor {__version__}")
+        raise typer.Exit(0)
+
+
+@app.command()
+def check(  # noqa: PLR0913 - the options of the main command
+    *,
+    python: Python = None,
+    from_: From = None,
+    example: Example = None,
+    as_recorded: AsRecorded = False,
+    depth: DepthOption = None,
+    budget: Budget = "10m",
+    feature: FeatureOption = None,
+    require: Require = None,
+    jobs: Jobs = 0,
+    fresh_cache: FreshCache = False,
+    format_: Annotated[
+        str, typer.Option("--format", "-f", metavar="console|json|yaml", help="How to write the report.")
+    ] = "console",
+    output: Output = None,
+    quiet: Quiet = False,
+) -> int:
+    """Build, run and check the kernels; print the matrix, and exit by what was found."""
+    from fi_doctor.cli import commands
+
+    asked = commands.Asked(
+        python=python,
+        from_file=from_,
+        example=example,
+        as_recorded=as_recorded,
+        depth=depth,
+        budget=budget,
+        features=tuple(feature or ()),
+        required=tuple(require or ()),
+        jobs=jobs,
+        fresh_cache=fresh_cache,
+        format=format_,
+        output=output,
+        quiet=quiet,
+    )
+    return commands.check(asked)
+
+
+@app.command()
+def report(  # noqa: PLR0913 - the options of a command
+    *,
+    yaml: Annotated[bool, typer.Option("--yaml", help="Write YAML (the default).")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    python: Python = None,
+    from_: From = None,
+    example: Example = None,
+    as_recorded: AsRecorded = False,
+    depth: DepthOption = "static",
+    budget: Budget = "10m",
+    feature: FeatureOption = None,
+    jobs: Jobs = 0,
+    fresh_cache: FreshCache = False,
+    output: Output = None,
+    quiet: Quiet = False,
+) -> int:
+    """Write facts and verdicts to attach to a bug report; exits 0 once it is written."""
+    from fi_doctor.cli import commands
+
+    asked = commands.Asked(
+        python=python,
+        from_file=from_,
+        example=example,
+        as_recorded=as_recorded,
+        depth=depth,
+        budget=budget,
+        features=tuple(feature or ()),
+        jobs=jobs,
+        fresh_cache=fresh_cache,
+        format=commands.report_format(yaml=yaml, json=json),
+        output=output,
+        quiet=quiet,
+    )
+    return commands.report(asked)
+
+
+@app.command()
+def explain(
+    name: Annotated[str, typer.Argument(metavar="ID", help="A rule, a feature, a verdict or a kind of evidence.")],
+) -> int:
+    """What a rule, a feature, a verdict or a kind of evidence means."""
+    from fi_doctor.cli import commands
+
+    return commands.explain(name)
+
+
+@app.command()
+def features() -> int:
+    """The rows of the matrix and what vLLM does with each."""
+    from fi_doctor.cli import commands
+
+    return commands.features()
+
+
+@probes_app.command("list")
+def probes_list() -> int:
+    """Each probe with its feature, its module and its question."""
+    from fi_doctor.cli import commands
+
+    return commands.probes_list()
+
+
+@probes_app.command("show")
+def probes_show(name: Annotated[str, typer.Argument(metavar="ID", help="A probe's id, norm.rmsnorm.")]) -> int:
+    """The script of a probe, ready to run by hand or to paste into an issue."""
+    from fi_doctor.cli import commands
+
+    return commands.probes_show(name)

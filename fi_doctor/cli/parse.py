@@ -1,0 +1,58 @@
+"""Words of the command line, checked: each error names the nearest word that exists."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import re
+from collections.abc import Iterable
+
+from fi_doctor.errors import UsageError
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smh]?)(?:\d+(?:\.\d+)?[smh])*")
+_PART = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
+_LONGEST_S = 7 * 86400.0
+
+
+def choice(value: str, allowed: Iterable[str], option: str) -> str:
+    """`value` if it is one of `allowed`; UsageError with the nearest one otherwise."""
+    words = tuple(allowed)
+    if value in words:
+        return value
+    raise UsageError(
+        f"{option}: there is no {value!r}",
+        why=f"the choices are {', '.join(words)}",
+        todo=_nearest(value, words, option),
+    )
+
+
+def duration_s(value: str, option: str) -> float:
+    """Seconds of "90s", "10m", "1h30m" or "600"; UsageError for anything else, for zero and for over a week."""
+    seconds = 0.0
+    if _DURATION.fullmatch(value):
+        seconds = sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(value))
+    if not 0 < seconds <= _LONGEST_S:
+        raise UsageError(
+            f"{option}: {value!r} is not a duration", why="a number of s, m or h, up to a week", todo=f"{option} 10m"
+        )
+    return seconds
+
+
+def names(patterns: Iterable[str], known: Iterable[str], option: str) -> tuple[str, ...]:
+    """The patterns (names or globs, also separated by commas), each of which matches a known name."""
+    words = tuple(known)
+    asked = tuple(part.strip() for pattern in patterns for part in pattern.split(",") if part.strip())
+    for pattern in asked:
+        if not fnmatch.filter(words, pattern):
+            raise UsageError(
+                f"{option}: no feature is called {pattern!r}",
+                why="`fi-doctor features` lists them all",
+                todo=_nearest(pattern, words, option),
+            )
+    return asked
+
+
+def _nearest(value: str, words: tuple[str, ...], option: str) -> str:
+    found = difflib.get_close_matches(value, words, n=1, cutoff=0.4)
+    return f"{option} {found[0]}" if found else f"{option} {words[0]}"

@@ -1,0 +1,104 @@
+"""The stages in order: facts are read, probes are run, rules judge, and a report comes out."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+
+import msgspec
+
+from fi_doctor import __version__
+from fi_doctor.diagnosis import advice, findings, gate, matrix
+from fi_doctor.facts import collect
+from fi_doctor.model import (
+    SCHEMA,
+    Depth,
+    Doctor,
+    Facts,
+    KnowledgeBase,
+    Missing,
+    Outcome,
+    PlannedProbe,
+    ProbeSpec,
+    Report,
+    Request,
+    Watch,
+)
+from fi_doctor.probing import plan as planning
+from fi_doctor.probing import run as running
+
+
+def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
+    request: Request | None,
+    asked: Request,
+    *,
+    kb: KnowledgeBase,
+    specs: tuple[ProbeSpec, ...],
+    python: str,
+    environ: Mapping[str, str],
+    watch: Watch,
+) -> Report:
+    """A report on the interpreter `python` as this machine stands.
+
+    request: what is to be done, or None for `asked` at the deepest depth that the machine allows.
+    Errors: TargetError when the interpreter cannot be used.
+    """
+    facts = collect(python, symbols=symbols_of(kb, specs), environ=environ)
+    request = request or msgspec.structs.replace(asked, depth=deepest(facts))
+    planned = planning.plan(specs, facts, request)
+    watch.planned(planned, request.budget_s)
+    outcomes = running.run_all(planned, facts=facts, request=request, watch=watch, environ=environ)
+    return conclude(request, kb=kb, facts=facts, planned=planned, outcomes=outcomes, created=_now())
+
+
+def rejudge(recorded: Report, request: Request, *, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> Report:
+    """The verdicts of today's knowledge on recorded facts and outcomes; nothing of this machine is read."""
+    planned = planning.plan(specs, recorded.facts, request)
+    chosen = {probe.spec.id for probe in planned}
+    outcomes = tuple(outcome for outcome in recorded.outcomes if outcome.probe in chosen)
+    return conclude(request, kb=kb, facts=recorded.facts, planned=planned, outcomes=outcomes, created=recorded.created)
+
+
+def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
+    request: Request,
+    *,
+    kb: KnowledgeBase,
+    facts: Facts,
+    planned: tuple[PlannedProbe, ...],
+    outcomes: tuple[Outcome, ...],
+    created: str,
+) -> Report:
+    """The report that these facts and outcomes amount to; pure."""
+    found = findings.find(kb, facts, outcomes)
+    rows = matrix.judge(kb, facts, planned, outcomes, found, selected=request.features)
+    found = findings.with_contradictions(kb, rows, found)
+    return Report(
+        schema=SCHEMA,
+        doctor=Doctor(version=__version__, knowledge=kb.version),
+        request=request,
+        created=created,
+        facts=facts,
+        features=rows,
+        findings=found,
+        recommendations=advice.advise(kb, facts, outcomes, rows, found),
+        outcomes=outcomes,
+        gate=gate.decide(request, rows),
+    )
+
+
+def deepest(facts: Facts) -> Depth:
+    """As deep as this machine allows: run where CUDA sees a GPU, else build."""
+    order = facts.gpus.cuda_order
+    if not isinstance(order, Missing) and order:
+        return Depth.RUN
+    return Depth.BUILD
+
+
+def symbols_of(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> tuple[str, ...]:
+    """Every dotted FlashInfer name that a feature enters by or a probe needs, sorted."""
+    entries = {name for feature in kb.features for name in feature.entry if "." in name}
+    return tuple(sorted(entries.union(*(spec.requires.symbols for spec in specs))))
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")

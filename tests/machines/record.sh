@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Records the machine it runs on: everything checked with an empty JIT cache, then again with the cache that left.
+#   record.sh FOLDER [PYTHON]     PYTHON (default python3) runs fi-doctor and is the interpreter that is examined
+# FLASHINFER_WORKSPACE_BASE must name an empty folder. What is written is never edited; ORIGIN.md says where it is from.
+set -uo pipefail
+folder=${1:?folder}; python=${2:-python3}
+base=${FLASHINFER_WORKSPACE_BASE:?an empty folder}
+[ -z "$(ls -A "$base" 2>/dev/null)" ] || { echo "record.sh: $base is not empty" >&2; exit 2; }
+mkdir -p "$folder"
+for state in cold warm; do
+  # The limit cuts a run that hangs: fi-doctor's own budget ends before it.
+  timeout -k 10 "${RECORD_LIMIT:-480}" "$python" -m fi_doctor report --depth run --json --budget "${RECORD_BUDGET:-7m}" \
+    -o "$folder/$state.json" 2> >(tee "$folder/$state.stderr" >&2)
+  echo "record.sh: $state ended with $?" >&2
+done
+{
+  echo "# Where this recording is from"
+  echo
+  echo "- when: $(date -u +%Y-%m-%dT%H:%M:%SZ)"
+  echo "- fi-doctor: commit ${FI_DOCTOR_COMMIT:-unknown}"
+  echo "- command, first with an empty JIT cache (cold), then again (warm):"
+  echo "  \`python3 -m fi_doctor report --depth run --json --budget ${RECORD_BUDGET:-7m}\`"
+  echo "- device: $(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | paste -sd ';')"
+  echo "- raw output, unchanged:"
+  (cd "$folder" && sha256sum ./*.json | sed 's/^/  - `/; s/$/`/; s,  \./,`  `,')
+} > "$folder/ORIGIN.md"

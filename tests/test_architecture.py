@@ -1,0 +1,96 @@
+"""The import table: data flows one way, and nothing imports against the stream."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGE = ROOT / "fi_doctor"
+PURE = {"model", "errors"}
+# part -> the parts of ours that it may import, itself aside. A new arrow here is a design discussion, not a fix.
+ARROWS = {
+    "__init__": set(),
+    "model": set(),
+    "errors": set(),
+    "conditions": PURE,
+    "processes": set(),
+    "sandbox": PURE | {"processes"},
+    "reports": PURE,
+    "facts": PURE | {"sandbox"},
+    "probing": PURE | {"sandbox", "conditions"},
+    "knowledge": PURE | {"conditions"},
+    "diagnosis": PURE | {"conditions"},
+    "pipeline": PURE | {"__init__", "facts", "probing", "knowledge", "diagnosis"},
+    "cli": PURE | {"__init__", "pipeline", "facts", "probing", "knowledge", "diagnosis", "reports"},
+    "__main__": {"__init__", "cli"},
+    "inside": set(),
+}
+FORBIDDEN = {"torch", "flashinfer", "vllm", "numpy", "triton"}
+
+
+def part_of(path: pathlib.Path) -> str:
+    first = path.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imported(path: pathlib.Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_follow_the_table(path):
+    part = part_of(path)
+    parts = {
+        name.split(".")[1] if len(name.split(".")) > 1 else "__init__"
+        for name in imported(path)
+        if name.split(".")[0] == "fi_doctor"
+    }
+    ours = {p if (PACKAGE / p).exists() or (PACKAGE / f"{p}.py").exists() else "__init__" for p in parts}
+    assert ours - {part} <= ARROWS[part]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_what_is_examined_is_never_imported_by_the_cli_process(path):
+    tops = {name.split(".")[0] for name in imported(path)}
+    if path.relative_to(PACKAGE).as_posix() == "inside/harness.py":
+        return  # runs in the examined interpreter, and its imports there are what it measures
+    assert not tops & FORBIDDEN
+
+
+@pytest.mark.parametrize(
+    "path", [f for f in FILES if f.name != "sandbox.py"], ids=lambda p: str(p.relative_to(PACKAGE))
+)
+def test_only_the_sandbox_starts_processes(path):
+    if part_of(path) == "inside":
+        return  # not ours at run time: it lives in the child
+    text = path.read_text()
+    tops = {name.split(".")[0] for name in imported(path)}
+    assert "subprocess" not in tops
+    assert "multiprocessing" not in tops
+    assert "os.system" not in text
+    assert "os.fork" not in text
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "probes").glob("*.py")), ids=lambda p: p.name)
+def test_a_probe_knows_nothing_of_ours(path):
+    assert not {name for name in imported(path) if name.startswith("fi_doctor")}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_module_says_what_it_owns_and_stays_short(path):
+    text = path.read_text()
+    assert ast.get_docstring(ast.parse(text)), "a module starts with a docstring"
+    assert len(text.splitlines()) <= 300
