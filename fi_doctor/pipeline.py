@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
 
 import msgspec
 
 from fi_doctor import __version__
 from fi_doctor.diagnosis import advice, findings, gate, matrix
-from fi_doctor.facts import collect
+from fi_doctor.facts import Gathering
 from fi_doctor.model import (
     SCHEMA,
     Depth,
@@ -34,20 +33,19 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     *,
     kb: KnowledgeBase,
     specs: tuple[ProbeSpec, ...],
-    python: str,
-    environ: Mapping[str, str],
+    gathering: Gathering,
     watch: Watch,
 ) -> Report:
-    """A report on the interpreter `python` as this machine stands.
+    """A report on the interpreter whose facts are being gathered, as this machine stands.
 
     request: what is to be done, or None for `asked` at the deepest depth that the machine allows.
     Errors: TargetError when the interpreter cannot be used.
     """
-    facts = collect(python, symbols=symbols_of(kb, specs), environ=environ)
+    facts = gathering.finish(symbols_of(kb, specs))
     request = request or msgspec.structs.replace(asked, depth=deepest(facts))
     planned = planning.plan(specs, facts, request)
     watch.planned(planned, request.budget_s)
-    outcomes = running.run_all(planned, facts=facts, request=request, watch=watch, environ=environ)
+    outcomes = running.run_all(planned, facts=facts, request=request, watch=watch, environ=gathering.environ)
     return conclude(request, kb=kb, facts=facts, planned=planned, outcomes=outcomes, created=_now())
 
 

@@ -100,9 +100,9 @@ def check(  # noqa: PLR0913 - the options of the main command
     quiet: Quiet = False,
 ) -> int:
     """Build, run and check the kernels; print the matrix, and exit by what was found."""
-    from fi_doctor.cli import commands
+    from fi_doctor.cli.asked import Asked, begin
 
-    asked = commands.Asked(
+    asked = Asked(
         python=python,
         from_file=from_,
         example=example,
@@ -117,7 +117,10 @@ def check(  # noqa: PLR0913 - the options of the main command
         output=output,
         quiet=quiet,
     )
-    return commands.check(asked)
+    gathering = begin(asked)
+    from fi_doctor.cli import commands
+
+    return commands.check(asked, gathering)
 
 
 @app.command()
@@ -138,9 +141,9 @@ def report(  # noqa: PLR0913 - the options of a command
     quiet: Quiet = False,
 ) -> int:
     """Write facts and verdicts to attach to a bug report; exits 0 once it is written."""
-    from fi_doctor.cli import commands
+    from fi_doctor.cli.asked import Asked, begin, report_format
 
-    asked = commands.Asked(
+    asked = Asked(
         python=python,
         from_file=from_,
         example=example,
@@ -150,11 +153,14 @@ def report(  # noqa: PLR0913 - the options of a command
         features=tuple(feature or ()),
         jobs=jobs,
         fresh_cache=fresh_cache,
-        format=commands.report_format(yaml=yaml, json=json),
+        format=report_format(yaml=yaml, json=json),
         output=output,
         quiet=quiet,
     )
-    return commands.report(asked)
+    gathering = begin(asked)
+    from fi_doctor.cli import commands
+
+    return commands.report(asked, gathering)
 
 
 @app.command()

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fi_doctor.facts import packages
+from fi_doctor.facts import packages, toolkit
 from fi_doctor.facts.environment import read_environment
 from fi_doctor.facts.flashinfer import read_flashinfer
 from fi_doctor.facts.gpus import read_gpus
 from fi_doctor.facts.libraries import read_libraries
 from fi_doctor.facts.system import read_system
-from fi_doctor.facts.toolkit import read_toolkit
-from fi_doctor.model import Facts, Interpreter, Missing
+from fi_doctor.model import Facts, Interpreter, Library, Missing
 
 SOURCES = {
     "environment": "the environment given to fi-doctor, by allow-list",
@@ -30,33 +29,54 @@ SOURCES = {
 }
 
 
+_READERS = 5
+
+
 def collect(python: str, *, symbols: tuple[str, ...] = (), environ: Mapping[str, str] | None = None) -> Facts:
     """Everything that can be read, for a process of the interpreter `python` with these variables.
 
     symbols: dotted FlashInfer names to look up in its source. Raises TargetError when the interpreter cannot be used.
     """
-    environ = dict(os.environ if environ is None else environ)
-    # The readers mostly wait for children of theirs (the examined interpreter, nvcc), so they wait side by side.
-    with ThreadPoolExecutor(max_workers=3) as pool:
-        gpus_soon = pool.submit(read_gpus, environ)
-        system_soon = pool.submit(read_system)
-        seen = packages.survey(python, environ)
-        libraries_soon = pool.submit(read_libraries, environ, seen)
-        toolkit = read_toolkit(
-            environ, torch_cuda=packages.torch_cuda(seen), jit_cache_cuda=packages.jit_cache_cuda(seen)
+    return Gathering(python, environ).finish(symbols)
+
+
+class Gathering:
+    """Reading that has begun. It mostly waits for children (the examined interpreter, nvcc): time for other things."""
+
+    def __init__(self, python: str, environ: Mapping[str, str] | None = None) -> None:
+        self.environ = dict(os.environ if environ is None else environ)
+        pool = ThreadPoolExecutor(max_workers=_READERS)
+        self._survey = pool.submit(packages.survey, python, self.environ)
+        self._compilers = pool.submit(toolkit.ask_compilers, self.environ)
+        self._gpus = pool.submit(read_gpus, self.environ)
+        self._system = pool.submit(read_system)
+        self._libraries = pool.submit(self._read_libraries)
+        pool.shutdown(wait=False)
+
+    def finish(self, symbols: tuple[str, ...] = ()) -> Facts:
+        """Everything that was read, and the FlashInfer names looked up; raises TargetError as `collect` does."""
+        seen = self._survey.result()
+        gpus, gpu_sources = self._gpus.result()
+        tools = toolkit.conclude(
+            self._compilers.result(),
+            self.environ,
+            torch_cuda=packages.torch_cuda(seen),
+            jit_cache_cuda=packages.jit_cache_cuda(seen),
         )
-        gpus, gpu_sources = gpus_soon.result()
         return Facts(
-            interpreter=interpreter(seen, environ),
+            interpreter=interpreter(seen, self.environ),
             gpus=gpus,
-            toolkit=toolkit,
-            libraries=libraries_soon.result(),
+            toolkit=tools,
+            libraries=self._libraries.result(),
             packages=packages.packages(seen),
-            flashinfer=read_flashinfer(seen, environ, gpus, toolkit, symbols),
-            system=system_soon.result(),
-            environment=read_environment(environ),
+            flashinfer=read_flashinfer(seen, self.environ, gpus, tools, symbols),
+            system=self._system.result(),
+            environment=read_environment(self.environ),
             sources=dict(sorted({**SOURCES, **gpu_sources}.items())),
         )
+
+    def _read_libraries(self) -> dict[str, Library | Missing]:
+        return read_libraries(self.environ, self._survey.result())
 
 
 def interpreter(seen: packages.Survey, environ: Mapping[str, str]) -> Interpreter:

@@ -61,10 +61,24 @@ class _Search(NamedTuple):
     cccl: str | Missing
 
 
+class Heard(NamedTuple):
+    """What the compilers say, before it is known which CUDA torch and the jit-cache were built with."""
+
+    gate: Answer | Missing
+    jit: JitToolkit | Missing
+    host: _Host
+    others: tuple[Nvcc, ...]
+
+
 def read_toolkit(
     environ: Mapping[str, str], *, torch_cuda: str | Missing, jit_cache_cuda: str | Missing
 ) -> ToolkitFacts:
     """CUDA as FlashInfer would compile with it in this environment; compilers are asked, nothing is compiled."""
+    return conclude(ask_compilers(environ), environ, torch_cuda=torch_cuda, jit_cache_cuda=jit_cache_cuda)
+
+
+def ask_compilers(environ: Mapping[str, str]) -> Heard:
+    """Ask every nvcc and the host compiler, side by side."""
     home = find_home(environ)
     gate = gate_command(home) if isinstance(home, Home) else home
     compiler = compiler_command(home, environ) if isinstance(home, Home) else home
@@ -73,14 +87,21 @@ def read_toolkit(
         jit_job = pool.submit(_read_jit, home, compiler, gate_job, environ)
         host_job = pool.submit(_read_host, environ)
         other_jobs = [pool.submit(ask, other, environ) for other in find_others(environ, gate, compiler)]
-    host = host_job.result()
     others = [answer.nvcc for answer in (job.result() for job in other_jobs) if isinstance(answer, Answer)]
-    version, source = decide_gate(gate_job.result(), torch_cuda)
+    return Heard(gate_job.result(), jit_job.result(), host_job.result(), tuple(others))
+
+
+def conclude(
+    heard: Heard, environ: Mapping[str, str], *, torch_cuda: str | Missing, jit_cache_cuda: str | Missing
+) -> ToolkitFacts:
+    """The facts, with the version that FlashInfer's gates compare."""
+    host = heard.host
+    version, source = decide_gate(heard.gate, torch_cuda)
     return ToolkitFacts(
-        jit=jit_job.result(),
+        jit=heard.jit,
         gate_version=version,
         gate_source=source,
-        others=tuple(sorted(others, key=lambda nvcc: nvcc.path)),
+        others=tuple(sorted(heard.others, key=lambda nvcc: nvcc.path)),
         torch_cuda=torch_cuda,
         jit_cache_cuda=jit_cache_cuda,
         ninja=which("ninja", environ) or Missing(reason="there is no ninja on PATH, where FlashInfer looks for it"),

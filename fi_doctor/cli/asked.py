@@ -1,0 +1,69 @@
+"""What `check` and `report` were asked for, as typed, and the earliest moment at which reading can begin."""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+
+from fi_doctor.cli import emit, parse
+from fi_doctor.errors import UsageError
+from fi_doctor.facts import Gathering
+from fi_doctor.model import Depth
+from fi_doctor.reports import FORMATS
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `check` and `report` as they were typed."""
+
+    python: str | None = None
+    from_file: str | None = None
+    example: str | None = None
+    as_recorded: bool = False
+    depth: str | None = None
+    budget: str = "10m"
+    features: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    jobs: int = 0
+    fresh_cache: bool = False
+    format: str = "console"
+    output: str | None = None
+    quiet: bool = False
+
+
+def begin(asked: Asked) -> Gathering | None:
+    """Check the words, then begin to read this machine; None where a recording is judged.
+
+    Apart from the commands, because reading waits for children (the examined interpreter, nvcc) while everything else
+    is imported and loaded: a third of a static check.
+    """
+    _check(asked)
+    if asked.from_file is not None or asked.example is not None:
+        return None
+    return Gathering(asked.python or sys.executable)
+
+
+def report_format(*, yaml: bool, json: bool) -> str:
+    """The one format that the two flags of `report` ask for."""
+    if yaml and json:
+        raise UsageError("--yaml and --json: a report has one format", todo="fi-doctor report --yaml")
+    return "json" if json else "yaml"
+
+
+def _check(asked: Asked) -> None:
+    parse.choice(asked.format, FORMATS, "--format")
+    if asked.depth is not None:
+        parse.choice(asked.depth, [depth.value for depth in Depth], "--depth")
+    if asked.output is not None:
+        emit.check_writable(asked.output)
+    recorded = [
+        name for name, value in (("--from", asked.from_file), ("--example", asked.example)) if value is not None
+    ]
+    if len(recorded) > 1:
+        raise UsageError("--from and --example: one recording at a time", todo="fi-doctor check --example NAME")
+    if recorded and asked.python is not None:
+        raise UsageError(f"--python: nothing is examined with {recorded[0]}", todo="leave one of the two out")
+    if asked.as_recorded and not recorded:
+        raise UsageError(
+            "--as-recorded: there is no recording", todo="fi-doctor check --from report.yaml --as-recorded"
+        )
