@@ -1,0 +1,3 @@
+"""A stand-in for FlashInfer on the CPU: right by construction, or wrong in the one way that faults.ACTIVE names."""
+
+__version__ = "0.0"

@@ -1,0 +1,2 @@
+def device_support_pdl(device):
+    return device.type == "cuda"

@@ -1,0 +1,192 @@
+"""The probes' own checks, on the CPU against a stand-in for FlashInfer: right kernels pass, each fault is caught."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
+
+PROBES = Path(__file__).parents[2] / "probes"
+FAKE = Path(__file__).parent / "fake_flashinfer"
+
+SMALLER = {  # the same checks on sizes for a CPU; the vocabularies stay odd and even
+    "norm_rmsnorm": {"HIDDEN_SIZES": (64, 111, 500, 4096), "BATCH_SIZES": (1, 19), "SPREAD_HIDDEN_SIZES": (500,)},
+    "norm_fused_add_rmsnorm": {"HIDDEN_SIZES": (64, 111, 500, 4096), "BATCH_SIZES": (1, 19)},
+    "activation_silu_and_mul": {"SIZES": (8, 888, 8200), "BATCH_SIZES": (1, 19)},
+    "kv_append_paged": {"HEADS": ((1, 64), (5, 128))},
+    "sampling_top_k_top_p": {"VOCABULARIES": (509, 1024), "CALLS": 8, "WIDE_COPIES": 256, "SMALL_COPIES": 512},
+}
+VARIANTS = {
+    "norm_rmsnorm": ("bf16", "fp16", "qk_bf16", "cuda_bf16", "cuda_fp16"),
+    "norm_fused_add_rmsnorm": ("bf16", "fp16", "cuda_bf16", "cuda_fp16"),
+    "activation_silu_and_mul": ("bf16", "fp16", "bf16_d3420"),
+    "kv_append_paged": ("nhd_page16", "hnd_page16", "nhd_page1", "hnd_page1"),
+    "sampling_top_k_top_p": ("top_k_top_p", "top_p", "top_k", "joint", "successive_calls"),
+}
+OUTPUT_FAULTS = ("nan_element", "written_behind", "not_written", "last_row_dropped", "input_changed", "rounded_twice")
+OUT_FAULTS = ("out_ignored", "returns_copy")
+DRAW_FAULTS = (
+    "end_of_vocabulary_never",
+    "token_behind_vocabulary",
+    "negative_token",
+    "rare_stray_token",
+    "last_row_lost",
+    "generator_ignored",
+    "generator_not_advanced",
+    "rows_share_a_number",
+)
+K_FAULTS = ("top_k_ignored", "first_k_for_all", "one_token_too_many")
+P_FAULTS = ("top_p_ignored", "first_p_for_all", "top_p_too_large")
+RMSNORM_FAULTS = ("eps_ignored", "weight_ignored", "weight_changed", "mean_over_too_many", "tail_dropped")
+FAULTS = {
+    ("norm_rmsnorm", "bf16"): (*OUTPUT_FAULTS, *OUT_FAULTS, *RMSNORM_FAULTS, "strides_ignored"),
+    ("norm_rmsnorm", "fp16"): (*OUTPUT_FAULTS, *OUT_FAULTS, *RMSNORM_FAULTS, "strides_ignored"),
+    ("norm_rmsnorm", "qk_bf16"): (*OUTPUT_FAULTS, *OUT_FAULTS, "eps_ignored", "weight_ignored", "strides_ignored"),
+    ("norm_rmsnorm", "cuda_bf16"): (*OUTPUT_FAULTS, *RMSNORM_FAULTS, "strides_ignored"),
+    ("norm_fused_add_rmsnorm", "bf16"): (
+        "eps_ignored",
+        "weight_ignored",
+        "weight_changed",
+        "residual_not_added",
+        "residual_not_written",
+        "residual_nan_element",
+        "input_not_written",
+        "returns_tensor",
+        "last_row_dropped",
+        "nan_element",
+        "written_behind",
+    ),
+    ("norm_fused_add_rmsnorm", "cuda_fp16"): ("eps_ignored", "residual_not_written", "last_row_dropped", "nan_element"),
+    ("activation_silu_and_mul", "bf16"): (
+        *OUTPUT_FAULTS,
+        *OUT_FAULTS,
+        "gate_and_up_swapped",
+        "sigmoid",
+        "gelu",
+        "up_ignored",
+        "tail_dropped",
+    ),
+    ("activation_silu_and_mul", "fp16"): ("gate_and_up_swapped", "rounded_twice", "nan_element"),
+    ("activation_silu_and_mul", "bf16_d3420"): ("tail_dropped", "not_written"),
+    ("kv_append_paged", "nhd_page16"): (
+        "key_and_value_swapped",
+        "value_lost",
+        "last_token_lost",
+        "wrong_page",
+        "page_table_ignored",
+        "position_off_by_one",
+        "first_request_for_all",
+        "neighbour_overwritten",
+        "heads_reversed",
+        "rounded",
+        "nan_element",
+        "returns_cache",
+    ),
+    ("kv_append_paged", "hnd_page16"): ("wrong_page", "value_lost", "last_token_lost"),
+    ("kv_append_paged", "nhd_page1"): ("wrong_page", "key_and_value_swapped", "last_token_lost"),
+    ("kv_append_paged", "hnd_page1"): ("wrong_page", "key_and_value_swapped", "page_table_ignored"),
+    ("sampling_top_k_top_p", "top_k_top_p"): (*DRAW_FAULTS, *K_FAULTS, *P_FAULTS, "tie_lost", "joint_instead"),
+    ("sampling_top_k_top_p", "joint"): (*DRAW_FAULTS, *K_FAULTS, *P_FAULTS),
+    ("sampling_top_k_top_p", "top_p"): (*DRAW_FAULTS, *P_FAULTS),
+    ("sampling_top_k_top_p", "top_k"): (*DRAW_FAULTS, *K_FAULTS),
+    ("sampling_top_k_top_p", "successive_calls"): ("restarts_without_generator",),
+}
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """The stand-in, importable as flashinfer; whatever flashinfer was loaded before comes back afterwards."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(FAKE)
+    monkeypatch.setenv("FI_DOCTOR_PROBE_DEVICE", "cpu")
+    import flashinfer.faults
+
+    assert Path(flashinfer.__file__).is_relative_to(FAKE)
+    yield flashinfer.faults
+    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
+        del sys.modules[name]
+
+
+def load(name, monkeypatch):
+    spec = importlib.util.spec_from_file_location(name, PROBES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for constant, value in SMALLER[name].items():
+        monkeypatch.setattr(module, constant, value)
+    return module
+
+
+@pytest.mark.parametrize(("name", "variant"), [(name, variant) for name in VARIANTS for variant in VARIANTS[name]])
+def test_right_kernels_pass_and_are_measured(name, variant, fake, monkeypatch):
+    module = load(name, monkeypatch)
+    assert tuple(module.PROBE["variants"]) == VARIANTS[name]
+    module.build(variant)
+    measured = module.run(variant)
+    assert measured
+    assert all(isinstance(value, (bool, int, float, str)) for value in measured.values()), measured
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "fault"), [(*key, fault) for key, faults in FAULTS.items() for fault in faults]
+)
+def test_a_fault_is_caught(name, variant, fault, fake, monkeypatch):
+    module = load(name, monkeypatch)
+    monkeypatch.setattr(fake, "ACTIVE", fault)
+    with pytest.raises(AssertionError) as caught:
+        module.run(variant)
+    assert str(caught.value)
+
+
+def test_hnd_given_the_nhd_layout_is_caught(fake, monkeypatch):
+    module = load("kv_append_paged", monkeypatch)
+    monkeypatch.setattr(module, "HEADS", ((16, 64),))  # as many heads as tokens in a page: the shapes still fit
+    monkeypatch.setattr(fake, "ACTIVE", "layout_ignored")
+    with pytest.raises(AssertionError, match="elements are wrong"):
+        module.run("hnd_page16")
+
+
+@pytest.mark.parametrize("variant", ["top_k_top_p", "top_p", "top_k", "joint"])
+def test_the_draws_suffice_to_see_a_skew_of_5_percent(variant, fake, monkeypatch):
+    module = load("sampling_top_k_top_p", monkeypatch)
+    monkeypatch.setattr(module, "SMALL_COPIES", 4096)
+    monkeypatch.setattr(module, "CALLS", 16)
+    module.run(variant)
+    monkeypatch.setattr(fake, "ACTIVE", "skewed_by_5_percent")
+    with pytest.raises(AssertionError, match="frequencies are off"):
+        module.run(variant)
+
+
+def test_normalising_the_rounded_sum_is_allowed(fake, monkeypatch):
+    module = load("norm_fused_add_rmsnorm", monkeypatch)
+    monkeypatch.setattr(fake, "ACTIVE", "sum_rounded_first")
+    module.run("bf16")
+
+
+def test_an_import_that_finds_another_copy_raises(fake, monkeypatch):
+    module = load_import_probe("import_flashinfer")
+    monkeypatch.setattr(module, "_installed_version", lambda name: "9.9.9")
+    with pytest.raises(RuntimeError, match="another copy of flashinfer"):
+        module.run()
+
+
+def test_an_import_says_what_was_imported(fake, monkeypatch):
+    module = load_import_probe("import_flashinfer")
+    monkeypatch.setattr(module, "_installed_version", lambda name: "0.0+cu130")
+    measured = module.run()
+    assert measured["version"] == "0.0"
+    assert measured["path"] == str(FAKE / "flashinfer" / "__init__.py")
+
+
+def test_torch_is_imported_without_a_gpu():
+    assert load_import_probe("import_torch").run()["version"] == torch.__version__
+
+
+def load_import_probe(name):
+    spec = importlib.util.spec_from_file_location(name, PROBES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,108 @@
+"""Every FlashInfer call of every probe fits the signature in each FlashInfer version, without importing any of them."""
+
+import ast
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from flashinfer_sources import VERSIONS, NotFoundInWheelError, Sources, bind, definitions, locate, uses
+from packaging.specifiers import SpecifierSet
+
+PROBES = Path(__file__).parents[2] / "probes"
+FILES = sorted(path for path in PROBES.glob("*.py") if path.name != "__init__.py")
+LOADED = {}
+
+pytestmark = pytest.mark.wheels
+
+
+def sources_of(version):
+    if version not in LOADED:
+        try:
+            found = locate(version)
+        except subprocess.CalledProcessError as error:
+            if os.environ.get("FI_DOCTOR_OFFLINE") == "1":
+                pytest.skip(f"flashinfer-python {version} is not cached and FI_DOCTOR_OFFLINE=1: {error.stderr[-200:]}")
+            pytest.fail(f"flashinfer-python {version} cannot be fetched: {error.stderr}")
+        assert found is not None, f"FI_DOCTOR_WHEELS holds neither fi-{version}/flashinfer nor a wheel of {version}"
+        LOADED[version] = Sources(version, found)
+    return LOADED[version]
+
+
+def requires_of(tree):
+    assign = next(node for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "PROBE")
+    return ast.literal_eval(assign.value)["requires"]
+
+
+def misfits(tree, sources):
+    """What does not fit; a name that is looked up behind hasattr may be missing, but has to fit where it is there."""
+    return [f"line {use.line}: {text}" for use in uses(tree) if (text := misfit(use, sources))]
+
+
+def misfit(use, sources):
+    try:
+        if use.call is None:
+            definitions(sources, use.dotted)
+        else:
+            bind(sources, use.dotted, use.call)
+    except NotFoundInWheelError as error:
+        return "" if use.guarded else str(error)
+    except TypeError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_call_fits(path, version):
+    tree = ast.parse(path.read_text())
+    if version not in SpecifierSet(requires_of(tree).get("flashinfer", ""), prereleases=True):
+        pytest.skip("the probe says that it does not ask this version")
+    assert not misfits(tree, sources_of(version))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_required_symbol_exists(path, version):
+    for symbol in requires_of(ast.parse(path.read_text())).get("symbols", []):
+        assert definitions(sources_of(version), symbol)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_calls_are_visible(path):
+    """A probe of a kernel has calls to check at all: its builder, and each of its required symbols."""
+    tree = ast.parse(path.read_text())
+    called = {use.dotted for use in uses(tree) if use.call is not None}
+    assert set(requires_of(tree).get("symbols", [])) <= called
+
+
+CALLS = {
+    "fits": ("flashinfer.norm.rmsnorm(x, w, eps=1e-5, out=y)", ""),
+    "wrong-keyword": ("flashinfer.norm.rmsnorm(x, w, epsilon=1e-5)", "unexpected keyword argument 'epsilon'"),
+    "missing-argument": ("flashinfer.norm.rmsnorm(x)", "missing a required argument: 'weight'"),
+    "too-many": ("flashinfer.norm.rmsnorm(x, w, e, o, p, q)", "too many positional arguments"),
+    "missing-function": ("flashinfer.norm.rmsnorm_of_tomorrow(x)", "has no flashinfer.norm.rmsnorm_of_tomorrow"),
+    "missing-module": ("flashinfer.nothing.rmsnorm(x)", "has no flashinfer.nothing"),
+    "re-exported": ("flashinfer.silu_and_mul(x, output=y)", "unexpected keyword argument 'output'"),
+    "spread-out": ("flashinfer.norm.rmsnorm(*arguments)", "cannot be checked"),
+    "not-called": ("f = flashinfer.norm.rmsnorm_of_tomorrow", "has no flashinfer.norm.rmsnorm_of_tomorrow"),
+    "other-branch": (
+        "if hasattr(flashinfer.norm, 'a'):\n    pass\nelse:\n    flashinfer.norm.a(x)",
+        "has no flashinfer.norm.a",
+    ),
+    "other-guard": ("if hasattr(flashinfer.norm, 'a'):\n    flashinfer.norm.b(x)", "has no flashinfer.norm.b"),
+    "guarded": ("if hasattr(flashinfer.norm, 'a'):\n    flashinfer.norm.a(x)", ""),
+    "guarded-misfit": (
+        "if hasattr(flashinfer.norm, 'rmsnorm'):\n    flashinfer.norm.rmsnorm(x, w, z=1)",
+        "unexpected keyword argument 'z'",
+    ),
+    "from-import": ("from flashinfer.page import get_page_module as g\ng(1)", "too many positional arguments"),
+    "class": ("flashinfer.BatchAttention(layout='NHD')", "unexpected keyword argument 'layout'"),
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("code", "expected"), CALLS.values(), ids=CALLS.keys())
+def test_the_check_sees_what_is_wrong(code, expected, version):
+    found = misfits(ast.parse(f"import flashinfer\n{code}"), sources_of(version))
+    assert [expected in line for line in found] == ([True] if expected else [])
