@@ -74,7 +74,12 @@ class PlannedProbe(Data, frozen=True):
     depth: Depth  # how far this probe goes; STATIC when it is skipped
     variants: tuple[str, ...]  # those to try; ("",) where the probe has none
     skipped_variants: dict[str, str]  # variant -> why not here
-    skip: str  # why it is not tried at all; "" = it is tried
+    skip: str  # why it is not tried, or why less deep than was asked for; "" = as deep as was asked for
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether a process is started for it."""
+        return self.depth is not Depth.STATIC
 
 
 class CellOutcome(Data, frozen=True):

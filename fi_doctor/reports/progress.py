@@ -106,7 +106,7 @@ class Progress:
     def ended(self, probe: PlannedProbe, outcome: Outcome) -> None:
         """A probe is over: the one line that stays on a terminal."""
         with self._lock:
-            if probe.skip:
+            if not probe.is_tried:
                 return  # it was said with the plan
             taken = self._schedule.end(probe)
             time_taken = f" in {duration(taken)}" if taken is not None else ""
@@ -170,11 +170,12 @@ def _announce(schedule: Schedule, probes: tuple[PlannedProbe, ...], budget_s: fl
 
 
 def _skipped(probes: tuple[PlannedProbe, ...]) -> list[str]:
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[tuple[str, str], list[str]] = {}
     for probe in probes:
         if probe.skip:
-            reasons.setdefault(clean(probe.skip, 200), []).append(_title(probe))
-    return [f"Not tried: {names(who, 6)}: {reason}" for reason, who in reasons.items()]
+            label = "Limited" if probe.is_tried else "Not tried"
+            reasons.setdefault((label, clean(probe.skip, 200)), []).append(_title(probe))
+    return [f"{label}: {names(who, 6)}: {reason}" for (label, reason), who in reasons.items()]
 
 
 def _title(probe: PlannedProbe) -> str:

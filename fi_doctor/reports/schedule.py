@@ -63,7 +63,7 @@ class Schedule:
         self._budget_s = budget_s
         self._budget_begin = self._now()
         for probe in probes:
-            if not probe.skip:
+            if probe.is_tried:
                 module = _module(probe)
                 self._probes[_key(probe)] = _Probe(module=module)
                 if module:

@@ -3,6 +3,7 @@
 #   record.sh FOLDER [PYTHON]     PYTHON (default python3) runs fi-doctor and is the interpreter that is examined
 # FLASHINFER_WORKSPACE_BASE must name an empty folder. What is written is never edited; ORIGIN.md says where it is from.
 set -uo pipefail
+export PYTHONSAFEPATH=1  # what is installed is recorded, not what lies in the current folder
 folder=${1:?folder}; python=${2:-python3}
 base=${FLASHINFER_WORKSPACE_BASE:?an empty folder}
 [ -z "$(ls -A "$base" 2>/dev/null)" ] || { echo "record.sh: $base is not empty" >&2; exit 2; }

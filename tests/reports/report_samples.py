@@ -228,7 +228,7 @@ def outcome(probe, **fields):
     return Outcome(probe=probe, **(values | fields))
 
 
-def planned(probe="norm.rmsnorm", module="norm", *, sm=90, skip=""):
+def planned(probe="norm.rmsnorm", module="norm", *, sm=90, skip="", depth=None):
     spec = ProbeSpec(
         id=probe,
         feature=probe,
@@ -246,7 +246,13 @@ def planned(probe="norm.rmsnorm", module="norm", *, sm=90, skip=""):
         checks_numbers=True,
     )
     return PlannedProbe(
-        spec=spec, sm=sm, gpu_uuids=("GPU-0",), depth=Depth.RUN, variants=("",), skipped_variants={}, skip=skip
+        spec=spec,
+        sm=sm,
+        gpu_uuids=("GPU-0",),
+        depth=depth or (Depth.STATIC if skip else Depth.RUN),
+        variants=("",),
+        skipped_variants={},
+        skip=skip,
     )
 
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 from report_samples import outcome, planned
 
-from fi_doctor.model import CellOutcome, Ending, Missing, Stage, Watch
+from fi_doctor.model import CellOutcome, Depth, Ending, Missing, Stage, Watch
 from fi_doctor.reports.progress import Progress
 
 
@@ -287,3 +287,15 @@ def test_several_threads_may_tell_it_things_at_once():
 
 
 CELL = CellOutcome(variant="", stage=Stage.VERIFIED, ending=Ending.RETURNED, detail="")
+
+
+def test_what_is_only_built_is_followed_like_the_rest():
+    progress, stream, clock = log()
+    limited = planned(skip="not run, only built: CUDA sees no GPU", depth=Depth.BUILD)
+    progress.planned((limited,), 600.0)
+    progress.started(limited)
+    clock.seconds += 3
+    progress.ended(limited, outcome("norm.rmsnorm"))
+    said = stream.getvalue()
+    assert "Limited: norm.rmsnorm (SM90): not run, only built: CUDA sees no GPU" in said
+    assert "(1 of 1)" in said
