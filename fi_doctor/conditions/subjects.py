@@ -233,6 +233,7 @@ SUBJECTS: dict[str, Subject] = {
     "jit_cache_module_count": Subject(Kind.NUMBER, _flashinfer(lambda package: len(package.jit_cache_modules))),
     "cached_module_count": Subject(Kind.NUMBER, _flashinfer(lambda package: len(package.cached_modules))),
     "container": Subject(Kind.TEXT, lambda view: _one(view.facts.system.container)),
+    "shared_ninja_log": Subject(Kind.FLAG, _flashinfer(lambda package: package.shared_ninja_log)),
     "uid": Subject(Kind.NUMBER, lambda view: (view.facts.system.uid,)),
     "python": Subject(Kind.TEXT, lambda view: (view.facts.interpreter.executable,)),
     "nvcc_newer_than_driver": Subject(Kind.FLAG, _relation(relations.nvcc_newer_than_driver)),

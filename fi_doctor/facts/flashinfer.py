@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fi_doctor.facts.architectures import architectures
 from fi_doctor.facts.companions import DISABLE, Companions, built_modules, count_cubins
+from fi_doctor.facts.ninja_log import has_shared_log
 from fi_doctor.facts.packages import Survey, constants
 from fi_doctor.facts.symbols import Symbols
 from fi_doctor.model import FlashInfer, GpuFacts, Missing, ToolkitFacts
@@ -56,6 +57,7 @@ def read_flashinfer(
         jit_cache_modules=companions.modules(),
         jit_cache_architectures=companions.architectures(),
         symbols={name: names.where(name) for name in symbols},
+        shared_ninja_log=has_shared_log(root),
     )
 
 

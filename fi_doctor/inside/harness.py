@@ -4,14 +4,17 @@
 
 The record is JSON lines in an inherited file, each one write(2), so that a crash leaves every line before it:
 {"stage": "importing"}, {"stage": "imported", "seconds": 6.1}, {"versions": {...}}, for each variant {"variant": "",
-"stage": "building"}, "built", "running", "ran", then {"variant": "", "ending": "returned", ...}, and at last
-{"end": true}. Standard library only, Python 3.9 and later; torch and flashinfer are imported where a probe needs them.
+"stage": "waiting"} (for --build-lock), "building", "built", "running", "ran", then {"variant": "", "ending": ...}, and
+at last {"end": true}. Standard library only, Python 3.9 and later; torch and flashinfer are imported where a probe
+needs them.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import faulthandler
+import fcntl
 import importlib
 import importlib.util
 import json
@@ -21,6 +24,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +35,8 @@ CHECKERS = ("/torch/testing/", "/numpy/testing/")
 
 def main(argv: list[str] | None = None) -> int:
     """Run the variants one after the other; 0 when the record is complete, whatever it says."""
-    args = parse(argv)
     drop_own_folder()
-    Harness(args).run()
+    Harness(parse(argv)).run()
     return 0
 
 
@@ -43,6 +46,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--record-fd", type=int, required=True)
     parser.add_argument("--depth", choices=("build", "run"), required=True)
     parser.add_argument("--variant", action="append", dest="variants", required=True)
+    parser.add_argument("--build-lock", default="", help="folder to hold while building")
     parser.add_argument("--build-limit", type=float, default=0.0)
     parser.add_argument("--run-limit", type=float, default=0.0)
     parser.add_argument("probe")
@@ -57,26 +61,19 @@ def drop_own_folder() -> None:
     sys.path[:] = [entry for entry in sys.path if entry]
 
 
-class Record:
-    """The file that outlives this process."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        os.set_inheritable(fd, False)  # noqa: FBT003 - positional only
-
-    def write(self, **line: object) -> None:
-        """Add one line; a single write, so that a line is there or not."""
-        os.write(self.fd, (json.dumps(line) + "\n").encode("ascii"))
-
-
 class Harness:
     """One probe in one process."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
-        self.record = Record(args.record_fd)
+        os.set_inheritable(args.record_fd, False)  # noqa: FBT003 - positional only
+        self.waited = 0.0
         self.thread_errors: list[threading.ExceptHookArgs] = []
         self.gpu_known = False
+
+    def write(self, **line: object) -> None:
+        """Add one line to the record, which outlives this process; a single write, so that a line is there or not."""
+        os.write(self.args.record_fd, (json.dumps(line) + "\n").encode("ascii"))
 
     def run(self) -> None:
         """Import, then every variant until the CUDA context is dead."""
@@ -84,32 +81,31 @@ class Harness:
         sys.argv[:] = [self.args.probe]
         probe = self.imported()
         stopped = ""
-        if probe is not None:
-            for variant in self.args.variants:
-                stopped = self.variant(probe, variant)
-                if stopped:
-                    break
-        self.record.write(versions=versions())
-        self.record.write(end=True, stopped=stopped)
+        for variant in self.args.variants if probe is not None else ():
+            stopped = self.variant(probe, variant)
+            if stopped:
+                break
+        self.write(versions=versions())
+        self.write(end=True, stopped=stopped)
 
     def imported(self) -> Any:
         """The probe's module, with what it needs imported first; None when that failed."""
         begun = time.monotonic()
-        self.record.write(stage="importing")
+        self.write(stage="importing")
         try:
             probe = load(self.args.probe)
             for name in packages_of(probe.PROBE):
                 importlib.import_module(name)
         except BaseException as exc:
-            self.record.write(ending="raised", seconds=time.monotonic() - begun, **describe(exc))
+            self.write(ending="raised", seconds=time.monotonic() - begun, **describe(exc))
             return None
-        self.record.write(stage="imported", seconds=time.monotonic() - begun)
-        self.record.write(versions=versions())
+        self.write(stage="imported", seconds=time.monotonic() - begun)
+        self.write(versions=versions())
         return probe
 
     def variant(self, probe: Any, variant: str) -> str:
         """Build and run one variant; why no other can follow in this process, or ""."""
-        begun = time.monotonic()
+        begun, self.waited = time.monotonic(), 0.0
         self.thread_errors.clear()
         try:
             measured = self.stages(probe, variant)
@@ -123,7 +119,7 @@ class Harness:
         except BaseException as exc:
             ending = {"ending": "raised", **describe(exc)}
         faulthandler.cancel_dump_traceback_later()
-        self.record.write(variant=variant, seconds=time.monotonic() - begun, **ending)
+        self.write(variant=variant, seconds=time.monotonic() - begun - self.waited, **ending)
         return "" if ending["ending"] == "returned" else dead_context()
 
     def stages(self, probe: Any, variant: str) -> dict[str, object]:
@@ -133,23 +129,39 @@ class Harness:
         lazy = set(probe.PROBE.get("compiles", ("nvcc",))) - {"nvcc"}
         running = self.args.depth == "run"
         if build is not None or (running and lazy):
-            begun = self.enter(variant, "building", self.args.build_limit)
-            if build is not None:
-                build(*args)
+            with self.alone(variant) if build is not None and self.args.build_lock else contextlib.nullcontext():
+                begun = self.enter(variant, "building", self.args.build_limit)
+                if build is not None:
+                    build(*args)
             if running and lazy:
                 call(probe, args)
-            self.record.write(variant=variant, stage="built", seconds=time.monotonic() - begun)
+            self.write(variant=variant, stage="built", seconds=time.monotonic() - begun)
         if not running:
             return {}
         begun = self.enter(variant, "running", self.args.run_limit)
         measured = call(probe, args)
-        self.record.write(variant=variant, stage="ran", seconds=time.monotonic() - begun)
+        self.write(variant=variant, stage="ran", seconds=time.monotonic() - begun)
         self.name_gpu()
         return measured
 
+    @contextlib.contextmanager
+    def alone(self, variant: str) -> Iterator[None]:
+        """Hold the folder --build-lock, without a file in it; the kernel frees it when this process dies."""
+        self.write(variant=variant, stage="waiting")
+        begun = time.monotonic()
+        Path(self.args.build_lock).mkdir(parents=True, exist_ok=True)
+        fd = os.open(self.args.build_lock, os.O_RDONLY)
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks: built as FlashInfer itself would
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            self.waited = time.monotonic() - begun
+            yield
+        finally:
+            os.close(fd)
+
     def enter(self, variant: str, stage: str, limit_s: float) -> float:
         """Say which stage begins, and have Python print all stacks shortly before its time is up."""
-        self.record.write(variant=variant, stage=stage)
+        self.write(variant=variant, stage=stage)
         faulthandler.cancel_dump_traceback_later()
         if limit_s > 0:
             faulthandler.dump_traceback_later(max(limit_s - 1.0, limit_s * 0.8))
@@ -162,9 +174,8 @@ class Harness:
             return
         self.gpu_known = True
         gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
-        self.record.write(
-            gpu={"name": gpu.name, "sm": gpu.major * 10 + gpu.minor, "uuid": str(getattr(gpu, "uuid", ""))}
-        )
+        told = {"name": gpu.name, "sm": gpu.major * 10 + gpu.minor, "uuid": str(getattr(gpu, "uuid", ""))}
+        self.write(gpu=told)
 
 
 class WrongNumbers(Exception):  # noqa: N818  # the numbers are wrong, nothing else is
@@ -193,10 +204,9 @@ def call(probe: Any, args: tuple[str, ...]) -> dict[str, object]:
 
 def raised_by(exc: AssertionError, path: str) -> bool:
     """Whether an assertion stands in the probe itself, or in a comparison function that the probe called."""
-    frames = [frame.filename for frame in traceback.extract_tb(exc.__traceback__)]
-    while frames and any(checker in frames[-1] for checker in CHECKERS):
-        frames.pop()
-    return bool(frames) and Path(frames[-1]).absolute() == Path(path).absolute()
+    files = [frame.filename for frame in traceback.extract_tb(exc.__traceback__)]
+    asking = [file for file in files if not any(checker in file for checker in CHECKERS)]
+    return bool(asking) and Path(asking[-1]).absolute() == Path(path).absolute()
 
 
 def load(path: str) -> Any:
@@ -259,12 +269,10 @@ def shortened(text: str) -> str:
 
 def versions() -> dict[str, dict[str, str]]:
     """Version and file of the packages in question that this process has imported."""
-    found = {}
-    for name in ("torch", "flashinfer"):
-        module = sys.modules.get(name)
-        if module is not None:
-            found[name] = {"version": str(getattr(module, "__version__", "")), "path": str(module.__file__)}
-    return found
+    there = ((name, sys.modules.get(name)) for name in ("torch", "flashinfer"))
+    return {
+        name: {"version": str(getattr(one, "__version__", "")), "path": str(one.__file__)} for name, one in there if one
+    }
 
 
 def cuda_in_use() -> Any:

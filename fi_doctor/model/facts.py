@@ -130,6 +130,8 @@ class FlashInfer(Data, frozen=True, tag_field="kind", tag="flashinfer"):
     jit_cache_modules: tuple[str, ...]  # modules that jit-cache packages bring prebuilt
     jit_cache_architectures: tuple[str, ...] | Missing  # as their providers say; old wheels do not
     symbols: dict[str, str | Missing]  # "flashinfer.norm.rmsnorm" -> "norm/__init__.py:41", or why it is not there
+    # Whether ninja keeps one log for all modules (facts/ninja_log.py), so that builds at the same time spoil it.
+    shared_ninja_log: bool = False
 
 
 class Interpreter(Data, frozen=True):

@@ -130,6 +130,9 @@ class _Attempt:
     def _argv(self, variants: Sequence[str]) -> list[str]:
         spec = self.planned.spec
         limits = [f"--build-limit={spec.build_timeout_s}", f"--run-limit={spec.timeout_s}"]
+        lock = objects.build_lock(spec.module, self._bench.facts.flashinfer, self._bench.scratch)
+        if lock is not None:
+            limits.append(f"--build-lock={lock}")
         wanted = [f"--variant={name}" for name in variants]
         fd = f"--record-fd={self._fd}"
         python = self._bench.facts.interpreter.executable
@@ -145,13 +148,15 @@ class _Attempt:
         limit = self._limit_s(stage)
         if time.monotonic() - self._since < limit:
             return False
-        words = f"still {stage or 'starting'} after {limit:g} s{self._objects()}"
+        words = f"still {record.doing(stage)} after {limit:g} s{self._objects()}"
         self._overtime = Fate(ending=Ending.TIMED_OUT, detail=words)
         return True
 
     def _limit_s(self, stage: str) -> float:
         if stage == "end":
             return EXIT_GRACE_S
+        if stage == "waiting":  # for builds that have limits of their own; the budget ends it
+            return math.inf
         spec = self.planned.spec
         return spec.build_timeout_s if stage in ("", "importing", "building") else spec.timeout_s
 
@@ -194,8 +199,7 @@ class _Attempt:
         return f", {done} of {total} objects"
 
     def _out_of_budget(self, begun: float) -> Fate:
-        stage = self.record.place[1] or "starting"
-        where = f" while {stage} for {time.monotonic() - begun:.0f} s{self._objects()}"
+        where = f" while {record.doing(self.record.place[1])} for {time.monotonic() - begun:.0f} s{self._objects()}"
         fresh = self._bench.scratch is not None
         return Fate(ending=Ending.NOT_RUN, detail=budget_words(self.planned, self._bench, fresh=fresh, where=where))
 

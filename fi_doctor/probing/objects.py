@@ -1,4 +1,4 @@
-"""The objects of a module that FlashInfer compiles: how many are done, and whether it was finished before."""
+"""The objects of a module that FlashInfer compiles: where, how many are done, and whether it was finished before."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fi_doctor.model import FlashInfer, Missing
 
+_MODULES = "cached_ops"  # FLASHINFER_JIT_DIR in flashinfer/jit/env.py
 _OBJECT = re.compile(r"^build (\S+\.o):", re.MULTILINE)
 
 
@@ -41,7 +42,7 @@ class Module:
         """The module's own folder, or all whose names begin with it (a name may go on with dtypes and head sizes)."""
         if self._cache_dir is None:
             return []
-        ops = self._cache_dir / "cached_ops"
+        ops = self._cache_dir / _MODULES
         exact = ops / self._name
         return [exact] if exact.is_dir() else sorted(path for path in ops.glob(f"{self._name}*") if path.is_dir())
 
@@ -56,11 +57,26 @@ def module_of(name: str, flashinfer: FlashInfer | Missing, base: Path | None) ->
     """The module in the cache of the installed FlashInfer, or in the same place under another base folder."""
     if isinstance(flashinfer, Missing):
         return Module(name, None, prebuilt=False)
-    cache_dir = None if isinstance(flashinfer.cache_dir, Missing) else Path(flashinfer.cache_dir)
-    if cache_dir is not None and base is not None:
-        # base/.cache/flashinfer/<version>/<architectures>: the last four are the same wherever the base is.
-        cache_dir = base.joinpath(*cache_dir.parts[-4:])
-    return Module(name, cache_dir, prebuilt=name in flashinfer.jit_cache_modules)
+    return Module(name, _cache_dir(flashinfer, base), prebuilt=name in flashinfer.jit_cache_modules)
+
+
+def build_lock(name: str, flashinfer: FlashInfer | Missing, base: Path | None) -> Path | None:
+    """The folder to hold while the module is built; None where no build disturbs another, or nothing is built.
+
+    Where ninja keeps one log for all modules it lies in that folder, so builds have to go one at a time.
+    """
+    if isinstance(flashinfer, Missing) or not flashinfer.shared_ninja_log or name in flashinfer.jit_cache_modules:
+        return None
+    cache_dir = _cache_dir(flashinfer, base)
+    return cache_dir / _MODULES if cache_dir else None
+
+
+def _cache_dir(flashinfer: FlashInfer, base: Path | None) -> Path | None:
+    if isinstance(flashinfer.cache_dir, Missing):
+        return None
+    # base/.cache/flashinfer/<version>/<architectures>: the last four are the same wherever the base is.
+    folder = Path(flashinfer.cache_dir)
+    return folder if base is None else base.joinpath(*folder.parts[-4:])
 
 
 def _text(path: Path) -> str:

@@ -191,6 +191,7 @@ def _reached(stage: str) -> Stage:
     """What lies behind a process that is in this stage. Where nothing is built, "running" has that behind it too."""
     return {
         "imported": Stage.IMPORTED,
+        "waiting": Stage.IMPORTED,
         "building": Stage.IMPORTED,
         "built": Stage.BUILT,
         "running": Stage.BUILT,
@@ -206,7 +207,12 @@ def _while(record: Record) -> str:
     variant, stage = record.place
     if not stage:
         return " before it began"
-    return f" while {stage}" + (f" variant {variant}" if variant else "")
+    return f" while {doing(stage)}" + (f" variant {variant}" if variant else "")
+
+
+def doing(stage: str) -> str:
+    """What a process in this stage does, in words."""
+    return "waiting for another build" if stage == "waiting" else stage or "starting"
 
 
 def _signal_name(number: int) -> str:

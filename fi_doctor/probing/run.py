@@ -1,6 +1,7 @@
 """Running a plan: probes side by side in a plain pool, within one budget of time and of compile jobs.
 
 Probes of one module run one after the other, since they would wait for the same build; the longest module starts first.
+Where FlashInfer's builds would spoil one another's log they go one at a time (objects.build_lock).
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ def run_all(
 
 
 def group(probes: Sequence[PlannedProbe], facts: Facts, *, fresh: bool) -> list[list[PlannedProbe]]:
-    """What has to run one after the other, in the order to start: imports, then the longest build first."""
+    """What has to run one after the other, in the order to start: imports, then the longest build first.
+
+    Where builds go one at a time the shortest goes first: nothing is gained by the longest, and more fits the budget.
+    """
+    sign = 1 if _one_build_at_a_time(facts) else -1
     groups: dict[str, list[PlannedProbe]] = {}
     for probe in probes:
         key = probe.spec.module or f"probe {probe.spec.id}"
@@ -49,7 +54,7 @@ def group(probes: Sequence[PlannedProbe], facts: Facts, *, fresh: bool) -> list[
     def order(members: list[PlannedProbe]) -> tuple[bool, int, str]:
         first = members[0].spec
         seconds = estimates.build_seconds(first.module, facts, fresh=fresh)
-        return bool(first.module) or first.gpus > 0, -seconds, first.id
+        return bool(first.module) or first.gpus > 0, sign * seconds, first.id
 
     return sorted(groups.values(), key=order)
 
@@ -62,6 +67,10 @@ def usable_jobs(facts: Facts, request: Request) -> int:
     if not isinstance(facts.system.memory_available_mib, Missing):
         jobs = min(jobs, facts.system.memory_available_mib // JOB_MIB)
     return max(1, jobs)
+
+
+def _one_build_at_a_time(facts: Facts) -> bool:
+    return not isinstance(facts.flashinfer, Missing) and facts.flashinfer.shared_ninja_log
 
 
 def _bench(facts: Facts, request: Request, watch: Watch, environ: Mapping[str, str], base: Path | None) -> Bench:
@@ -81,7 +90,7 @@ def _bench(facts: Facts, request: Request, watch: Watch, environ: Mapping[str, s
 def _run_groups(groups: Sequence[Sequence[PlannedProbe]], bench: Bench) -> dict[int, Outcome]:
     jobs = usable_jobs(bench.facts, bench.request)
     workers = max(1, min(len(groups), jobs, MOST_AT_ONCE))
-    share = _Share(jobs, workers, len(groups))
+    share = _Share(jobs, 1 if _one_build_at_a_time(bench.facts) else workers, len(groups))
     pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="probe")
     try:
         futures = [pool.submit(_run_group, members, bench, share) for members in groups]
@@ -110,15 +119,15 @@ def _run_group(members: Sequence[PlannedProbe], bench: Bench, share: _Share) -> 
 class _Share:
     """How many of the compile jobs a group may use: the fewer groups are left, the more each gets."""
 
-    def __init__(self, jobs: int, workers: int, groups: int) -> None:
+    def __init__(self, jobs: int, builders: int, groups: int) -> None:
         self._jobs = jobs
-        self._workers = workers
+        self._builders = builders  # groups that build at the same time, at most
         self._left = groups
         self._lock = threading.Lock()
 
     def of_one(self) -> int:
         with self._lock:
-            return max(1, self._jobs // max(1, min(self._workers, self._left)))
+            return max(1, self._jobs // max(1, min(self._builders, self._left)))
 
     def give_back(self) -> None:
         with self._lock:

@@ -201,6 +201,38 @@ def test_any_value_switches_the_version_check_off(tmp_path):
     assert not read(package(tmp_path), variables(tmp_path, FLASHINFER_DISABLE_VERSION_CHECK="")).version_check_disabled
 
 
+BUILDER = """
+from . import env as jit_env
+class JitSpec:
+    def build(self, verbose):
+        with lock:
+            run_ninja({workdir}, self.ninja_path, verbose)
+    def load(self): ...
+def build_jit_specs(specs):
+    run_ninja(jit_env.FLASHINFER_JIT_DIR, "flashinfer_jit.ninja", False)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (BUILDER.format(workdir="jit_env.FLASHINFER_JIT_DIR"), True),
+        ("class JitSpec:\n def build(self): run_ninja(ninja_file=1, workdir=jit_env.FLASHINFER_JIT_DIR)", True),
+        (BUILDER.format(workdir="FLASHINFER_JIT_DIR"), True),
+        (BUILDER.format(workdir="self.build_dir"), False),
+        (BUILDER.format(workdir="jit_env.FLASHINFER_JIT_DIR / self.name"), False),
+        (BUILDER.format(workdir="jit_env.FLASHINFER_JIT_DIR").replace("JitSpec", "JitSpecNvcc(JitSpec)"), True),
+        (BUILDER.format(workdir="jit_env.FLASHINFER_JIT_DIR").replace("def build(", "def prebuild("), False),
+        ("(", False),
+        (None, False),
+    ],
+    ids=["0.5.3", "keyword", "bare", "0.7.2", "below it", "subclass", "other method", "broken", "absent"],
+)
+def test_a_shared_ninja_log_is_read_off_the_builder(tmp_path, text, expected):
+    found = read(package(tmp_path, **{"jit/core.py": text}), variables(tmp_path))
+    assert found.shared_ninja_log is expected
+
+
 def wheels():
     folder = os.environ.get("FI_DOCTOR_WHEELS", "")
     return sorted(Path(folder).glob("fi-*/flashinfer/__init__.py")) if folder else []
@@ -233,6 +265,7 @@ def test_a_real_package_is_read_whole_and_fast(tmp_path, init):
     assert isinstance(found.commit, str)
     assert found.architectures == ("90a",)
     assert found.cubin_dir == str(tmp_path / ".cache" / "flashinfer" / "cubins")
+    assert found.shared_ninja_log == found.version.startswith("0.5.")
     assert all(isinstance(place, str) for place in found.symbols.values()), found.symbols
     for name, place in found.symbols.items():
         file, _, line = place.rpartition(":")

@@ -197,3 +197,48 @@ def test_a_hang_prints_its_stack_before_the_limit(harness):
     _, done = harness("import time\nPROBE = {}\ndef run(): time.sleep(1.5); return {}", "--run-limit=1")
     assert "probe.py" in done.stderr
     assert "Timeout" in done.stderr
+
+
+LOCKING = """
+import fcntl, os
+PROBE = {"variants": {"a": {}, "b": {}}}
+def is_free():
+    fd = os.open(FOLDER, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+def build(variant):
+    assert not is_free()
+    if variant == "a": raise KeyError("k")
+def run(variant): return {"free": is_free()}
+"""
+
+
+def test_the_lock_is_held_while_building_only_and_leaves_no_file(harness, tmp_path):
+    folder = tmp_path / "cache" / "cached_ops"
+    source = LOCKING.replace("FOLDER", repr(str(folder)))
+    lines, _ = harness(source, f"--build-lock={folder}", variants=("a", "b"))
+    assert stages(lines)[3:] == [
+        "waiting", "building", "raised", "waiting", "building", "built", "running", "ran", "returned", "other", "end",
+    ]  # fmt: skip
+    assert [line["error"] for line in lines if line.get("ending") == "raised"] == ["KeyError"]
+    assert [line["measurements"] for line in lines if line.get("ending") == "returned"] == [{"free": True}]
+    assert list(folder.iterdir()) == []
+
+
+def test_what_has_no_build_does_not_wait(harness, tmp_path):
+    lines, _ = harness("PROBE = {'compiles': ['triton']}\ndef run(): return {}", f"--build-lock={tmp_path}")
+    assert "waiting" not in stages(lines)
+
+
+def test_a_lock_that_cannot_be_made_fails_the_build(harness, tmp_path):
+    (tmp_path / "file").write_text("")
+    lines, _ = harness(
+        "PROBE = {}\ndef build(): pass\ndef run(): return {}", f"--build-lock={tmp_path / 'file' / 'ops'}"
+    )
+    [line] = [line for line in lines if "ending" in line]
+    assert (line["ending"], line["error"]) == ("raised", "NotADirectoryError")

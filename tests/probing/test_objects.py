@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from fi_doctor.model import Missing
 from fi_doctor.probing import objects
 
 NINJA = "rule cuda\nbuild norm/a.cuda.o: cuda a.cu\nbuild b.o: cxx b.cpp\nbuild norm/norm.so: link norm/a.cuda.o b.o\n"
@@ -55,6 +56,17 @@ def test_the_same_place_under_another_base_is_looked_at(tmp_path, flashinfer_fac
     (folder / "build.ninja").write_text(NINJA)
     assert objects.module_of("norm", flashinfer_facts, tmp_path).progress() == (0, 2)
     assert objects.module_of("norm", flashinfer_facts, Path("/nowhere")).progress() is None
+
+
+def test_builds_lock_the_folder_of_all_modules_where_they_share_a_log(flashinfer_facts):
+    shared = replace(flashinfer_facts, shared_ninja_log=True, jit_cache_modules=("norm",))
+    place = Path(".cache/flashinfer/0.7.2.post1/90a/cached_ops")
+    assert objects.build_lock("page", shared, None) == Path("/home/me") / place
+    assert objects.build_lock("page", shared, Path("/scratch")) == Path("/scratch") / place
+    assert objects.build_lock("norm", shared, None) is None  # prebuilt
+    assert objects.build_lock("page", flashinfer_facts, None) is None
+    assert objects.build_lock("page", replace(shared, cache_dir=Missing(reason="no GPU")), None) is None
+    assert objects.build_lock("page", Missing(reason="not installed"), None) is None
 
 
 def test_a_prebuilt_module_is_finished_and_no_module_never_is(flashinfer_facts):

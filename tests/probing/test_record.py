@@ -1,7 +1,9 @@
 import pytest
+from msgspec.structs import replace
 
-from fi_doctor.model import Ending
+from fi_doctor.model import Depth, Ending, ProbeSpec, Request, Requires, Stage
 from fi_doctor.probing import record
+from fi_doctor.probing.plan import plan
 from fi_doctor.sandbox import Result
 
 ENDED = Result(
@@ -37,6 +39,30 @@ def test_a_complete_record_outweighs_how_the_process_ended():
 def test_a_process_that_wrote_nothing_left_before_it_began():
     fate = record.fate(record.Record(), ENDED, None)
     assert (fate.ending, fate.detail) == (Ending.EXITED, "left with status 0 before it began, its record unfinished")
+
+
+def test_a_process_that_dies_while_it_waits_had_only_been_imported(bare_facts):
+    spec = ProbeSpec(
+        id="x.y",
+        feature="x.y",
+        path="/p/x_y.py",
+        origin="tests",
+        question="?",
+        module="",
+        requires=Requires(),
+        variants={},
+        gpus=0,
+        timeout_s=1,
+        build_timeout_s=1,
+        compiles=("nvcc",),
+        has_build=True,
+        checks_numbers=True,
+    )
+    [planned] = plan([spec], bare_facts, Request(depth=Depth.RUN))
+    read = record.read(b'{"stage": "imported"}\n{"variant": "", "stage": "waiting"}\n')
+    fate = record.fate(read, replace(ENDED, returncode=None, signal=11), None)
+    [cell] = record.cells(planned, ("",), read, fate).values()
+    assert (cell.stage, cell.detail) == (Stage.IMPORTED, "SIGSEGV while waiting for another build")
 
 
 @pytest.mark.parametrize(

@@ -271,7 +271,7 @@ def test_a_hidden_value_is_not_in_the_shell_line(bare_facts):
     assert line == f"CUDA_VISIBLE_DEVICES=GPU-1 FLASHINFER_B='it'\"'\"'s' {sys.executable} {FAKES / 'fake_returned.py'}"
 
 
-def test_imports_come_first_then_the_longest_module_and_a_module_is_one_group(bare_facts):
+def grouped(facts):
     base = specs("returned")[0]
     names = (
         ("x.page", "page", 1),
@@ -281,14 +281,17 @@ def test_imports_come_first_then_the_longest_module_and_a_module_is_one_group(ba
         ("import.x", "", 0),
     )
     made = [replace(base, id=name, module=module, gpus=gpus) for name, module, gpus in names]
-    planned = [replace(plan([base], bare_facts, RUN)[0], spec=spec) for spec in made]
-    groups = run.group(planned, bare_facts, fresh=False)
-    assert [[probe.spec.id for probe in members] for members in groups] == [
-        ["import.x"],
-        ["x.norm_a", "x.norm_b"],
-        ["x.page"],
-        ["x.free"],
-    ]
+    planned = [replace(plan([base], facts, RUN)[0], spec=spec) for spec in made]
+    return [[probe.spec.id for probe in members] for members in run.group(planned, facts, fresh=False)]
+
+
+def test_imports_come_first_then_the_longest_module_and_a_module_is_one_group(bare_facts):
+    assert grouped(bare_facts) == [["import.x"], ["x.norm_a", "x.norm_b"], ["x.page"], ["x.free"]]
+
+
+def test_where_builds_go_one_at_a_time_the_shortest_module_goes_first(bare_facts, flashinfer_facts):
+    facts = replace(bare_facts, flashinfer=replace(flashinfer_facts, shared_ninja_log=True))
+    assert grouped(facts) == [["import.x"], ["x.free"], ["x.page"], ["x.norm_a", "x.norm_b"]]
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ RAISES = "import flashinfer raises RuntimeError: flashinfer-cubin version (0.6.1
 IGNORED = "the package is ignored: Ignoring incompatible flashinfer-cubin package"
 DISABLED = "nothing, because FLASHINFER_DISABLE_VERSION_CHECK is set: the package is used as it is"
 HEALTHY = make.facts()
+TWO_GPUS = make.gpu_facts(make.gpu(), make.gpu(index=1))
 NO_LINK = {"cudart": make.missing("libcudart.so is in none of: /usr/local/lib64"), "cuda": "/usr/lib/libcuda.so"}
 NO_STUB = {"cudart": "/usr/local/cuda/lib64/libcudart.so", "cuda": make.missing("libcuda.so is in none of: /usr/lib")}
 WRAPPER = make.nvcc(home="/usr/local", found_by="PATH")
@@ -63,6 +64,8 @@ MISMATCHED = make.no_gpus(
 )
 OLD_NVCC = make.nvcc("12.6", architectures=("sm_80", "sm_90"))
 BF16_FAILS = make.cell(Ending.RAISED, Stage.BUILT, "bf16", detail="MLIRError")
+WIDTH_CRASHES = make.cell(Ending.RAISED, Stage.BUILT, "bf16_d3420", detail="CUDA error: misaligned address")
+WIDTH_WORKS = make.cell(variant="bf16_d3420")
 CUDA_WORKS, CUDA_FAILS = make.cell(variant="cuda_bf16"), make.cell(Ending.WRONG, Stage.RAN, "cuda_bf16")
 
 EXAMPLES: dict[str, Example] = {
@@ -179,11 +182,27 @@ EXAMPLES: dict[str, Example] = {
     "arch-list-lacks-suffix": Example(_arch_list("9.0", ("90",)), _arch_list("9.0", ("90a",))),
     "flashinfer-cache-not-writable": Example(_flashinfer(cache_writable=False), _flashinfer(cache_owner=0)),
     "flashinfer-cache-of-other-user": Example(_flashinfer(cache_owner=0), HEALTHY),
+    "flashinfer-builds-share-ninja-log": Example(
+        make.facts(gpus=TWO_GPUS, flashinfer=make.flashinfer("0.5.3", shared_ninja_log=True)),
+        make.facts(
+            gpus=TWO_GPUS,
+            flashinfer=make.flashinfer("0.5.3", shared_ninja_log=True, jit_cache_modules=("norm", "sampling")),
+        ),
+    ),
     "cute-dsl-norm-fails": Example(
         HEALTHY,
         HEALTHY,
         (make.outcome(cells=(BF16_FAILS, CUDA_WORKS)),),
         (make.outcome(cells=(BF16_FAILS, CUDA_FAILS)),),
+    ),
+    "act-and-mul-misaligned": Example(
+        make.facts(packages={"flashinfer-python": "0.5.3"}),
+        make.facts(packages={"flashinfer-python": "0.5.3"}),
+        (make.outcome("activation.silu_and_mul", cells=(WIDTH_CRASHES,)),),
+        (make.outcome("activation.silu_and_mul", cells=(WIDTH_WORKS,)),),
+    ),
+    "sampler-repeats-random-numbers": Example(
+        make.facts(packages={"flashinfer-python": "0.5.3"}), make.facts(packages={"flashinfer-python": "0.6.0"})
     ),
     "flashinfer-sampler-fails": Example(
         make.facts(packages={"vllm": "0.33.0"}),
