@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 
 import msgspec
 
@@ -41,12 +42,14 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     request: what is to be done, or None for `asked` at the deepest depth that the machine allows.
     Errors: TargetError when the interpreter cannot be used.
     """
+    begun = time.monotonic()
     facts = gathering.finish(symbols_of(kb, specs))
     request = request or msgspec.structs.replace(asked, depth=deepest(facts))
     planned = planning.plan(specs, facts, request)
     watch.planned(planned, request.budget_s)
     outcomes = running.run_all(planned, facts=facts, request=request, watch=watch, environ=gathering.environ)
-    return conclude(request, kb=kb, facts=facts, planned=planned, outcomes=outcomes, created=_now())
+    report = conclude(request, kb=kb, facts=facts, planned=planned, outcomes=outcomes, created=_now())
+    return msgspec.structs.replace(report, seconds=round(time.monotonic() - begun, 1))
 
 
 def rejudge(recorded: Report, request: Request, *, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> Report:
@@ -54,7 +57,10 @@ def rejudge(recorded: Report, request: Request, *, kb: KnowledgeBase, specs: tup
     planned = planning.plan(specs, recorded.facts, request)
     chosen = {probe.spec.id for probe in planned}
     outcomes = tuple(outcome for outcome in recorded.outcomes if outcome.probe in chosen)
-    return conclude(request, kb=kb, facts=recorded.facts, planned=planned, outcomes=outcomes, created=recorded.created)
+    report = conclude(
+        request, kb=kb, facts=recorded.facts, planned=planned, outcomes=outcomes, created=recorded.created
+    )
+    return msgspec.structs.replace(report, seconds=recorded.seconds)
 
 
 def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on

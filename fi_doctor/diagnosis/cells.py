@@ -108,9 +108,9 @@ def _left_out(variant: str, planned: PlannedProbe | None) -> bool:
 def _judge_return(stage: Stage, outcome: Outcome, rest: str) -> Judged:
     match stage:
         case Stage.VERIFIED:
-            return Judged(Verdict.WORKS, Evidence.VERIFIED, "it ran here and its numbers agree with the reference")
+            return Judged(Verdict.WORKS, Evidence.VERIFIED, "numbers agree with the reference")
         case Stage.RAN:
-            return Judged(Verdict.WORKS, Evidence.RAN, "it ran here; there are no numbers to compare")
+            return Judged(Verdict.WORKS, Evidence.RAN, "it ran here; nothing to compare")
         case Stage.BUILT:
             return Judged(Verdict.UNKNOWN, Evidence.BUILT, f"it compiled and loaded here; {rest}")
         case Stage.IMPORTED | Stage.NONE:
@@ -160,7 +160,8 @@ def _rest(planned: PlannedProbe | None, facts: Facts) -> str:
 def _said(happened: CellOutcome | Outcome) -> str:
     """The deciding line."""
     error = happened.error.rpartition(".")[2] if isinstance(happened, CellOutcome) else ""
-    if error and error not in happened.detail:
+    # That a check failed is said by the verdict.
+    if error and error not in happened.detail and happened.ending is not Ending.WRONG:
         return f"{error}: {happened.detail}" if happened.detail else error
     return happened.detail or happened.ending.value
 

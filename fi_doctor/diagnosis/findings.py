@@ -44,7 +44,7 @@ def with_contradictions(
     """The findings, with those added in which the verdicts contradict or exceed what is known."""
     rules = {rule.id: rule for rule in kb.rules}
     extra = [_beaten(rules[finding.id], rows) for finding in found if finding.id in rules]
-    return _sorted((*found, *(finding for finding in extra if finding is not None), *_unexplained(rows, found)))
+    return _sorted((*found, *(finding for finding in extra if finding is not None), *_unexplained(rows, found, rules)))
 
 
 def is_measured(verdict: Verdict, evidence: Evidence) -> bool:
@@ -110,9 +110,11 @@ def _beaten(rule: Rule, rows: tuple[FeatureRow, ...]) -> Finding | None:
     )
 
 
-def _unexplained(rows: tuple[FeatureRow, ...], found: tuple[Finding, ...]) -> list[Finding]:
-    """One finding for each failure that no grave finding explains; rows that fail in the same words share one."""
-    explained = {feature for finding in found if finding.severity is Severity.ERROR for feature in finding.features}
+def _unexplained(rows: tuple[FeatureRow, ...], found: tuple[Finding, ...], rules: dict[str, Rule]) -> list[Finding]:
+    """One finding for each failure that no grave or foretelling finding explains; equal words share one."""
+    foretold = {rule.id for rule in rules.values() if rule.predicts is not None}
+    telling = (finding for finding in found if finding.severity is Severity.ERROR or finding.id in foretold)
+    explained = {feature for finding in telling for feature in finding.features}
     groups: defaultdict[str, list[tuple[FeatureRow, Cell]]] = defaultdict(list)
     for row in rows:
         bad = [cell for cell in row.cells if cell.verdict in _BAD and is_measured(cell.verdict, cell.evidence)]

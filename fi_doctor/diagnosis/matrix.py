@@ -187,7 +187,8 @@ def _why(same: list[Cell], deciding: tuple[Cell, ...]) -> str:
     """The first reason; with the variants that it is true of, where that is not all of them."""
     reason = same[0].why
     variants = [cell.variant for cell in same if cell.variant and cell.why == reason]
-    return f"{', '.join(variants)}: {reason}" if variants and len(variants) < len(deciding) else reason
+    offered = [cell for cell in deciding if cell.verdict is not Verdict.UNSUPPORTED] or deciding
+    return f"{', '.join(variants)}: {reason}" if variants and len(variants) < len(offered) else reason
 
 
 def _vllm_words(feature: Feature, facts: Facts) -> str:
@@ -199,4 +200,4 @@ def _vllm_words(feature: Feature, facts: Facts) -> str:
         return f"not known for vLLM {package.version if isinstance(package.version, str) else 'of this version'}"
     if not feature.vllm:
         return "vLLM is not installed"
-    return f"vLLM is not installed; {feature.vllm[-1].vllm}: {feature.vllm[-1].use}"
+    return f"{feature.vllm[-1].use} (vLLM {feature.vllm[-1].vllm})"

@@ -147,3 +147,4 @@ class Report(Data, frozen=True):
     recommendations: tuple[Recommendation, ...]
     outcomes: tuple[Outcome, ...]
     gate: Gate
+    seconds: float = 0.0  # wall time of reading, building and running

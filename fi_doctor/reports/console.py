@@ -50,6 +50,7 @@ def _parts(report: Report, width: int) -> Iterator[RenderableType]:
     if report.features:
         yield Text()
         yield matrix(report.features, width)
+        yield from _vllm(report, width)
     yield from _findings(report.findings, width)
     yield from _failures(failures.failed(report), width)
     yield from _open_questions(report, width)
@@ -96,6 +97,17 @@ def _action(recommendation: Recommendation, width: int) -> Iterator[Text]:
         case ActionKind.NOTE | ActionKind.REPORT:
             label = "report upstream: " if recommendation.kind is ActionKind.REPORT else ""
             yield from _plain(wrap(f"{label}{line}", width, "  # "), style="bold")
+
+
+def _vllm(report: Report, width: int) -> Iterator[Text]:
+    """What vLLM does with the rows, once for all rows of which it is true."""
+    told: dict[str, list[str]] = {}
+    for row in report.features:
+        if row.feature not in told.setdefault(clean(row.vllm), []):
+            told[clean(row.vllm)].append(clean(row.feature, 100))
+    yield from _section("What vLLM does with them:")
+    for said, features in told.items():
+        yield from _plain(wrap(f"{names(features)}: {said}", width, "  ", "    "))
 
 
 def _findings(findings: tuple[Finding, ...], width: int) -> Iterator[Text]:

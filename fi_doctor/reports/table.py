@@ -46,9 +46,13 @@ def matrix(rows: tuple[FeatureRow, ...], width: int) -> Table:
 
 
 def group_cells(row: FeatureRow) -> list[list[Cell]]:
-    """The variants of a row in groups of the same judgement, in declared order; one group when all agree."""
+    """The variants of a row in groups of the same judgement, in declared order; one group when all agree.
+
+    Variants that this version or GPU does not have say nothing about a row that others decide: they are left out.
+    """
     groups: dict[tuple[str, ...], list[Cell]] = {}
-    for cell in row.cells:
+    offered = [cell for cell in row.cells if cell.verdict is not Verdict.UNSUPPORTED]
+    for cell in offered or row.cells:
         # Reasons of good cells differ in their numbers only; those of bad ones are why they are shown.
         why = "" if cell.verdict is Verdict.WORKS else cell.why
         groups.setdefault((cell.verdict, cell.evidence, cell.scope, why), []).append(cell)
@@ -71,7 +75,7 @@ def _lines(rows: tuple[FeatureRow, ...], name_width: int, why_width: int) -> Ite
 
 def _group_line(cells: list[Cell], row: FeatureRow, name_width: int) -> tuple[Text, ...]:
     variants = pack((_cell_name(cell, row) for cell in cells), name_width, "  ", "  ")
-    why = "as above" if cells[0].why == row.why else clean(cells[0].why, _WHY_LIMIT)
+    why = "as above" if cells[0].why in row.why else clean(cells[0].why, _WHY_LIMIT)
     return (Text("\n".join(variants)), Text(), *_judged(cells[0]), Text(why))
 
 
@@ -105,6 +109,8 @@ def _scope(judged: FeatureRow | Cell) -> str:
 def _with_variants(why: str, row: FeatureRow, groups: list[list[Cell]]) -> str:
     if len(groups) > 1:
         return f"{why.rstrip('.')}; by variant:" if why else "by variant:"
-    if len(row.cells) > 1:
-        return f"{why} ({amount(len(row.cells), 'variant')})".strip()
-    return why
+    if len(row.cells) < 2:
+        return why
+    shown = sum(map(len, groups))
+    rest = f", {len(row.cells) - shown} not offered here" if shown < len(row.cells) else ""
+    return f"{why} ({amount(shown, 'variant')}{rest})".strip()

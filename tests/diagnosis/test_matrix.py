@@ -239,7 +239,7 @@ def test_the_row_says_what_the_installed_vllm_does(vllm, words):
 
 
 def test_without_vllm_the_row_says_what_the_newest_known_one_does():
-    assert only("sampling.top_k_top_p").vllm == "vLLM is not installed; >=0.25.1,<0.34: sampler, on by default"
+    assert only("sampling.top_k_top_p").vllm == "sampler, on by default (vLLM >=0.25.1,<0.34)"
 
 
 def test_rows_are_sorted_by_feature_then_capability():
