@@ -1,0 +1,34 @@
+"""What the README shows is what the commands print."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def block(name):
+    return re.search(rf"<!-- {name} -->\n```\n(.*?)```\n<!-- /{name} -->", README, re.DOTALL).group(1)
+
+
+def test_the_sample_is_what_the_example_prints():
+    command = [sys.executable, "-m", "fi_doctor", "check", "--example", "h200"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == (block("example"), 0)
+
+
+def test_the_test_command_is_the_one_that_ci_runs():
+    ci = (ROOT / ".ci" / "run").read_text()
+    pattern = re.search(r"s/\^    \\\((.*?)\\\)\$/", ci).group(1).replace("\\.", ".")
+    assert re.search(f"^    {pattern}$", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", ["check", "report", "explain", "features", "probes"])
+def test_every_command_is_in_the_readme(command):
+    assert f"`fi-doctor {command}" in README
