@@ -44,7 +44,7 @@ class Nvcc(Data, frozen=True, tag_field="kind", tag="nvcc"):
     found_by: str  # "CUDA_HOME", "CUDA_PATH", "PATH", "/usr/local/cuda*", "FLASHINFER_NVCC"
     version: str | Missing  # release, "13.0"
     build: str | Missing  # "13.0.88"
-    architectures: tuple[str, ...] | Missing  # "sm_90a", as nvcc lists them
+    architectures: tuple[str, ...] | Missing  # "sm_90", as nvcc lists them: without a and f variants
 
 
 class JitToolkit(Data, frozen=True, tag_field="kind", tag="toolkit"):
