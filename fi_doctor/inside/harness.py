@@ -3,10 +3,10 @@
     python harness.py --record-fd N --depth build|run --variant V ... PROBEFILE
 
 The record is JSON lines in an inherited file, each one write(2), so that a crash leaves every line before it:
-{"stage": "importing"}, {"stage": "imported", "seconds": 6.1}, {"versions": {...}}, for each variant {"variant": "",
-"stage": "waiting"} (for --build-lock), "building", "built", "running", "ran", then {"variant": "", "ending": ...}, and
-at last {"end": true}. Standard library only, Python 3.9 and later; torch and flashinfer are imported where a probe
-needs them.
+{"stage": "importing"}, {"stage": "imported", "seconds": 6.1}, {"versions": {...}}; {"variant": "", "stage": "waiting"}
+(for --build-lock); for each variant "building" and "built", then for each "running" and "ran" and {"variant": "",
+"ending": ...}; at last {"end": true}. Standard library only, Python 3.9 and later; torch and flashinfer are imported
+where a probe needs them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import argparse
 import contextlib
 import faulthandler
 import fcntl
+import functools
 import importlib
-import importlib.util
 import json
 import math
 import os
@@ -24,7 +24,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,8 @@ class Harness:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         os.set_inheritable(args.record_fd, False)  # noqa: FBT003 - positional only
-        self.waited = 0.0
+        self.spent: dict[str, float] = {}
+        self.stopped = ""
         self.thread_errors: list[threading.ExceptHookArgs] = []
         self.gpu_known = False
 
@@ -76,17 +78,15 @@ class Harness:
         os.write(self.args.record_fd, (json.dumps(line) + "\n").encode("ascii"))
 
     def run(self) -> None:
-        """Import, then every variant until the CUDA context is dead."""
+        """Import, build every variant, then run those that were built until the CUDA context is dead."""
         threading.excepthook = self.thread_errors.append
         sys.argv[:] = [self.args.probe]
         probe = self.imported()
-        stopped = ""
-        for variant in self.args.variants if probe is not None else ():
-            stopped = self.variant(probe, variant)
-            if stopped:
-                break
+        for variant in self.built(probe) if probe is not None else ():
+            if not self.stopped:
+                self.settles(variant, functools.partial(self.measure, probe, variant))
         self.write(versions=versions())
-        self.write(end=True, stopped=stopped)
+        self.write(end=True, stopped=self.stopped)
 
     def imported(self) -> Any:
         """The probe's module, with what it needs imported first; None when that failed."""
@@ -103,12 +103,24 @@ class Harness:
         self.write(versions=versions())
         return probe
 
-    def variant(self, probe: Any, variant: str) -> str:
-        """Build and run one variant; why no other can follow in this process, or ""."""
-        begun, self.waited = time.monotonic(), 0.0
+    def built(self, probe: Any) -> list[str]:
+        """The variants that are to be run, all built before the first of them runs: the lock is taken once."""
+        names = list(self.args.variants)
+        if hasattr(probe, "build"):
+            with self.alone(names[0]) if self.args.build_lock else contextlib.nullcontext():
+                names = [name for name in names if not self.settles(name, functools.partial(self.build, probe, name))]
+        if self.args.depth == "run":
+            return names
+        for name in names:
+            self.settles(name, dict)
+        return []
+
+    def settles(self, variant: str, step: Callable[[], dict[str, object] | None]) -> bool:
+        """Take one step of a variant and write down its ending, unless it returned None and others follow."""
+        begun = time.monotonic()
         self.thread_errors.clear()
         try:
-            measured = self.stages(probe, variant)
+            measured = step()
             ending: dict[str, object] = {"ending": "returned", "measurements": measured}
             if self.thread_errors:
                 ending = {"ending": "raised", **describe_thread(self.thread_errors[0])}
@@ -119,25 +131,26 @@ class Harness:
         except BaseException as exc:
             ending = {"ending": "raised", **describe(exc)}
         faulthandler.cancel_dump_traceback_later()
-        self.write(variant=variant, seconds=time.monotonic() - begun - self.waited, **ending)
-        return "" if ending["ending"] == "returned" else dead_context()
+        self.spent[variant] = self.spent.get(variant, 0.0) + time.monotonic() - begun
+        if ending.get("measurements", ending) is None:
+            return False
+        self.write(variant=variant, seconds=self.spent[variant], **ending)
+        self.stopped = "" if ending["ending"] == "returned" else dead_context()
+        return True
 
-    def stages(self, probe: Any, variant: str) -> dict[str, object]:
-        """Compile, then call. What nvcc does not compile is compiled by the first call, which belongs to the build."""
-        args = (variant,) if probe.PROBE.get("variants") else ()
-        build = getattr(probe, "build", None)
-        lazy = set(probe.PROBE.get("compiles", ("nvcc",))) - {"nvcc"}
-        running = self.args.depth == "run"
-        if build is not None or (running and lazy):
-            with self.alone(variant) if build is not None and self.args.build_lock else contextlib.nullcontext():
-                begun = self.enter(variant, "building", self.args.build_limit)
-                if build is not None:
-                    build(*args)
-            if running and lazy:
-                call(probe, args)
+    def build(self, probe: Any, variant: str) -> None:
+        """Compile and load what nvcc compiles."""
+        begun = self.enter(variant, "building", self.args.build_limit)
+        probe.build(*arguments(probe, variant))
+        self.write(variant=variant, stage="built", seconds=time.monotonic() - begun)
+
+    def measure(self, probe: Any, variant: str) -> dict[str, object]:
+        """Call. What nvcc does not compile is compiled by the first call, which belongs to the build."""
+        args = arguments(probe, variant)
+        if set(probe.PROBE.get("compiles", ("nvcc",))) - {"nvcc"}:
+            begun = self.enter(variant, "building", self.args.build_limit)
+            call(probe, args)
             self.write(variant=variant, stage="built", seconds=time.monotonic() - begun)
-        if not running:
-            return {}
         begun = self.enter(variant, "running", self.args.run_limit)
         measured = call(probe, args)
         self.write(variant=variant, stage="ran", seconds=time.monotonic() - begun)
@@ -148,16 +161,14 @@ class Harness:
     def alone(self, variant: str) -> Iterator[None]:
         """Hold the folder --build-lock, without a file in it; the kernel frees it when this process dies."""
         self.write(variant=variant, stage="waiting")
-        begun = time.monotonic()
-        Path(self.args.build_lock).mkdir(parents=True, exist_ok=True)
-        fd = os.open(self.args.build_lock, os.O_RDONLY)
-        try:
-            with contextlib.suppress(OSError):  # a file system without locks: built as FlashInfer itself would
+        with contextlib.ExitStack() as stack:
+            # Without the lock (a folder or file system that does not let us), it is built as FlashInfer itself would.
+            with contextlib.suppress(OSError):
+                Path(self.args.build_lock).mkdir(parents=True, exist_ok=True)
+                fd = os.open(self.args.build_lock, os.O_RDONLY)
+                stack.callback(os.close, fd)
                 fcntl.flock(fd, fcntl.LOCK_EX)
-            self.waited = time.monotonic() - begun
             yield
-        finally:
-            os.close(fd)
 
     def enter(self, variant: str, stage: str, limit_s: float) -> float:
         """Say which stage begins, and have Python print all stacks shortly before its time is up."""
@@ -186,6 +197,11 @@ class WrongNumbers(Exception):  # noqa: N818  # the numbers are wrong, nothing e
         self.cause = cause
 
 
+def arguments(probe: Any, variant: str) -> tuple[str, ...]:
+    """What build() and run() take."""
+    return (variant,) if probe.PROBE.get("variants") else ()
+
+
 def call(probe: Any, args: tuple[str, ...]) -> dict[str, object]:
     """The measurements of one run(), as plain values, with the GPU's own errors waited for."""
     try:
@@ -211,18 +227,11 @@ def raised_by(exc: AssertionError, path: str) -> bool:
 
 def load(path: str) -> Any:
     """The probe file as a module, under a name that no installed package has."""
-    name = f"fi_probe_{Path(path).stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    before = sys.dont_write_bytecode
-    sys.dont_write_bytecode = True  # nothing is left beside the probe
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.dont_write_bytecode = before
+    module = types.ModuleType(f"fi_probe_{Path(path).stem}")
+    module.__file__ = path
+    sys.modules[module.__name__] = module
+    # Compiled here and not by the import system, which would leave its cache beside the probe.
+    exec(compile(Path(path).read_bytes(), path, "exec"), module.__dict__)  # noqa: S102
     return module
 
 
