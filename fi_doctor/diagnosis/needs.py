@@ -30,9 +30,9 @@ def declared_at(feature: Feature, facts: Facts) -> str:
     if not feature.entry or isinstance(facts.flashinfer, Missing):
         return ""
     if "." not in feature.entry[0]:
-        return f"{feature.entry[0]} is installed in {facts.flashinfer.root}"
+        return f"installed in {facts.flashinfer.root}"
     place = facts.flashinfer.symbols.get(feature.entry[0])
-    return f"{feature.entry[0]} is there ({place})" if isinstance(place, str) else ""
+    return f"declared in {place}" if isinstance(place, str) else ""
 
 
 def _unmet(need: Requires, sm: int | Missing, facts: Facts) -> str:

@@ -156,7 +156,7 @@ def test_without_flashinfer_every_row_of_it_is_unsupported_even_where_its_import
 def test_a_row_that_was_not_run_says_where_it_is_declared_and_why_it_was_not_run():
     row = only(planned=[make.planned(skip="CUDA sees no GPU")])
     assert verdict(row) == ("unknown", "declared")
-    assert row.why == "flashinfer.norm.rmsnorm is there (norm/__init__.py:642); not run: CUDA sees no GPU"
+    assert row.why == "declared in norm/__init__.py:642; not run: CUDA sees no GPU"
 
 
 def test_a_long_reason_for_an_unknown_capability_is_told_once_in_full():
