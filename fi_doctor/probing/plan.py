@@ -41,8 +41,12 @@ def _plan_probe(spec: ProbeSpec, facts: Facts, depth: Depth) -> list[PlannedProb
 def _place(spec: ProbeSpec, facts: Facts, sm: int | Missing, uuids: tuple[str, ...], depth: Depth) -> PlannedProbe:
     """One probe on one kind of GPU: what it may try, then how deep it can go."""
     variants = spec.variants or {"": Requires()}
-    read_only = depth is Depth.STATIC
-    obstacles = {name: "" if read_only else _obstacle(requires, facts, sm) for name, requires in variants.items()}
+    unnamed = _no_architecture(facts) if spec.gpus else ""
+    # What holds for the whole probe is not said again of every variant.
+    whole = (
+        "nothing is built or run at depth static" if depth is Depth.STATIC else _stack_obstacle(spec, facts) or unnamed
+    )
+    obstacles = {name: "" if whole else _obstacle(requires, facts, sm) for name, requires in variants.items()}
     planned = PlannedProbe(
         spec=spec,
         sm=sm,
@@ -52,10 +56,7 @@ def _place(spec: ProbeSpec, facts: Facts, sm: int | Missing, uuids: tuple[str, .
         skipped_variants={name: why for name, why in obstacles.items() if why},
         skip="",
     )
-    if read_only:
-        return replace(planned, skip="nothing is built or run at depth static")
-    obstacle = _stack_obstacle(spec, facts) or _obstacle(spec.requires, facts, sm)
-    if obstacle:
+    if obstacle := whole or _obstacle(spec.requires, facts, sm):
         return replace(planned, skip=obstacle)
     if not planned.variants:
         return replace(planned, skip=f"none of its variants applies here: {next(iter(obstacles.values()))}")
@@ -149,7 +150,7 @@ def _sm_obstacle(wanted: str, facts: Facts, sm: int | Missing) -> str:
     architectures = _architectures(facts)
     if not isinstance(architectures, Missing) and any(_is_in(str(n), wanted) for n in _numbers(architectures)):
         return ""
-    return f"needs compute capability {wanted}, and {_no_architecture(facts) or f'it is not known here: {sm.reason}'}"
+    return f"needs compute capability {wanted}, and it is not known here: {sm.reason}"
 
 
 def _range_obstacle(name: str, wanted: str, version: str | Missing) -> str:
@@ -204,8 +205,6 @@ def _build_obstacle(spec: ProbeSpec, facts: Facts) -> str:
         return "it is compiled only when it is called" if spec.compiles != ("nvcc",) else "it has nothing to build"
     if isinstance(facts.flashinfer, FlashInfer) and _is_prebuilt(spec.module, facts.flashinfer):
         return ""
-    if unnamed := _no_architecture(facts):
-        return unnamed
     jit = facts.toolkit.jit
     needs = {
         "no architecture to build for": _architectures(facts),
