@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import signal
 import sys
 from types import FrameType
@@ -23,7 +24,9 @@ def main(argv: list[str] | None = None) -> None:
     All is written and every child is dead by then. What is left is Python taking itself apart, which costs a fifth of
     a static check, and would wait for ever for a thread that is stuck in a driver.
     """
+    _replace_closed_streams()
     code = _guarded(sys.argv[1:] if argv is None else argv)
+    _end_children()
     for stream in (sys.stdout, sys.stderr):
         # A stream may be closed, full or gone; the verdict's own code is what counts now.
         with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -46,9 +49,34 @@ def _guarded(argv: list[str]) -> int:
         # Nobody reads us any more; keep the interpreter from failing once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAULT
+    except ModuleNotFoundError as error:
+        _report_missing(error)
+        return FAULT
     except Exception:  # noqa: BLE001 - the top handler: whatever is left is our own fault and must end with 4
         _report_fault(argv)
         return FAULT
+
+
+def _replace_closed_streams() -> None:
+    """Python gives None for a stream that was closed at the start, and the next file opened would take its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - lives as long as we
+
+
+def _end_children() -> None:
+    """Kill what a thread was still reading from when a mistake or a signal ended the command: nobody would later.
+
+    Ours are told by the marker that the sandbox gives them, and each leads a group of its own.
+    """
+    outer = os.environ.get("FI_DOCTOR_CHILD", "")
+    marker = f"FI_DOCTOR_CHILD={outer}{':' if outer else ''}".encode()
+    for task in pathlib.Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # threads end meanwhile
+            for pid in task.read_text(encoding="ascii").split():
+                with contextlib.suppress(OSError):  # and so do children
+                    if marker in pathlib.Path(f"/proc/{pid}/environ").read_bytes():
+                        os.killpg(int(pid), signal.SIGKILL)
 
 
 def _on_sigterm(number: int, frame: FrameType | None) -> None:
@@ -59,6 +87,15 @@ def _on_sigterm(number: int, frame: FrameType | None) -> None:
 def _interrupted(how: str, code: int) -> int:
     print(f"fi-doctor: {how}; no verdict", file=sys.stderr)
     return code
+
+
+def _report_missing(error: ModuleNotFoundError) -> None:
+    lines = [
+        "error: fi-doctor is not installed whole; this says nothing about what it examines",
+        f"  why: {error} (needed by {sys.executable})",
+        f"  try: {sys.executable} -m pip install --force-reinstall fi-doctor",
+    ]
+    print("\n".join(lines), file=sys.stderr)
 
 
 def _report_fault(argv: list[str]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
+
+from fi_doctor.errors import DoctorError, UsageError
 
 
 def run(argv: list[str]) -> int:
@@ -10,7 +13,6 @@ def run(argv: list[str]) -> int:
     import typer
 
     from fi_doctor.cli.app import app
-    from fi_doctor.errors import DoctorError
 
     # Typer re-exports BadParameter alone of the exceptions that it or click raise; its bases are the others.
     click_error = next(
@@ -18,21 +20,38 @@ def run(argv: list[str]) -> int:
     )
     command = typer.main.get_command(app)
     try:
-        code = command.main(args=argv, prog_name="fi-doctor", standalone_mode=False)
+        # Not command.main(): it turns SIGTERM into Ctrl-C's code, and an EPIPE from anywhere into exit code 1.
+        with command.make_context("fi-doctor", list(argv)) as context:
+            return int(command.invoke(context) or 0)
+    except typer.Exit as done:
+        return int(done.exit_code)
     except DoctorError as error:
         print(error, file=sys.stderr)
         return error.exit_code
     except click_error as error:
         return _usage(error, argv)
-    except typer.Abort:
-        raise KeyboardInterrupt from None
-    return int(code or 0)
 
 
 def _usage(error: Exception, argv: list[str]) -> int:
-    message = str(getattr(error, "format_message", error.__str__)()).strip().rstrip(".")
-    command = next((word for word in argv if not word.startswith("-")), "")
-    known = {"check", "report", "explain", "probes", "features"}
-    help_of = f"fi-doctor {command} --help" if command in known else "fi-doctor --help"
-    print(f"error: {message}\n  try: {help_of}", file=sys.stderr)
-    return 2
+    """Print what the parser has against the words, with the nearest word where it knows one."""
+    message = str(getattr(error, "format_message", error.__str__)()).strip().rstrip(".?")
+    if message.startswith("Usage:"):  # no command: the message is the help
+        print(message, file=sys.stderr)
+        return UsageError.exit_code
+    message, _, hint = message.partition(". Did you mean ")
+    command = ["fi-doctor", *_commands(argv)]
+    near = list(getattr(error, "possibilities", None) or re.findall(r"'([^']+)'", hint))
+    if near:
+        message = message.partition(" (Possible options")[0]
+    todo = [*command, near[0]] if near else [*command, "--help"]
+    why = f"`{' '.join([*command, '--help'])}` lists what there is"
+    print(UsageError(message[:1].lower() + message[1:], why=why, todo=" ".join(todo)), file=sys.stderr)
+    return UsageError.exit_code
+
+
+def _commands(argv: list[str]) -> list[str]:
+    """The words that name the command, as far as there is such a command."""
+    words = [word for word in argv[:2] if not word.startswith("-")]
+    if words[:1] == ["probes"]:
+        return words if words[1:] in (["list"], ["show"]) else ["probes"]
+    return words[:1] if words[:1] and words[0] in {"check", "report", "explain", "features"} else []

@@ -56,7 +56,7 @@ def probes_list() -> int:
 def probes_show(name: str) -> int:
     """Print one probe's script."""
     specs = {spec.id: spec for spec in catalog.discover()}
-    emit.write(catalog.source(specs[parse.choice(name, specs, "probes show")]), None)
+    emit.write(catalog.source(specs[parse.choice(name, specs, "fi-doctor probes show")]), None)
     return 0
 
 

@@ -54,5 +54,5 @@ def names(patterns: Iterable[str], known: Iterable[str], option: str) -> tuple[s
 
 
 def _nearest(value: str, words: tuple[str, ...], option: str) -> str:
-    found = difflib.get_close_matches(value, words, n=1, cutoff=0.4)
-    return f"{option} {found[0]}" if found else f"{option} {words[0]}"
+    found = difflib.get_close_matches(value, words, n=1, cutoff=0.4) or words[:1]
+    return " ".join([option, *found])

@@ -1,0 +1,159 @@
+"""The real command as a child process, and reports for it to judge, made of plain facts and outcomes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import factory as make
+import yaml
+from msgspec.structs import replace
+
+from fi_doctor import knowledge, pipeline
+from fi_doctor.model import Depth, Ending, Request, Stage
+from fi_doctor.probing import catalog, plan
+from fi_doctor.reports import render
+
+ROOT = pathlib.Path(__file__).parents[2]
+FORMATS = ("console", "json", "yaml")
+CREATED = "2026-01-02T03:04:05+00:00"
+BROKEN = "norm.rmsnorm"
+
+
+def environment(*, home, **changes):
+    """A small environment; a change to None takes a variable away."""
+    base = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(home), "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT)}
+    return {name: str(value) for name, value in {**base, **changes}.items() if value is not None}
+
+
+class Command:
+    """`python -m fi_doctor` in a folder of its own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def argv(self, *args):
+        return [sys.executable, "-m", "fi_doctor", *map(str, args)]
+
+    def __call__(self, *args, env=None, data="", argv=None, **options):
+        """Run it to its end; stdout and stderr as text."""
+        return subprocess.run(
+            argv or self.argv(*args),
+            env=environment(home=self.folder, **(env or {})),
+            cwd=self.folder,
+            input=data,
+            capture_output="stdout" not in options,
+            text=True,
+            timeout=120,
+            **options,
+        )
+
+    def start(self, *args, env=None, argv=None, **options):
+        """Start it and let it work; Ctrl-C reaches it even where the tests themselves ignore it."""
+        return subprocess.Popen(
+            argv or self.argv(*args),
+            env=environment(home=self.folder, **(env or {})),
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+            **options,
+        )
+
+    def report(self, name="report.json", **options):
+        """The path of a report as `fi-doctor report` would have written it."""
+        path = self.folder / name
+        path.write_text(render(report(**options), path.suffix[1:]), encoding="utf-8")
+        return path
+
+
+def report(*, depth=Depth.RUN, broken=(), wrong=(), facts=None):
+    """What a machine gives on which every probe does what it should, except the rows that are named."""
+    facts = facts or make.facts()
+    request = Request(depth=depth)
+    planned = plan.plan(catalog.discover(), facts, request)
+    outcomes = tuple(outcome(one, broken=broken, wrong=wrong) for one in planned if one.is_tried)
+    return pipeline.conclude(
+        request, kb=knowledge.load(), facts=facts, planned=planned, outcomes=outcomes, created=CREATED
+    )
+
+
+def outcome(planned, *, broken, wrong):
+    feature = planned.spec.feature
+    ending, stage, detail = Ending.RETURNED, Stage.VERIFIED if planned.spec.checks_numbers else Stage.RAN, ""
+    if planned.depth is Depth.BUILD:
+        stage = Stage.BUILT
+    if feature in broken:
+        ending, stage, detail = Ending.RAISED, Stage.BUILT, "no kernel image is available"
+    elif feature in wrong:
+        ending, stage, detail = Ending.WRONG, Stage.RAN, "max error 0.5 over 0.01"
+    cells = tuple(make.cell(ending, stage, variant, detail=detail) for variant in planned.variants)
+    return make.outcome(planned.spec.id, cells=cells, feature=feature, sm=planned.sm)
+
+
+def parsed(text, fmt):
+    """What a machine format holds; the console is only asked for its exit line."""
+    return {"json": json.loads, "yaml": yaml.safe_load}[fmt](text)
+
+
+def verdicts(text):
+    return {row["feature"]: row["verdict"] for row in json.loads(text)["features"]}
+
+
+def with_verdicts(done, verdict, code):
+    """The same report as if an older knowledge had judged it."""
+    rows = tuple(replace(row, verdict=verdict, why="as it was judged then") for row in done.features)
+    return replace(done, features=rows, gate=replace(done.gate, code=code, reason="as it was judged then"))
+
+
+def in_three_parts(stderr):
+    """The last error on stderr: what, why, try; "" for what is not said."""
+    parts = {"error": "", "why": "", "try": ""}
+    for line in stderr.splitlines():
+        word, colon, rest = line.strip().partition(": ")
+        if colon and word in parts:
+            parts[word] = rest
+    return parts
+
+
+def copied_package(folder):
+    """The package and its probes as in a checkout, to be damaged; gives the folder to put on PYTHONPATH."""
+    import shutil
+
+    place = folder / "copy"
+    skipped = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "fi_doctor", place / "fi_doctor", ignore=skipped)
+    shutil.copytree(ROOT / "probes", place / "probes", ignore=skipped)
+    shutil.copy(ROOT / "pyproject.toml", place)
+    return place
+
+
+def script(path, text):
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def processes_with(variable):
+    """The processes whose environment holds NAME=VALUE."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and variable.encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def wait_for(condition, seconds=30.0):
+    """Whether the condition came true in time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False

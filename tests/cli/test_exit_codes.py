@@ -1,0 +1,194 @@
+"""The exit code is the gate's, the same in every format; stdout is the report and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+
+import factory as make
+import pytest
+from cli_command import BROKEN, FORMATS, ROOT, copied_package, in_three_parts, parsed, report, verdicts, with_verdicts
+
+from fi_doctor.model import Depth, Verdict
+from fi_doctor.reports import render
+
+CASES = {
+    "0-all-verified": (0, {}, ()),
+    "1-one-broken": (1, {"broken": (BROKEN,)}, ()),
+    "1-wrong-numbers": (1, {"wrong": (BROKEN,)}, ()),
+    "3-read-only": (3, {"depth": Depth.STATIC}, ()),
+    "3-no-gpu": (3, {"facts": make.facts(gpus=make.no_gpus())}, ()),
+    "0-required-works": (0, {}, ("--require", BROKEN)),
+    "1-required-broken": (1, {"broken": (BROKEN,)}, ("--require", "norm.*")),
+    "3-required-untold": (3, {"depth": Depth.STATIC}, ("--require", BROKEN)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_exit_code_and_the_deciding_line_are_the_same_in_every_format(doctor, case):
+    code, options, asked = CASES[case]
+    path = doctor.report(**options)
+    lasts = set()
+    for fmt in FORMATS:
+        done = doctor("check", "--from", path, "--format", fmt, *asked)
+        assert done.returncode == code, done.stderr
+        lasts.add(done.stderr.splitlines()[-1])
+        if fmt == "console":
+            assert f"Exit {code}" in done.stdout or code == 0
+        else:
+            gate = parsed(done.stdout, fmt)["gate"]
+            assert gate["code"] == code
+            lasts.add(f"fi-doctor: {gate['reason']} (exit {code})")
+    assert len(lasts) == 1, lasts
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_a_mistake_in_the_words_is_2_and_nothing_is_on_stdout(doctor, fmt):
+    done = doctor("check", "--from", doctor.report(), "--feature", "norm.rmsnrm", "--format", fmt)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert in_three_parts(done.stderr)["try"] == "--feature norm.rmsnorm"
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_a_broken_rule_that_ships_is_4_and_named(doctor, tmp_path, fmt):
+    place = copied_package(tmp_path)
+    rule = place / "fi_doctor/knowledge/data/rules/toolkit/ninja-not-found.yaml"
+    rule.write_text(rule.read_text(encoding="utf-8").replace("severity:", "severty:"), encoding="utf-8")
+    done = doctor("check", "--from", doctor.report(), "--format", fmt, env={"PYTHONPATH": place})
+    assert (done.returncode, done.stdout) == (4, "")
+    said = in_three_parts(done.stderr)
+    assert "knowledge" in said["error"]
+    assert "toolkit/ninja-not-found.yaml" in done.stderr
+    assert said["try"]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("name", ["msgspec", "typer", "packaging"])
+def test_a_missing_dependency_is_4_and_named(doctor, tmp_path, name, fmt):
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    raising = f"raise ModuleNotFoundError(\"No module named '{name}'\", name='{name}')\n"
+    (hidden / f"{name}.py").write_text(raising, encoding="utf-8")
+    path = doctor.report()
+    done = doctor("check", "--from", path, "--format", fmt, env={"PYTHONPATH": f"{hidden}:{ROOT}"})
+    assert (done.returncode, done.stdout) == (4, "")
+    said = in_three_parts(done.stderr)
+    assert name in said["why"]
+    assert "install" in said["try"]
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_a_fault_of_ours_is_4_with_a_report_that_is_ready_to_paste(doctor, tmp_path, fmt):
+    place = copied_package(tmp_path)
+    gate = place / "fi_doctor/diagnosis/gate.py"
+    fault = "    raise ZeroDivisionError('a fault')\n    chosen = tuple("
+    gate.write_text(gate.read_text(encoding="utf-8").replace("    chosen = tuple(", fault, 1), encoding="utf-8")
+    env = {"PYTHONPATH": place, "SECRET_TOKEN": "hunter2"}
+    done = doctor("check", "--from", doctor.report(), "--format", fmt, env=env)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "bug" in in_three_parts(done.stderr)["error"]
+    for words in ("ZeroDivisionError: a fault", "fi-doctor 0.", "Python 3.", "gate.py", f"--format {fmt}"):
+        assert words in done.stderr
+    assert "hunter2" not in done.stderr
+
+
+@pytest.mark.parametrize(("option", "fmt"), [((), "yaml"), (("--yaml",), "yaml"), (("--json",), "json")])
+@pytest.mark.parametrize("options", [{}, {"broken": (BROKEN,)}, {"depth": Depth.STATIC}], ids=["0", "1", "3"])
+def test_report_exits_0_once_it_is_written_whatever_it_says(doctor, options, option, fmt):
+    done = doctor("report", "--from", doctor.report(**options), *option)
+    assert done.returncode == 0, done.stderr
+    assert parsed(done.stdout, fmt)["schema"].startswith("fi-doctor.report/1.")
+
+
+def test_a_report_has_one_format(doctor):
+    done = doctor("report", "--yaml", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert in_three_parts(done.stderr)["try"]
+
+
+@pytest.mark.parametrize(
+    ("options", "asked", "code"),
+    [
+        ({}, (), 0),
+        ({}, ("norm.*",), 0),
+        ({"broken": (BROKEN,)}, (), 1),
+        ({"broken": (BROKEN,)}, ("sampling.*",), 1),
+        ({"facts": make.facts(gpus=make.gpu_facts(make.gpu(sm=70)))}, (), 3),
+        ({"facts": make.facts(gpus=make.gpu_facts(make.gpu(sm=70)))}, (BROKEN,), 1),
+        ({"depth": Depth.STATIC}, (BROKEN,), 3),
+        ({"depth": Depth.STATIC}, ("norm.*,sampling.*",), 3),
+    ],
+)
+def test_a_required_row_must_work(doctor, options, asked, code):
+    words = itertools.chain.from_iterable(("--require", name) for name in asked)
+    done = doctor("check", "--from", doctor.report(**options), *words, "--format", "json")
+    assert done.returncode == code, done.stderr
+    missed = parsed(done.stdout, "json")["gate"]["failed_required"]
+    assert bool(missed) == bool(asked and asked != ("sampling.*",) and code != 0)
+
+
+@pytest.mark.parametrize(
+    ("globs", "names"),
+    [
+        (("norm.*",), {"norm.rmsnorm", "norm.fused_add_rmsnorm"}),
+        (("norm.rmsnorm", "import.*"), {"norm.rmsnorm", "import.torch", "import.flashinfer"}),
+        (("norm.rmsnorm,kv.*",), {"norm.rmsnorm", "kv.append_paged"}),
+        (("*top_k*",), {"sampling.top_k_top_p"}),
+    ],
+)
+def test_feature_selects_rows_by_glob(doctor, globs, names):
+    words = itertools.chain.from_iterable(("--feature", glob) for glob in globs)
+    done = doctor("check", "--from", doctor.report(), *words, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert set(verdicts(done.stdout)) == names
+
+
+def test_a_broken_row_that_is_not_selected_does_not_count(doctor):
+    path = doctor.report(broken=(BROKEN,))
+    assert doctor("check", "--from", path, "--feature", "sampling.*").returncode == 0
+    assert doctor("check", "--from", path, "--feature", "sampling.*", "--require", BROKEN).returncode == 1
+
+
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_a_report_is_judged_anew_unless_it_is_shown_as_recorded(doctor, suffix):
+    path = doctor.folder / f"old.{suffix}"
+    path.write_text(render(with_verdicts(report(), Verdict.BROKEN, 1), suffix), encoding="utf-8")
+    today = doctor("check", "--from", path, "--format", "json")
+    assert today.returncode == 0, today.stderr
+    assert set(verdicts(today.stdout).values()) == {"works"}
+    then = doctor("check", "--from", path, "--as-recorded", "--format", "json")
+    assert then.returncode == 1
+    assert set(verdicts(then.stdout).values()) == {"broken"}
+    assert then.stderr.splitlines()[-1] == "fi-doctor: as it was judged then (exit 1)"
+
+
+def test_what_was_judged_works_then_is_broken_now(doctor):
+    path = doctor.folder / "old.json"
+    path.write_text(render(with_verdicts(report(broken=(BROKEN,)), Verdict.WORKS, 0), "json"), encoding="utf-8")
+    assert doctor("check", "--from", path, "--as-recorded").returncode == 0
+    done = doctor("check", "--from", path, "--format", "json")
+    assert done.returncode == 1
+    assert verdicts(done.stdout)[BROKEN] == "broken"
+
+
+def test_a_report_is_read_from_stdin(doctor):
+    text = doctor.report(broken=(BROKEN,)).read_text(encoding="utf-8")
+    for name in ("-", "/dev/stdin"):
+        done = doctor("check", "--from", name, "--format", "json", data=text)
+        assert done.returncode == 1, done.stderr
+        assert verdicts(done.stdout)[BROKEN] == "broken"
+
+
+def test_a_report_of_a_report_is_the_same(doctor):
+    path = doctor.report(broken=(BROKEN,))
+    once = doctor("report", "--from", path, "--json").stdout
+    again = doctor("report", "--from", "-", "--json", data=once).stdout
+    assert once
+    assert again == once
+
+
+def test_this_machine_is_read_where_no_recording_is_named(doctor):
+    done = doctor("check", "--depth", "static", "--format", "json")
+    assert done.returncode == 3, done.stderr
+    facts = parsed(done.stdout, "json")["facts"]
+    assert facts["interpreter"]["executable"] == doctor.argv()[0]

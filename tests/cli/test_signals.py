@@ -1,0 +1,77 @@
+"""Ctrl-C and SIGTERM end a check at once, with a code of their own and with nobody left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+import pytest
+from cli_command import ROOT, processes_with, script, wait_for
+
+SLOW_TORCH = """
+import os, pathlib, subprocess, sys, time
+subprocess.Popen(["sleep", "600"])  # stays in the group
+subprocess.Popen(["sleep", "600"], start_new_session=True)  # leaves it
+pathlib.Path(os.environ["BEGUN"]).touch()
+time.sleep(600)
+"""
+ENDINGS = {
+    signal.SIGINT: (130, "fi-doctor: interrupted; no verdict"),
+    signal.SIGTERM: (143, "fi-doctor: terminated; no verdict"),
+}
+
+
+@pytest.fixture
+def slow_stack(tmp_path):
+    """A torch whose import never ends."""
+    site = tmp_path / "site"
+    (site / "torch").mkdir(parents=True)
+    (site / "torch/__init__.py").write_text(SLOW_TORCH, encoding="utf-8")
+    (site / "torch/version.py").write_text("__version__ = '2.13.0'\ncuda = '13.0'\n", encoding="utf-8")
+    (site / "torch-2.13.0.dist-info").mkdir()
+    metadata = "Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0\n"
+    (site / "torch-2.13.0.dist-info/METADATA").write_text(metadata, encoding="utf-8")
+    return site
+
+
+@pytest.mark.parametrize("number", ENDINGS, ids=lambda number: number.name)
+def test_a_signal_while_a_probe_runs(doctor, slow_stack, number):
+    begun = doctor.folder / "begun"
+    env = {"PYTHONPATH": f"{slow_stack}{os.pathsep}{ROOT}", "BEGUN": begun, "THIS_TEST": f"probe-{number.name}"}
+    child = doctor.start(
+        *("check", "--feature", "import.torch", "--format", "json"),
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert wait_for(begun.exists)
+    assert len(processes_with(f"THIS_TEST=probe-{number.name}")) == 4  # the command, the probe and its two children
+    ended(child, number)
+
+
+@pytest.mark.parametrize("number", ENDINGS, ids=lambda number: number.name)
+def test_a_signal_while_the_interpreter_is_being_examined(doctor, tmp_path, number):
+    hanging = script(tmp_path / "python", '#!/bin/sh\nsleep 600 &\ntouch "$BEGUN"\nexec sleep 600\n')
+    begun = doctor.folder / "begun"
+    child = doctor.start(
+        *("check", "--python", hanging),
+        env={"BEGUN": begun, "THIS_TEST": f"probe-{number.name}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert wait_for(begun.exists)
+    ended(child, number)
+
+
+def ended(child, number):
+    """It ends with its code and its line, with nothing on stdout, and so does all that it started."""
+    code, line = ENDINGS[number]
+    child.send_signal(number)
+    out, err = child.communicate(timeout=30)
+    assert (child.returncode, out) == (code, "")
+    assert err.splitlines()[-1] == line
+    assert "Traceback" not in err
+    assert wait_for(lambda: processes_with(f"THIS_TEST=probe-{number.name}") == [], seconds=5)

@@ -1,0 +1,97 @@
+"""Colour is for terminals; text reaches every locale."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import subprocess
+
+import factory as make
+import pytest
+from cli_command import BROKEN, FORMATS
+
+ESCAPE = "\x1b"
+
+
+@pytest.fixture
+def broken(doctor):
+    return doctor.report(broken=(BROKEN,))
+
+
+def on_terminal(doctor, *args, **env):
+    """Exit code and what a terminal of 80 columns shows; stderr is no terminal."""
+    ours, theirs = pty.openpty()
+    child = doctor.start(*args, env={"TERM": "xterm-256color", **env}, stdout=theirs, stderr=subprocess.PIPE)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: the other end was closed
+        while chunk := os.read(ours, 65536):
+            shown += chunk
+    os.close(ours)
+    child.communicate(timeout=60)
+    return child.returncode, shown.decode()
+
+
+def test_a_terminal_gets_colour(doctor, broken):
+    code, shown = on_terminal(doctor, "check", "--from", broken)
+    assert code == 1
+    assert ESCAPE in shown
+    assert BROKEN in shown
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_no_color_and_dumb_terminals_get_none(doctor, broken, env):
+    code, shown = on_terminal(doctor, "check", "--from", broken, **env)
+    assert code == 1
+    assert ESCAPE not in shown
+    assert BROKEN in shown
+
+
+def test_an_empty_no_color_counts_for_nothing(doctor, broken):
+    assert ESCAPE in on_terminal(doctor, "check", "--from", broken, NO_COLOR="")[1]
+
+
+@pytest.mark.parametrize("fmt", ["json", "yaml"])
+def test_a_machine_format_has_no_colour_on_a_terminal(doctor, broken, fmt):
+    assert ESCAPE not in on_terminal(doctor, "check", "--from", broken, "--format", fmt)[1]
+
+
+@pytest.mark.parametrize("env", [{}, {"TERM": "xterm-256color", "COLORTERM": "truecolor"}], ids=["plain", "xterm"])
+def test_what_is_no_terminal_gets_no_colour_and_80_columns(doctor, broken, env):
+    done = doctor("check", "--from", broken, env={**env, "COLUMNS": "200"})
+    assert ESCAPE not in done.stdout + done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_a_file_that_is_written_from_a_terminal_has_no_colour(doctor, broken):
+    code, shown = on_terminal(doctor, "check", "--from", broken, "-o", "out.txt")
+    assert (code, shown) == (1, "")
+    assert ESCAPE not in (doctor.folder / "out.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("coercion", ["0", "1"])
+def test_a_locale_without_unicode_does_no_harm(doctor, fmt, coercion):
+    gpus = make.gpu_facts(make.gpu(name="NVIDIA Größe → \U0001f600"))
+    path = doctor.report(facts=make.facts(gpus=gpus))
+    env = {"LC_ALL": "C", "LANG": None, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": coercion}
+    done = doctor("check", "--from", path, "--format", fmt, env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == doctor("check", "--from", path, "--format", fmt).stdout
+
+
+@pytest.mark.parametrize(
+    "args", [["--help"], ["check", "--help"], ["features"], ["probes", "list"], ["explain", BROKEN]]
+)
+def test_every_text_can_be_printed_in_ascii(doctor, args):
+    env = {"LC_ALL": "C", "LANG": None, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = doctor(*args, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_mistake_in_other_letters_can_be_told_in_ascii(doctor):
+    env = {"LC_ALL": "C", "LANG": None, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = doctor("check", "--feature", "größe→", env=env)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr

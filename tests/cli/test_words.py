@@ -1,0 +1,128 @@
+"""The words of the command line: help says them, and a mistake in one is answered with the nearest."""
+
+from __future__ import annotations
+
+import pytest
+from cli_command import in_three_parts
+
+from fi_doctor import __version__
+
+SHARED = ("--python", "--from", "--example", "--as-recorded", "--depth", "--budget", "--feature", "--jobs")
+OPTIONS = {
+    (): ("--version", "--help", "check", "report", "explain", "probes", "features"),
+    ("check",): (*SHARED, "--require", "--fresh-cache", "--format", "-o", "--output"),
+    ("report",): (*SHARED, "--fresh-cache", "--yaml", "--json", "-o", "--output"),
+    ("explain",): ("ID",),
+    ("features",): ("--help",),
+    ("probes",): ("list", "show"),
+    ("probes", "list"): ("--help",),
+    ("probes", "show"): ("ID",),
+}
+
+
+@pytest.mark.parametrize("command", OPTIONS, ids=lambda words: "-".join(words) or "fi-doctor")
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_names_every_option(doctor, command, flag):
+    done = doctor(*command, flag)
+    assert (done.returncode, done.stderr) == (0, "")
+    words = done.stdout.replace(",", " ").replace("{", " ").replace("}", " ").split()
+    assert [option for option in OPTIONS[command] if option not in words] == []
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+def test_help_says_what_the_exit_codes_mean_and_the_budget(doctor):
+    said = " ".join(doctor("--help").stdout.split())
+    for meaning in ("0 what was asked for holds", "1 measured", "2 usage", "3 could not tell", "4 a fault"):
+        assert meaning in said
+    assert "[default: 10m]" in " ".join(doctor("check", "--help").stdout.split())
+
+
+def test_the_version_is_one_line(doctor):
+    done = doctor("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"fi-doctor {__version__}\n", "")
+
+
+def test_without_a_command_help_is_shown(doctor):
+    done = doctor()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Usage: fi-doctor")
+    assert "check" in done.stderr
+
+
+MISTAKES = {
+    "feature": (["check", "--feature", "norm.rmsnrm"], "'norm.rmsnrm'", "--feature norm.rmsnorm"),
+    "feature-of-report": (["report", "--feature", "samplng.*"], "'samplng.*'", "--feature sampling.top_k_top_p"),
+    "require": (["check", "--require", "kv.apend_paged"], "'kv.apend_paged'", "--require kv.append_paged"),
+    "format": (["check", "--format", "jsn"], "'jsn'", "--format json"),
+    "depth": (["check", "--depth", "statc"], "'statc'", "--depth static"),
+    "depth-of-report": (["report", "--depth", "rum"], "'rum'", "--depth run"),
+    "option": (["check", "--budegt", "3m"], "--budegt", "fi-doctor check --budget"),
+    "option-of-report": (["report", "--yml"], "--yml", "fi-doctor report --yaml"),
+    "option-of-all": (["--verison"], "--verison", "fi-doctor --version"),
+    "command": (["chek"], "'chek'", "fi-doctor check"),
+    "command-of-probes": (["probes", "shw"], "'shw'", "fi-doctor probes show"),
+    "missing-argument": (["explain"], "ID", "fi-doctor explain --help"),
+    "one-too-many": (["check", "extra"], "extra", "fi-doctor check --help"),
+    "no-value": (["check", "--budget"], "--budget", "fi-doctor check --help"),
+    "budget-nonsense": (["check", "--budget", "soon"], "'soon'", "--budget 10m"),
+    "budget-zero": (["check", "--budget", "0"], "'0'", "--budget 10m"),
+    "budget-negative": (["check", "--budget=-5m"], "'-5m'", "--budget 10m"),
+    "budget-endless": (["check", "--budget", "inf"], "'inf'", "--budget 10m"),
+    "budget-nan": (["check", "--budget", "nan"], "'nan'", "--budget 10m"),
+    "jobs-negative": (["check", "--jobs", "-1"], "--jobs", "fi-doctor check --help"),
+    "jobs-nonsense": (["check", "--jobs", "many"], "--jobs", "fi-doctor check --help"),
+    "from-and-example": (["check", "--from", "a.json", "--example", "h200"], "--example", "fi-doctor check"),
+    "from-and-python": (["check", "--from", "a.json", "--python", "python3"], "--python", "leave one"),
+    "as-recorded-alone": (["check", "--as-recorded"], "--as-recorded", "--from"),
+    "explain": (["explain", "norm.rmsnrm"], "'norm.rmsnrm'", "fi-doctor explain norm.rmsnorm"),
+    "explain-rule": (["explain", "nvcc-not-fund"], "'nvcc-not-fund'", "fi-doctor explain nvcc-not-found"),
+    "probes-show": (["probes", "show", "norm.rmsnrm"], "'norm.rmsnrm'", "fi-doctor probes show norm.rmsnorm"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_2_with_what_and_what_to_do(doctor, mistake):
+    args, what, todo = MISTAKES[mistake]
+    done = doctor(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    said = in_three_parts(done.stderr)
+    assert what in said["error"]
+    assert todo in said["try"]
+    assert "Traceback" not in done.stderr
+
+
+WITHOUT_REASON = {"from-and-example", "from-and-python", "as-recorded-alone", "explain", "explain-rule"}
+
+
+@pytest.mark.parametrize("mistake", [name for name in MISTAKES if name not in WITHOUT_REASON])
+def test_a_mistake_in_a_word_says_which_words_there_are(doctor, mistake):
+    assert in_three_parts(doctor(*MISTAKES[mistake][0]).stderr)["why"]
+
+
+def test_an_unknown_example_is_answered_with_the_nearest(doctor):
+    from fi_doctor.knowledge import examples
+
+    done = doctor("check", "--example", "nonesuch")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'nonesuch'" in in_three_parts(done.stderr)["error"]
+    for name in examples.names():
+        near = doctor("check", "--example", name[:-1] + "~")
+        assert near.returncode == 2
+        assert in_three_parts(near.stderr)["try"].startswith("--example ")
+
+
+def test_explain_features_and_probes_print_what_they_know(doctor):
+    from fi_doctor import knowledge
+    from fi_doctor.probing import catalog
+
+    kb = knowledge.load()
+    features, listed = doctor("features"), doctor("probes", "list")
+    assert (features.returncode, listed.returncode) == (0, 0)
+    assert [feature.id for feature in kb.features if feature.id not in features.stdout] == []
+    assert [spec.id for spec in catalog.discover() if spec.id not in listed.stdout] == []
+    spec = catalog.discover()[0]
+    assert doctor("probes", "show", spec.id).stdout == catalog.source(spec)
+    for name in (kb.rules[0].id, kb.features[0].id, "wrong-result", "verified"):
+        done = doctor("explain", name)
+        assert done.returncode == 0, done.stderr
+        assert name in done.stdout
