@@ -10,12 +10,17 @@ import sys
 from types import FrameType
 
 INTERRUPTED = 130
-TERMINATED = 143
 FAULT = 4
+# Other signals that end the command, how that is called, and the code that a shell gives for it.
+ENDINGS = {signal.SIGTERM: ("terminated", 143), signal.SIGHUP: ("its terminal was closed", 129)}
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, travelling like Ctrl-C so that children are killed on the way out."""
+    """One of those, travelling like Ctrl-C so that children are killed on the way out."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.how, self.code = ENDINGS[signal.Signals(number)]
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -36,13 +41,13 @@ def main(argv: list[str] | None = None) -> None:
 
 def _guarded(argv: list[str]) -> int:
     try:
-        signal.signal(signal.SIGTERM, _on_sigterm)
+        _take_signals()
         # A missing dependency must end with 4, not with Python's own 1.
         from fi_doctor.cli import run
 
         return run(argv)
-    except Terminated:
-        return _interrupted("terminated", TERMINATED)
+    except Terminated as end:
+        return _interrupted(end.how, end.code)
     except KeyboardInterrupt:
         return _interrupted("interrupted", INTERRUPTED)
     except BrokenPipeError:
@@ -79,13 +84,21 @@ def _end_children() -> None:
                         os.killpg(int(pid), signal.SIGKILL)
 
 
-def _on_sigterm(number: int, frame: FrameType | None) -> None:
-    del number, frame
-    raise Terminated
+def _take_signals() -> None:
+    for number in ENDINGS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup, which means to go on
+            signal.signal(number, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    del frame
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # kernel and shell may both say that a terminal was closed
+    raise Terminated(number)
 
 
 def _interrupted(how: str, code: int) -> int:
-    print(f"fi-doctor: {how}; no verdict", file=sys.stderr)
+    with contextlib.suppress(OSError):  # what it would be said to may be the terminal that was closed
+        print(f"fi-doctor: {how}; no verdict", file=sys.stderr, flush=True)
     return code
 
 

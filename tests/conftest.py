@@ -1,7 +1,8 @@
-"""Golden files: `pytest --update-golden` writes them, and the diff is then read."""
+"""Golden files (`pytest --update-golden` writes them, and the diff is then read), and unpacked FlashInfer wheels."""
 
 import pathlib
 
+import flashinfer_wheels
 import pytest
 
 GOLDEN = pathlib.Path(__file__).parent / "reports" / "golden"
@@ -24,3 +25,9 @@ def golden(request):
         assert text == path.read_bytes().decode("utf-8")
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def unpacked(tmp_path_factory):
+    """unpacked("0.5.3"): the folder flashinfer/ of that version, as Python files without data."""
+    return flashinfer_wheels.Unpacked(tmp_path_factory.mktemp("wheels"))

@@ -219,6 +219,22 @@ def test_what_is_filled_into_a_command_is_one_word_of_it():
     assert fill("export CUDA_HOME={cuda_home}", view, quote=True) == "export CUDA_HOME='/opt/my cuda; rm -rf x'"
 
 
+def test_each_value_of_a_list_is_a_word_of_its_own():
+    stale = {"norm": "then", "my page": "then"}
+    view = View(make.facts(flashinfer=make.flashinfer("0.5.3", stale_modules=stale, cache_dir="/c")))
+    line = fill("rm {stale_build_files}", view, quote=True)
+    assert line == "rm /c/cached_ops/norm/build.ninja '/c/cached_ops/my page/build.ninja'"
+    assert fill("{stale_modules}: {stale_toolkits}", view) == "norm, my page: then"
+    assert fill("rm {stale_build_files}", HEALTHY, quote=True) == "rm none"
+
+
+def test_files_that_are_too_many_to_name_are_not_named():
+    stale = {f"m{number}": "then" for number in range(9)}
+    view = View(make.facts(flashinfer=make.flashinfer("0.5.3", stale_modules=stale)))
+    assert unknowns("rm {stale_build_files}", view) == ("{stale_build_files}",)
+    assert unknowns("rm {cached_ops}/*/build.ninja", view) == ()
+
+
 def test_a_line_says_which_of_its_placeholders_are_unknown():
     assert unknowns("{nvcc} {jit_cache_cuda} {env:CC} {package:vllm}", HEALTHY) == (
         "{jit_cache_cuda}",

@@ -75,14 +75,14 @@ def holds(condition: dict[str, Any], view: View) -> Truth:
 def fill(text: str, view: View, *, quote: bool = False) -> str:
     """`text` with its {subject} and {subject:key} placeholders filled; {{ and }} stand for braces.
 
-    quote: the text is a shell line, so that what is filled in must be one word of it.
+    quote: the text is a shell line, so that each value that is filled in must be one word of it.
     """
 
     def one(found: re.Match[str]) -> str:
         if not found["name"]:
             return found[0][0]
-        words = _words(_reading(found["name"], found["key"], view))
-        return shlex.quote(words) if quote else words
+        reading = _reading(found["name"], found["key"], view)
+        return _shell_words(reading) if quote else _words(reading)
 
     return _PLACEHOLDER.sub(one, text)
 
@@ -155,6 +155,13 @@ def _words(reading: Reading) -> str:
         return f"(not known: {reading.reason})"
     said = dict.fromkeys(_word(value) for value in reading)
     return ", ".join(said) or "none"
+
+
+def _shell_words(reading: Reading) -> str:
+    """Each value as one word; what is not known, or nothing, as one word too."""
+    if isinstance(reading, Missing) or not reading:
+        return shlex.quote(_words(reading))
+    return " ".join(dict.fromkeys(shlex.quote(_word(value)) for value in reading))
 
 
 def _word(value: object) -> str:

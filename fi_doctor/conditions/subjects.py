@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fi_doctor.conditions import relations
+from fi_doctor.conditions import relations, stale
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.model import Facts, FlashInfer, Gpu, JitToolkit, Library, Missing, Nvcc, Outcome, Package, VersionCheck
 
@@ -233,6 +233,11 @@ SUBJECTS: dict[str, Subject] = {
     "jit_cache_module_count": Subject(Kind.NUMBER, _flashinfer(lambda package: len(package.jit_cache_modules))),
     "cached_module_count": Subject(Kind.NUMBER, _flashinfer(lambda package: len(package.cached_modules))),
     "container": Subject(Kind.TEXT, lambda view: _one(view.facts.system.container)),
+    "cached_ops": Subject(Kind.TEXT, _relation(stale.cached_ops)),
+    "stale_modules": Subject(Kind.TEXT, _relation(stale.stale_modules)),
+    "stale_modules_unbuilt": Subject(Kind.TEXT, _relation(stale.stale_modules_unbuilt)),
+    "stale_toolkits": Subject(Kind.TEXT, _relation(stale.stale_toolkits)),
+    "stale_build_files": Subject(Kind.TEXT, _relation(stale.stale_build_files)),
     "shared_ninja_log": Subject(Kind.FLAG, _flashinfer(lambda package: package.shared_ninja_log)),
     "uid": Subject(Kind.NUMBER, lambda view: (view.facts.system.uid,)),
     "python": Subject(Kind.TEXT, lambda view: (view.facts.interpreter.executable,)),

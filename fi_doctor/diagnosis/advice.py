@@ -22,8 +22,15 @@ from fi_doctor.model import (
     Severity,
 )
 
-# What changes least comes first: a variable, a flag, a package, and at last work for somebody else.
-_ORDER = (ActionKind.SET, ActionKind.FLAG, ActionKind.INSTALL, ActionKind.NOTE, ActionKind.REPORT)
+# What changes least comes first: a variable, a flag, a file of a cache, a package, and at last work for somebody else.
+_ORDER = (
+    ActionKind.SET,
+    ActionKind.FLAG,
+    ActionKind.RUN,
+    ActionKind.INSTALL,
+    ActionKind.NOTE,
+    ActionKind.REPORT,
+)
 
 
 def advise(

@@ -77,7 +77,7 @@ def _finding(rule: Rule, view: View, rows: tuple[str, ...]) -> Finding:
 
 def filled_line(action: Action, view: View) -> str:
     """The line of an action; what is filled into a command is quoted, so that it can be pasted."""
-    is_command = action.kind in (ActionKind.SET, ActionKind.FLAG, ActionKind.INSTALL)
+    is_command = action.kind in (ActionKind.SET, ActionKind.FLAG, ActionKind.RUN, ActionKind.INSTALL)
     return conditions.fill(action.line, view, quote=is_command)
 
 

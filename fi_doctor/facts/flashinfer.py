@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fi_doctor.facts.architectures import architectures
+from fi_doctor.facts.builds import Builder, read_builder, read_stale
 from fi_doctor.facts.companions import DISABLE, Companions, built_modules, count_cubins
-from fi_doctor.facts.ninja_log import has_shared_log
 from fi_doctor.facts.packages import Survey, constants
 from fi_doctor.facts.symbols import Symbols
 from fi_doctor.model import FlashInfer, GpuFacts, Missing, ToolkitFacts
@@ -38,6 +38,7 @@ def read_flashinfer(
     writable, owner = access(base if isinstance(cache_dir, Missing) else Path(cache_dir))
     companions = Companions(survey, root, own_version, base, environ)
     cubin_dir = companions.cubin_dir()
+    builder = read_builder(root)
     names = Symbols(root, f"flashinfer {own_version}")
     return FlashInfer(
         root=str(root),
@@ -57,7 +58,8 @@ def read_flashinfer(
         jit_cache_modules=companions.modules(),
         jit_cache_architectures=companions.architectures(),
         symbols={name: names.where(name) for name in symbols},
-        shared_ninja_log=has_shared_log(root),
+        shared_ninja_log=builder.shares_log,
+        stale_modules=_stale(builder, cache_dir, toolkit, environ),
     )
 
 
@@ -85,6 +87,15 @@ def _cache_dir(folder: Path, tags: tuple[str, ...] | Missing) -> str | Missing:
     if isinstance(tags, Missing):
         return Missing(reason=f"it is named after the architectures, below {folder}, and those are missing")
     return str(folder / "_".join(tags))
+
+
+def _stale(
+    builder: Builder, cache_dir: str | Missing, toolkit: ToolkitFacts, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Nothing is stale where build files are written anew, or where FlashInfer fails before it would write one."""
+    if not builder.keeps_files or isinstance(cache_dir, Missing) or isinstance(toolkit.jit, Missing):
+        return {}
+    return read_stale(Path(cache_dir) / "cached_ops", toolkit.jit, environ)
 
 
 def _exists(path: Path) -> bool:

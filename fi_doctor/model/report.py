@@ -93,7 +93,8 @@ class ActionKind(Closed):
     NOTE = "note"
     SET = "set"  # an environment variable: `line` is shell
     FLAG = "flag"  # a command-line flag of vllm serve
-    INSTALL = "install"  # `line` is a command
+    RUN = "run"  # `line` is a command
+    INSTALL = "install"  # `line` is a command that changes what is installed
     REPORT = "report-upstream"
 
 

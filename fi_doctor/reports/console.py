@@ -89,7 +89,7 @@ def _settings(report: Report, width: int) -> Iterator[Text]:
 def _action(recommendation: Recommendation, width: int) -> Iterator[Text]:
     line = clean(recommendation.line)
     match recommendation.kind:
-        case ActionKind.SET | ActionKind.INSTALL:
+        case ActionKind.SET | ActionKind.RUN | ActionKind.INSTALL:
             yield Text(f"  {line}", style="bold")
         case ActionKind.FLAG:
             command = f'vllm serve "$MODEL" {line}' if line.startswith("-") else line

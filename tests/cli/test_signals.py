@@ -1,8 +1,9 @@
-"""Ctrl-C and SIGTERM end a check at once, with a code of their own and with nobody left behind."""
+"""Ctrl-C, SIGTERM and SIGHUP end a check at once, with a code of their own and with nobody left behind."""
 
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 
@@ -19,6 +20,7 @@ time.sleep(600)
 ENDINGS = {
     signal.SIGINT: (130, "fi-doctor: interrupted; no verdict"),
     signal.SIGTERM: (143, "fi-doctor: terminated; no verdict"),
+    signal.SIGHUP: (129, "fi-doctor: its terminal was closed; no verdict"),
 }
 
 
@@ -64,6 +66,33 @@ def test_a_signal_while_the_interpreter_is_being_examined(doctor, tmp_path, numb
     )
     assert wait_for(begun.exists)
     ended(child, number)
+
+
+def test_a_terminal_that_is_closed_ends_the_check(doctor, slow_stack):
+    begun = doctor.folder / "begun"
+    env = {"PYTHONPATH": f"{slow_stack}{os.pathsep}{ROOT}", "BEGUN": begun, "THIS_TEST": "probe-terminal"}
+    ours, theirs = pty.openpty()
+    # The first terminal that the leader of a session opens is the one whose end it is told of.
+    command = ["sh", "-c", 'exec "$@" <"$0" >"$0" 2>&1', os.ttyname(theirs)]
+    argv = [*command, *doctor.argv("check", "--feature", "import.torch")]
+    child = doctor.start(argv=argv, env=env, start_new_session=True)
+    assert wait_for(begun.exists)
+    os.close(theirs)
+    os.close(ours)
+    assert child.wait(timeout=30) == 129
+    assert wait_for(lambda: processes_with("THIS_TEST=probe-terminal") == [], seconds=5)
+
+
+def test_under_nohup_a_closed_terminal_changes_nothing(doctor, slow_stack):
+    begun = doctor.folder / "begun"
+    env = {"PYTHONPATH": f"{slow_stack}{os.pathsep}{ROOT}", "BEGUN": begun, "THIS_TEST": "probe-nohup"}
+    argv = ["nohup", *doctor.argv("check", "--feature", "import.torch", "--format", "json", "--budget", "4s")]
+    child = doctor.start(argv=argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert wait_for(begun.exists)
+    child.send_signal(signal.SIGHUP)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 3, err
+    assert '"import.torch"' in out
 
 
 def ended(child, number):

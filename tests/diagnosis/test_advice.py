@@ -35,6 +35,14 @@ def test_the_toolkit_of_a_wrapped_nvcc_is_recommended_ready_to_paste():
     assert one.findings == ("cuda-home-derived-from-nvcc-wrapper",)
 
 
+@pytest.mark.parametrize(("count", "files"), [(2, "m0 m1"), (9, "*")])
+def test_stale_build_files_are_removed_by_a_line_that_can_be_pasted(count, files):
+    stale = {f"m{number}": "cuda_home = /opt/old; now /opt/new" for number in range(count)}
+    [one] = advised(make.facts(flashinfer=make.flashinfer("0.5.3", stale_modules=stale, cache_dir="/c")))
+    paths = " ".join(f"/c/cached_ops/{name}/build.ninja" for name in files.split())
+    assert (one.kind, one.line) == (ActionKind.RUN, f"rm -f {paths}")
+
+
 def test_equal_advice_is_given_once_with_all_the_findings_that_ask_for_it():
     kit = make.toolkit(
         "12.6",

@@ -51,6 +51,23 @@ def test_the_gravest_come_first_and_the_order_is_the_same_each_time():
     assert ids == ["ninja-not-found", "flashinfer-cache-of-other-user", "flashinfer-version-check-disabled"]
 
 
+@pytest.mark.parametrize(
+    ("built", "detail", "expected"),
+    [
+        ((), "ld: cannot find -lcudart", "cached-build-uses-other-toolkit"),
+        (("norm",), "/bin/sh: 1: /opt/old/bin/nvcc: not found", "cached-build-uses-other-toolkit"),
+        (("norm",), "libcudart.so.12: cannot open shared object file", "cached-build-uses-other-toolkit"),
+        (("norm",), "ld: cannot find -lcudart", "unexplained-failure"),
+    ],
+    ids=["never built", "toolkit gone", "library gone", "another cause"],
+)
+def test_a_build_file_of_another_toolkit_explains_what_it_can_explain(built, detail, expected):
+    stale = {"norm": "cuda_home = /opt/old; now /opt/new"}
+    facts = make.facts(flashinfer=make.flashinfer(stale_modules=stale, cached_modules=built))
+    [one] = found(facts, make.outcome("norm.rmsnorm", Ending.RAISED, Stage.IMPORTED, detail=detail))
+    assert one.id == expected
+
+
 def test_what_is_measured_beats_what_is_predicted_and_that_is_a_finding():
     [one] = [one for one in found(NO_NINJA, make.outcome("kv.append_paged")) if one.id == "measured-beats-known"]
     assert one.title == "ninja-not-found predicts broken, measured here: works"

@@ -1,13 +1,12 @@
 """The architecture rule: literals for each rule that FlashInfer had, and the real files beside ours over a grid."""
 
 import itertools
-import os
 import sys
 import types
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from flashinfer_wheels import VERSIONS
 from packaging.version import Version
 
 from fi_doctor.facts.architectures import architectures
@@ -282,11 +281,6 @@ def test_a_missing_rule_is_said(tmp_path):
     assert "No such file" in reason(architectures(tmp_path, listed("9.0a"), gpus(90), toolkit()))
 
 
-def wheels():
-    folder = os.environ.get("FI_DOCTOR_WHEELS", "")
-    return sorted(Path(folder).glob("fi-*/flashinfer")) if folder else []
-
-
 VALUES = (
     None, "", " ", "9.0", "9.0a", "9", "9.", ".9", "8.0 9.0a", "9.0a 8.0", "8.0;9.0", "8.0,9.0", "8.0  9.0", " 9.0",
     "9.0 ", "12.0", "12.1", "12.0f", "12.0a 12.1a", "10.0", "10.3", "10.7", "11.0", "9.0+PTX", "x.y",
@@ -345,9 +339,9 @@ def real(path, value, devices, gate, monkeypatch):
 
 
 @pytest.mark.wheels
-@pytest.mark.skipif(not wheels(), reason="FI_DOCTOR_WHEELS names no folder with unpacked wheels fi-VERSION/")
-@pytest.mark.parametrize("package", wheels(), ids=lambda path: path.parent.name)
-def test_every_case_agrees_with_the_real_file(package, monkeypatch):
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_case_agrees_with_the_real_file(unpacked, version, monkeypatch):
+    package = unpacked(version)
     cases = [(value, (), gate) for value, gate in itertools.product(VALUES[1:], GATES)]
     cases += [(None, devices, gate) for devices, gate in itertools.product(DEVICES, GATES)]
     for value, devices, gate in cases:

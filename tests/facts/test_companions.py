@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from flashinfer_wheels import VERSIONS
 
 from fi_doctor import sandbox
 from fi_doctor.facts.companions import Companions, count_cubins
@@ -298,11 +299,6 @@ def test_cubins_are_counted_and_an_absent_folder_holds_none(tmp_path):
     assert count_cubins(NONE) == NONE
 
 
-def wheels():
-    folder = os.environ.get("FI_DOCTOR_WHEELS", "")
-    return sorted(Path(folder).glob("fi-*/flashinfer")) if folder else []
-
-
 REAL = """
 import io, json, logging, sys, types
 log = io.StringIO()
@@ -324,7 +320,6 @@ except RuntimeError as error:
 
 
 @pytest.mark.wheels
-@pytest.mark.skipif(not wheels(), reason="FI_DOCTOR_WHEELS names no folder with unpacked wheels fi-VERSION/")
 @pytest.mark.parametrize(
     ("version", "cubin", "jit_cache", "environ"),
     [
@@ -339,8 +334,9 @@ except RuntimeError as error:
         ("1.2.3", "1.2.3", "", OVERRIDE),
     ],
 )
-@pytest.mark.parametrize("package", wheels(), ids=lambda path: path.parent.name)
-def test_every_case_agrees_with_the_real_file(*, tmp_path, package, version, cubin, jit_cache, environ):
+@pytest.mark.parametrize("release", VERSIONS)
+def test_every_case_agrees_with_the_real_file(*, tmp_path, unpacked, release, version, cubin, jit_cache, environ):
+    package = unpacked(release)
     modules = {}
     for name, installed in (("flashinfer_cubin", cubin), ("flashinfer_jit_cache", jit_cache)):
         if installed:

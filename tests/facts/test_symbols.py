@@ -1,10 +1,9 @@
 """Names found in source without importing it: small packages that the tests write, and whole real ones."""
 
 import ast
-import os
-from pathlib import Path
 
 import pytest
+from flashinfer_wheels import VERSIONS
 
 from fi_doctor.facts.symbols import Source, Symbols
 from fi_doctor.model import Missing
@@ -159,17 +158,12 @@ def test_a_file_is_read_once(symbols, tmp_path):
     assert symbols.where("pkg.norm.Config") == "norm.py:15"
 
 
-def wheels():
-    folder = os.environ.get("FI_DOCTOR_WHEELS", "")
-    return sorted(Path(folder).glob("fi-*/flashinfer/__init__.py")) if folder else []
-
-
 @pytest.mark.wheels
-@pytest.mark.skipif(not wheels(), reason="FI_DOCTOR_WHEELS names no folder with unpacked wheels fi-VERSION/")
-@pytest.mark.parametrize("init", wheels(), ids=lambda path: path.parent.parent.name)
-def test_every_top_level_function_and_class_of_the_real_package_is_on_its_line(init):
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_top_level_function_and_class_of_the_real_package_is_on_its_line(unpacked, version):
     """The reduction must lose nothing and invent nothing: compared with the syntax tree of the whole file."""
-    files = [*init.parent.glob("*.py"), *init.parent.glob("*/*.py")]
+    package = unpacked(version)
+    files = [*package.glob("*.py"), *package.glob("*/*.py")]
     assert len(files) > 50
     for path in files:
         tree = ast.parse(path.read_bytes())

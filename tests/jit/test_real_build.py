@@ -12,6 +12,7 @@ import sys
 import zipfile
 
 import pytest
+from flashinfer_wheels import locate
 
 ROOT = pathlib.Path(__file__).parents[2]
 VERSION = "0.5.3"  # needs the least to be imported without a GPU
@@ -43,9 +44,6 @@ def python():
 @pytest.fixture(scope="module")
 def flashinfer(tmp_path_factory):
     """A folder with the FlashInfer of that version, unpacked from its wheel."""
-    sys.path.insert(0, str(ROOT / "tests/probes"))
-    from flashinfer_sources import locate
-
     found = locate(VERSION)
     if found.is_dir():
         return found
@@ -152,7 +150,7 @@ def test_a_module_is_built_and_the_row_is_unknown_for_want_of_a_gpu(machine, too
     assert outcome["seconds"]["built"] < 1
 
 
-def test_an_nvcc_wrapper_outside_its_toolkit_is_recognised_and_the_advice_helps(machine, toolkit, stubs, tmp_path):
+def test_the_advice_for_an_nvcc_wrapper_mends_the_build_in_the_same_cache(machine, toolkit, stubs, tmp_path):
     folder = _wrapper_folder(toolkit, tmp_path)
     machine.set(PATH=os.pathsep.join([str(folder), machine.env["PATH"]]))
     code, report, row, _ = machine.check()
@@ -160,17 +158,34 @@ def test_an_nvcc_wrapper_outside_its_toolkit_is_recognised_and_the_advice_helps(
     assert (row["verdict"], row["evidence"]) == ("broken", "built")
     assert "cannot find -lcudart" in row["why"]
     assert "cannot find -lcudart" in report["gate"]["reason"]
-    assert "cuda-home-derived-from-nvcc-wrapper" in [finding["id"] for finding in report["findings"]]
-    [advice] = [one for one in report["recommendations"] if "cuda-home-derived-from-nvcc-wrapper" in one["findings"]]
-    prefix, _, home = advice["line"].partition("=")
+    prefix, _, home = _advice(report, "cuda-home-derived-from-nvcc-wrapper").partition("=")
     assert (prefix, pathlib.Path(home).resolve()) == ("export CUDA_HOME", toolkit)
 
+    # This FlashInfer keeps the build.ninja of the failed build, and in it the wrong toolkit.
     machine.set(CUDA_HOME=home)
     machine.link_with(stubs)
-    # Until 0.6.11 FlashInfer keeps the build.ninja of the failed build with its paths; a fresh cache has none.
-    code, report, row, outcome = machine.check("--fresh-cache")
+    code, report, row, _ = machine.check()
+    assert (code, row["verdict"]) == (1, "broken")
+    assert "cannot find -lcudart" in row["why"]
+    assert {"cuda-home-derived-from-nvcc-wrapper", "unexplained-failure"}.isdisjoint(_findings(report))
+    assert home in _findings(report)["cached-build-uses-other-toolkit"]["title"]
+    line = _advice(report, "cached-build-uses-other-toolkit")
+    assert line.startswith("rm -f ")
+    subprocess.run(line, shell=True, check=True)
+
+    code, report, row, outcome = machine.check()
     _expect_built(code, row, outcome)
-    assert "cuda-home-derived-from-nvcc-wrapper" not in [finding["id"] for finding in report["findings"]]
+    assert "cached-build-uses-other-toolkit" not in _findings(report)
+
+
+def _findings(report):
+    return {finding["id"]: finding for finding in report["findings"]}
+
+
+def _advice(report, finding):
+    """The line that is recommended for a finding."""
+    [advice] = [one for one in report["recommendations"] if finding in one["findings"]]
+    return advice["line"]
 
 
 def _expect_built(code, row, outcome):

@@ -2,16 +2,11 @@
 
 import ast
 import inspect
-import os
-import re
-import subprocess
-import sys
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 MODULE_ATTRIBUTES = ("__file__", "__name__", "__path__")  # every module has them
-VERSIONS = ("0.5.2", "0.5.3", "0.6.7.post3", "0.7.2.post1")
 
 
 class NotFoundInWheelError(LookupError):
@@ -223,32 +218,3 @@ def _dotted(node, names):
     if not isinstance(node, ast.Name) or node.id not in names:
         return None
     return ".".join([names[node.id], *reversed(parts)])
-
-
-def locate(version):
-    """A folder or wheel with this version; fetched once with pip where FI_DOCTOR_WHEELS does not name a folder.
-
-    Raises subprocess.CalledProcessError with pip's own words when it cannot be fetched.
-    """
-    given = os.environ.get("FI_DOCTOR_WHEELS")
-    if given:
-        unpacked = Path(given) / f"fi-{version}"
-        if (unpacked / "flashinfer").is_dir():
-            return unpacked
-        return _wheel_in(Path(given), version)
-    import platformdirs
-
-    cache = Path(platformdirs.user_cache_dir("fi-doctor")) / "test-wheels"
-    return _wheel_in(cache, version) or _download(version, cache)
-
-
-def _wheel_in(folder, version):
-    pattern = re.compile(rf"flashinfer_python-{re.escape(version)}-.*\.whl")
-    return next((path for path in sorted(folder.glob("*.whl")) if pattern.fullmatch(path.name)), None)
-
-
-def _download(version, cache):
-    cache.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(cache)]
-    subprocess.run([*command, f"flashinfer-python=={version}"], check=True, capture_output=True, text=True, timeout=280)
-    return _wheel_in(cache, version)

@@ -53,6 +53,7 @@ HEALTHY = make.facts()
 TWO_GPUS = make.gpu_facts(make.gpu(), make.gpu(index=1))
 NO_LINK = {"cudart": make.missing("libcudart.so is in none of: /usr/local/lib64"), "cuda": "/usr/lib/libcuda.so"}
 NO_STUB = {"cudart": "/usr/local/cuda/lib64/libcudart.so", "cuda": make.missing("libcuda.so is in none of: /usr/lib")}
+STALE = dict.fromkeys(("norm", "sampling"), "cuda_home = /usr/local; now /usr/local/cuda-13.0")
 WRAPPER = make.nvcc(home="/usr/local", found_by="PATH")
 WRAPPED = _toolkit(
     jit=make.jit(home="/usr/local", found_by="which nvcc", nvcc=WRAPPER, compiler=WRAPPER, libraries=NO_LINK),
@@ -182,6 +183,11 @@ EXAMPLES: dict[str, Example] = {
     "arch-list-lacks-suffix": Example(_arch_list("9.0", ("90",)), _arch_list("9.0", ("90a",))),
     "flashinfer-cache-not-writable": Example(_flashinfer(cache_writable=False), _flashinfer(cache_owner=0)),
     "flashinfer-cache-of-other-user": Example(_flashinfer(cache_owner=0), HEALTHY),
+    "cached-build-uses-other-toolkit": Example(
+        _flashinfer(stale_modules=STALE, cached_modules=("sampling",)),
+        _flashinfer(stale_modules=STALE, cached_modules=("norm",), jit_cache_modules=("sampling",)),
+        silent_outcomes=(make.outcome("norm.rmsnorm", Ending.RAISED, Stage.BUILT, detail="wrong"),),
+    ),
     "flashinfer-builds-share-ninja-log": Example(
         make.facts(gpus=TWO_GPUS, flashinfer=make.flashinfer("0.5.3", shared_ninja_log=True)),
         make.facts(

@@ -1,0 +1,64 @@
+"""Wheels of FlashInfer to read: fetched once with pip into the user's cache, or from the folder FI_DOCTOR_WHEELS."""
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+VERSIONS = ("0.5.2", "0.5.3", "0.6.7.post3", "0.7.2.post1")
+
+
+def locate(version):
+    """A folder that holds flashinfer/, or a wheel, of this version; skips the test only where FI_DOCTOR_OFFLINE=1."""
+    given = os.environ.get("FI_DOCTOR_WHEELS")
+    if given:
+        unpacked = Path(given) / f"fi-{version}"
+        found = unpacked if (unpacked / "flashinfer").is_dir() else _wheel_in(Path(given), version)
+        assert found is not None, f"FI_DOCTOR_WHEELS holds neither fi-{version}/flashinfer nor a wheel of {version}"
+        return found
+    cache = Path(platformdirs.user_cache_dir("fi-doctor")) / "test-wheels"
+    found = _wheel_in(cache, version)
+    if found is None and os.environ.get("FI_DOCTOR_OFFLINE") == "1":
+        pytest.skip(f"flashinfer-python {version} is not in {cache}, and FI_DOCTOR_OFFLINE=1 is set")
+    return found or _download(version, cache)
+
+
+class Unpacked:
+    """The Python files of each version that is asked for, unpacked once; without data/, which is most of a wheel."""
+
+    def __init__(self, folder):
+        self._folder = folder
+
+    def __call__(self, version):
+        """The package folder flashinfer/ of this version."""
+        found = locate(version)
+        if found.is_dir():
+            return found / "flashinfer"
+        folder = self._folder / version
+        if not folder.is_dir():
+            with zipfile.ZipFile(found) as wheel:
+                wheel.extractall(folder, [name for name in wheel.namelist() if _is_python_of_package(name)])
+        return folder / "flashinfer"
+
+
+def _is_python_of_package(name):
+    return name.startswith("flashinfer/") and name.endswith(".py") and not name.startswith("flashinfer/data/")
+
+
+def _wheel_in(folder, version):
+    pattern = re.compile(rf"flashinfer_python-{re.escape(version)}-.*\.whl")
+    return next((path for path in sorted(folder.glob("*.whl")) if pattern.fullmatch(path.name)), None)
+
+
+def _download(version, cache):
+    cache.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(cache)]
+    done = subprocess.run([*command, f"flashinfer-python=={version}"], capture_output=True, text=True, timeout=280)
+    if done.returncode:
+        pytest.fail(f"flashinfer-python {version} cannot be fetched (FI_DOCTOR_OFFLINE=1 skips): {done.stderr}")
+    return _wheel_in(cache, version)
