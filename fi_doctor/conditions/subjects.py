@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fi_doctor.conditions import relations, stale
+from fi_doctor.conditions import relations, stale, tried
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.model import Facts, FlashInfer, Gpu, JitToolkit, Library, Missing, Nvcc, Outcome, Package, VersionCheck
 
@@ -210,6 +210,9 @@ SUBJECTS: dict[str, Subject] = {
     "jit_cache_cuda": Subject(Kind.VERSION, _toolkit("jit_cache_cuda")),
     "jit_library_missing": Subject(Kind.TEXT, _absent("libraries")),
     "jit_header_missing": Subject(Kind.TEXT, _absent("headers")),
+    "module_header_missing": Subject(Kind.TEXT, _absent("module_headers")),  # only some modules include these
+    "header_not_found": Subject(Kind.TEXT, lambda view: tried.headers_not_found(view.outcomes)),
+    "library_not_found": Subject(Kind.TEXT, lambda view: tried.libraries_not_found(view.outcomes)),
     "ninja": Subject(Kind.TEXT, _toolkit("ninja")),
     "host_compiler": Subject(Kind.TEXT, _toolkit("host_compiler")),
     "host_compiler_version": Subject(Kind.VERSION, _toolkit("host_compiler_version")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -111,17 +112,26 @@ def _beaten(rule: Rule, rows: tuple[FeatureRow, ...]) -> Finding | None:
 
 
 def _unexplained(rows: tuple[FeatureRow, ...], found: tuple[Finding, ...], rules: dict[str, Rule]) -> list[Finding]:
-    """One finding for each failure that no grave or foretelling finding explains; equal words share one."""
-    foretold = {rule.id for rule in rules.values() if rule.predicts is not None}
-    telling = (finding for finding in found if finding.severity is Severity.ERROR or finding.id in foretold)
-    explained = {feature for finding in telling for feature in finding.features}
+    """One finding for each failure that no finding explains; equal words share one."""
+    telling = [(finding, rules[finding.id]) for finding in found if _tells(finding, rules)]
     groups: defaultdict[str, list[tuple[FeatureRow, Cell]]] = defaultdict(list)
     for row in rows:
         bad = [cell for cell in row.cells if cell.verdict in _BAD and is_measured(cell.verdict, cell.evidence)]
-        if row.feature not in explained and bad:
+        if bad and not any(_explains(rule, finding, row, bad) for finding, rule in telling):
             worst = max(bad, key=lambda cell: cell.verdict is Verdict.WRONG_RESULT)
             groups[worst.why].append((row, worst))
     return [_failure(why, members) for why, members in groups.items()]
+
+
+def _tells(finding: Finding, rules: dict[str, Rule]) -> bool:
+    """Whether a finding is one that failures may be laid to: a grave one, or one that foretells them."""
+    rule = rules.get(finding.id)
+    return rule is not None and (finding.severity is Severity.ERROR or rule.predicts is not None or bool(rule.explains))
+
+
+def _explains(rule: Rule, finding: Finding, row: FeatureRow, bad: list[Cell]) -> bool:
+    """Whether a row's failure is this one: what fails in other words has another cause, which must not be hidden."""
+    return row.feature in finding.features and any(re.search(rule.explains, cell.why) for cell in bad)
 
 
 def _failure(why: str, members: list[tuple[FeatureRow, Cell]]) -> Finding:

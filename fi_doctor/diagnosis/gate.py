@@ -47,8 +47,8 @@ def _verdict(
     bad = [row for row in chosen if row.verdict in _BAD]
     measured_bad = [row for row in bad if is_measured(row.verdict, row.evidence)]
     if measured_bad:
-        # Wrong numbers are the worst, and what a reader must see first.
-        first = min(measured_bad, key=lambda row: row.verdict is not Verdict.WRONG_RESULT)
+        # What vLLM calls is what a reader must see first, and of that wrong numbers, which nothing else tells.
+        first = min(measured_bad, key=lambda row: (not row.vllm_calls, row.verdict is not Verdict.WRONG_RESULT))
         return FAILS, f": {row_name(first)}: {_short(first.why)}"
     if failed:
         return FAILS, f"; required: {failed[0][1]}"

@@ -9,7 +9,7 @@ import msgspec
 from fi_doctor.conditions.ranges import version_in
 from fi_doctor.diagnosis.cells import cells_of
 from fi_doctor.diagnosis.findings import concerns, is_measured
-from fi_doctor.diagnosis.needs import declared_at, lacks_package
+from fi_doctor.diagnosis.needs import declared_at, lacks_entry, not_installed
 from fi_doctor.model import (
     Cell,
     Evidence,
@@ -144,6 +144,7 @@ def _row(
         needs_gpu=feature.needs_gpu,
         vllm=_vllm_words(feature, facts),
         cells=cells,
+        vllm_calls=_is_called(feature, facts),
     )
 
 
@@ -153,7 +154,9 @@ def _decide(
     deciding = _deciding(feature, cells, facts)
     tried = any(is_measured(cell.verdict, cell.evidence) for cell in deciding)
     # Without the package every probe fails in its import, which says no more than that.
-    if (lack := lacks_package(feature, facts)) and (not tried or isinstance(facts.flashinfer, Missing)):
+    if absent := not_installed(feature, facts):
+        return Verdict.UNKNOWN, Evidence.NONE, Scope.FULL, absent
+    if (lack := lacks_entry(feature, facts)) and not tried:
         return Verdict.UNSUPPORTED, Evidence.DECLARED, Scope.FULL, lack
     if not deciding:
         return _undecided(feature, facts, rules)
@@ -189,6 +192,11 @@ def _why(same: list[Cell], deciding: tuple[Cell, ...]) -> str:
     variants = [cell.variant for cell in same if cell.variant and cell.why == reason]
     offered = [cell for cell in deciding if cell.verdict is not Verdict.UNSUPPORTED] or deciding
     return f"{', '.join(variants)}: {reason}" if variants and len(variants) < len(offered) else reason
+
+
+def _is_called(feature: Feature, facts: Facts) -> bool:
+    use = vllm_use(feature, facts) or (feature.vllm[-1] if feature.vllm else None)
+    return use is None or use.called
 
 
 def _vllm_words(feature: Feature, facts: Facts) -> str:

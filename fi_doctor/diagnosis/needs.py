@@ -12,14 +12,16 @@ def unmet(planned: PlannedProbe, variant: str, facts: Facts) -> str:
     return next((said for need in needs if (said := _unmet(need, planned.sm, facts))), "")
 
 
-def lacks_package(feature: Feature, facts: Facts) -> str:
-    """Why the feature cannot be there: no FlashInfer, or one without the entry point; "" where it is there."""
-    if not feature.entry:
+def not_installed(feature: Feature, facts: Facts) -> str:
+    """That there is no FlashInfer to have the feature; "" where there is one."""
+    absent = isinstance(facts.flashinfer, Missing) and isinstance(facts.packages.get("flashinfer-python"), Missing)
+    return f"flashinfer-python is not installed in {facts.interpreter.executable}" if feature.entry and absent else ""
+
+
+def lacks_entry(feature: Feature, facts: Facts) -> str:
+    """That the installed FlashInfer has no such function, and where that was read; "" where it has."""
+    if not feature.entry or isinstance(facts.flashinfer, Missing):
         return ""
-    package = facts.packages.get("flashinfer-python")
-    if isinstance(facts.flashinfer, Missing):
-        absent = isinstance(package, Missing)
-        return f"flashinfer-python is not installed in {facts.interpreter.executable}" if absent else ""
     # A name without a dot is the package itself.
     place = facts.flashinfer.symbols.get(feature.entry[0]) if "." in feature.entry[0] else None
     return f"{feature.entry[0]}: {place.reason}" if isinstance(place, Missing) else ""
@@ -54,9 +56,8 @@ def _unmet(need: Requires, sm: int | Missing, facts: Facts) -> str:
 
 def _no_package(name: str, wanted: str, facts: Facts) -> str:
     found = facts.packages.get(name)
-    if isinstance(found, Missing):
-        return f"it needs {name}{wanted}: {found.reason}"
-    return "" if found is None else _outside(name, found.version, wanted)
+    # What is not installed says nothing about this machine: it can be installed.
+    return "" if found is None or isinstance(found, Missing) else _outside(name, found.version, wanted)
 
 
 def _outside(what: str, version: str | Missing, wanted: str) -> str:

@@ -23,7 +23,7 @@ DEFAULT_HOME = "/usr/local/cuda"
 HEADERS = ("cuda_runtime.h", "cuda_bf16.h", "cuda/std/optional", "nv/target")
 LIBRARIES = ("cudart", "cuda")
 # What only some modules need, and toolkits put together from wheels lack: MoE, bmm_fp8, FP8 block GEMM.
-MODULE_HEADERS = ("cublas_v2.h", "cublasLt.h", "curand_kernel.h", "nvrtc.h")
+MODULE_HEADERS = ("cublas_v2.h", "cublasLt.h", "curand.h", "curand_kernel.h", "nvrtc.h")
 MODULE_LIBRARIES = ("cublas", "cublasLt", "nvrtc")
 # What .cpp files include (XQA, FP4 quantization, MoE); c++ compiles them.
 HOST_HEADERS = ("cuda.h", "cuda_runtime.h", "cuda_fp16.h")

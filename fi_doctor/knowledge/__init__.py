@@ -57,5 +57,5 @@ def _broken(place: Path, errors: list[str], *, shipped: bool) -> DataError | Bro
     what = f"the knowledge in {place} cannot be used: {len(errors)} error{'s' if len(errors) > 1 else ''}"
     why = "\n       ".join(errors)
     if shipped:
-        return BrokenDoctorError(what, why=why, todo="pip install --force-reinstall fi-doctor")
+        return BrokenDoctorError(what, why=why, todo="mend that file, or install fi-doctor anew")
     return DataError(what, why=why, todo="mend the files at the places named")

@@ -49,6 +49,8 @@ def _check_rule(place: str, rule: Rule, settings: set[str], rows: list[str]) -> 
         f"{place}: features: {glob!r} matches no feature" for glob in rule.features if not fnmatch.filter(rows, glob)
     ]
     errors += [f"{place}: {error}" for error in conditions.check(rule.when, "when")]
+    if wrong := _wrong_pattern(rule.explains):
+        errors.append(f"{place}: explains: {wrong}")
     return errors + _check_texts(place, rule, settings)
 
 
@@ -86,6 +88,14 @@ def _check_setting(setting: Setting) -> list[str]:
     if wrong := _wrong_range(setting.read_by):
         errors.append(f"settings: {setting.name}: read_by: {wrong}")
     return errors
+
+
+def _wrong_pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        return f"not a regular expression: {error}"
+    return ""
 
 
 def _wrong_range(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import textwrap
 
 from fi_doctor.errors import UsageError
@@ -112,7 +113,11 @@ def _setting(setting: Setting) -> str:
 
 
 def _plain(text: str) -> str:
-    return text.replace("{{", "{").replace("}}", "}")
+    """The text with what a machine would fill in shown as <words>."""
+    shown = re.sub(
+        r"(?<!\{)\{([^{}]+)\}(?!\})", lambda found: f"<{found[1].replace('_', ' ').replace(':', ' ')}>", text
+    )
+    return shown.replace("{{", "{").replace("}}", "}")
 
 
 def _wrapped(text: str) -> str:

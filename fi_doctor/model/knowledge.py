@@ -34,6 +34,7 @@ class Rule(Strict, frozen=True):
     source: str  # URL or file:line of the package that shows it
     status: str  # "confirmed" (measured or read in source) or "suspected"
     features: tuple[str, ...] = ()  # globs of the rows that it concerns; empty: none in particular
+    explains: str = ""  # regular expression; only failures in words that match are laid to it. Empty: any failure
     predicts: Verdict | None = None  # what rows that were not measured become, with evidence `predicted`
     aliases: tuple[str, ...] = ()
 
@@ -45,6 +46,7 @@ class VllmUse(Strict, frozen=True):
     use: str  # in words: "not called", "sampler, off by default"
     entry: str = ""  # dotted name that it calls
     variants: tuple[str, ...] = ()  # the cells that decide the row; empty: all
+    called: bool = True  # False: these releases never call it
 
 
 class Feature(Strict, frozen=True):

@@ -72,6 +72,7 @@ class FeatureRow(Data, frozen=True):
     needs_gpu: bool
     vllm: str  # what vLLM does with it, in words, for the installed vLLM where there is one
     cells: tuple[Cell, ...]
+    vllm_calls: bool = True  # False: the installed vLLM, or without one the newest known, never calls it
 
 
 class Finding(Data, frozen=True):

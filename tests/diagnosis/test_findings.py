@@ -113,8 +113,14 @@ def test_failures_in_the_same_words_are_one_finding():
     ids=["an-error-about-the-row", "a-warning"],
 )
 def test_only_a_grave_finding_about_the_row_explains_its_failure(facts, explained):
-    ids = {one.id for one in found(facts, make.outcome("kv.append_paged", Ending.RAISED, Stage.IMPORTED))}
-    assert ("unexplained-failure" in ids) is not explained
+    outcome = make.outcome("kv.append_paged", Ending.RAISED, Stage.IMPORTED, detail="ld: cannot find -lcuda")
+    assert ("unexplained-failure" in {one.id for one in found(facts, outcome)}) is not explained
+
+
+def test_an_error_about_the_row_does_not_hide_a_failure_in_other_words():
+    facts = make.facts(toolkit=make.toolkit(jit=make.jit(libraries={"cuda": make.missing("no libcuda.so")})))
+    outcome = make.outcome("kv.append_paged", Ending.RAISED, Stage.IMPORTED, detail="x.cu(3): error: no such type")
+    assert {one.id for one in found(facts, outcome)} == {"toolkit-lacks-link-libraries", "unexplained-failure"}
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,16 @@ MISMATCHED = make.no_gpus(
     "the driver's libraries (580.159.04) do not match the loaded kernel driver (580.95.05), "
     "as after a driver update without a reboot: reboot"
 )
+NO_CUBLAS_H = {"cublasLt.h": make.missing("cublasLt.h is in none of: /usr/local/cuda/include")}
+LACKS_HEADER = make.cell(
+    Ending.RAISED, Stage.IMPORTED, detail="norm.cu:3: fatal error: cublasLt.h: No such file or directory"
+)
+LACKS_CUBLAS = make.cell(
+    Ending.RAISED, Stage.IMPORTED, detail="/usr/bin/ld: cannot find -lcublas: No such file or directory"
+)
+LACKS_CUDART = make.cell(
+    Ending.RAISED, Stage.IMPORTED, detail="/usr/bin/ld: cannot find -lcudart: No such file or directory"
+)
 OLD_NVCC = make.nvcc("12.6", architectures=("sm_80", "sm_90"))
 BF16_FAILS = make.cell(Ending.RAISED, Stage.BUILT, "bf16", detail="MLIRError")
 WIDTH_CRASHES = make.cell(Ending.RAISED, Stage.BUILT, "bf16_d3420", detail="CUDA error: misaligned address")
@@ -200,6 +210,18 @@ EXAMPLES: dict[str, Example] = {
         HEALTHY,
         (make.outcome(cells=(BF16_FAILS, CUDA_WORKS)),),
         (make.outcome(cells=(BF16_FAILS, CUDA_FAILS)),),
+    ),
+    "module-header-not-found": Example(
+        HEALTHY, HEALTHY, (make.outcome(cells=(LACKS_HEADER,)),), (make.outcome(cells=(LACKS_CUBLAS,)),)
+    ),
+    "module-library-not-found": Example(
+        HEALTHY, HEALTHY, (make.outcome(cells=(LACKS_CUBLAS,)),), (make.outcome(cells=(LACKS_CUDART,)),)
+    ),
+    "toolkit-lacks-module-headers": Example(
+        _jit(module_headers=NO_CUBLAS_H), _jit(module_headers={"cublasLt.h": "/usr/local/cuda/include/cublasLt.h"})
+    ),
+    "torch-cpu-build": Example(
+        make.facts(packages={"torch": "2.14.0+cpu"}, gpus=make.no_gpus()), make.facts(gpus=make.no_gpus())
     ),
     "act-and-mul-misaligned": Example(
         make.facts(packages={"flashinfer-python": "0.5.3"}),

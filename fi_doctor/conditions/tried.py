@@ -1,0 +1,30 @@
+"""What compilers and linkers said they did not find, in the outcomes of probes that failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fi_doctor.model import Ending, Outcome
+
+_HEADER = re.compile(r"fatal error: (\S+?): No such file|cannot open source file \"(\S+?)\"")
+_LIBRARY = re.compile(r"cannot find -l(?::?lib)?([\w.+-]+?)(?=:|\s|$)")
+
+
+def headers_not_found(outcomes: tuple[Outcome, ...]) -> tuple[object, ...]:
+    """Names of headers, each once, sorted."""
+    return tuple(sorted({found[1] or found[2] for text in _said(outcomes) for found in _HEADER.finditer(text)}))
+
+
+def libraries_not_found(outcomes: tuple[Outcome, ...]) -> tuple[object, ...]:
+    """Names of libraries without lib and suffix, each once, sorted."""
+    return tuple(sorted({found[1] for text in _said(outcomes) for found in _LIBRARY.finditer(text)}))
+
+
+def _said(outcomes: tuple[Outcome, ...]) -> Iterator[str]:
+    """The words of what failed."""
+    for outcome in outcomes:
+        for cell in outcome.cells:
+            if cell.ending is Ending.RAISED:
+                yield cell.detail
+                yield cell.traceback
