@@ -221,7 +221,12 @@ EXAMPLES: dict[str, Example] = {
         _jit(module_headers=NO_CUBLAS_H), _jit(module_headers={"cublasLt.h": "/usr/local/cuda/include/cublasLt.h"})
     ),
     "torch-cpu-build": Example(
-        make.facts(packages={"torch": "2.14.0+cpu"}, gpus=make.no_gpus()), make.facts(gpus=make.no_gpus())
+        make.facts(
+            packages={"torch": "2.14.0+cpu"},
+            gpus=make.no_gpus(),
+            toolkit=make.toolkit(torch_cuda=make.missing("a CPU build")),
+        ),
+        make.facts(gpus=make.no_gpus()),
     ),
     "act-and-mul-misaligned": Example(
         make.facts(packages={"flashinfer-python": "0.5.3"}),
