@@ -19,6 +19,7 @@ Upstream: include/flashinfer/activation.cuh, flashinfer/jit/activation.py
 
 import math
 import os
+import sys
 
 PROBE = {
     "id": "activation.silu_and_mul",
@@ -153,6 +154,6 @@ def _device():
 
 
 if __name__ == "__main__":
-    for name in PROBE["variants"]:
+    for name in sys.argv[1:] or PROBE["variants"]:
         build(name)
         print(name, run(name))

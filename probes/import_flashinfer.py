@@ -16,7 +16,7 @@ PROBE = {
     "id": "import.flashinfer",
     "feature": "import.flashinfer",
     "module": "",
-    "requires": {},
+    "requires": {"packages": {"torch": "", "flashinfer-python": ""}},
     "gpus": 0,
     "timeout_s": 180,
     "checks": "nothing",

@@ -16,7 +16,7 @@ PROBE = {
     "id": "import.torch",
     "feature": "import.torch",
     "module": "",
-    "requires": {},
+    "requires": {"packages": {"torch": ""}},
     "gpus": 0,
     "timeout_s": 180,
     "checks": "nothing",

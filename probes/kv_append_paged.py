@@ -14,6 +14,7 @@ Upstream: include/flashinfer/page.cuh, csrc/page.cu
 
 import itertools
 import os
+import sys
 
 PROBE = {
     "id": "kv.append_paged",
@@ -177,6 +178,6 @@ def _device():
 
 
 if __name__ == "__main__":
-    for name in PROBE["variants"]:
+    for name in sys.argv[1:] or PROBE["variants"]:
         build(name)
         print(name, run(name))

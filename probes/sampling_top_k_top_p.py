@@ -26,6 +26,7 @@ Upstream: include/flashinfer/sampling.cuh, flashinfer/sampling.py; vllm/v1/sampl
 import itertools
 import math
 import os
+import sys
 
 PROBE = {
     "id": "sampling.top_k_top_p",
@@ -290,6 +291,6 @@ def _device():
 
 
 if __name__ == "__main__":
-    for name in PROBE["variants"]:
+    for name in sys.argv[1:] or PROBE["variants"]:
         build(name)
         print(name, run(name))

@@ -40,7 +40,7 @@ def cells_of(planned: PlannedProbe | None, outcome: Outcome | None, facts: Facts
     return tuple(found)
 
 
-def judge_outcome(happened: CellOutcome | Outcome, outcome: Outcome, *, builds: bool, rest: str) -> Judged:
+def judge_outcome(happened: CellOutcome | Outcome, *, builds: bool, rest: str) -> Judged:
     """The verdict on what happened.
 
     builds: whether something is compiled between the import and the first result.  rest: why it was only built.
@@ -48,7 +48,7 @@ def judge_outcome(happened: CellOutcome | Outcome, outcome: Outcome, *, builds: 
     said, stage = _said(happened), happened.stage
     match happened.ending:
         case Ending.RETURNED:
-            return _judge_return(stage, outcome, rest)
+            return _judge_return(stage, happened.detail, rest)
         case Ending.WRONG:
             return Judged(Verdict.WRONG_RESULT, Evidence.VERIFIED, said)
         case Ending.RAISED | Ending.SIGNALLED | Ending.EXITED:
@@ -84,7 +84,7 @@ def _judge_variant(
     whole = outcome if outcome is not None and not outcome.cells and not _left_out(variant, planned) else None
     happened = cell if cell is not None else whole
     if happened is not None and outcome is not None and happened.ending is not Ending.NOT_RUN:
-        return judge_outcome(happened, outcome, builds=_builds(planned), rest=_rest(planned, facts))
+        return judge_outcome(happened, builds=_builds(planned), rest=_rest(planned, facts))
     if planned is not None and (need := unmet(planned, variant, facts)):
         return Judged(Verdict.UNSUPPORTED, Evidence.DECLARED, need)
     return Judged(Verdict.UNKNOWN, Evidence.NONE, _not_tried(variant, planned, happened))
@@ -105,7 +105,7 @@ def _left_out(variant: str, planned: PlannedProbe | None) -> bool:
     return planned is not None and (planned.depth is Depth.STATIC or variant in planned.skipped_variants)
 
 
-def _judge_return(stage: Stage, outcome: Outcome, rest: str) -> Judged:
+def _judge_return(stage: Stage, told: str, rest: str) -> Judged:
     match stage:
         case Stage.VERIFIED:
             return Judged(Verdict.WORKS, Evidence.VERIFIED, "numbers agree with the reference")
@@ -114,8 +114,7 @@ def _judge_return(stage: Stage, outcome: Outcome, rest: str) -> Judged:
         case Stage.BUILT:
             return Judged(Verdict.UNKNOWN, Evidence.BUILT, f"it compiled and loaded here; {rest}")
         case Stage.IMPORTED | Stage.NONE:
-            said = f": {outcome.detail}" if outcome.detail else ""
-            return Judged(Verdict.UNKNOWN, Evidence.NONE, f"its script was loaded and not run{said}")
+            return Judged(Verdict.UNKNOWN, Evidence.NONE, f"not run{f': {told}' if told else ''}")
 
 
 def _judge_failure(stage: Stage, said: str, *, builds: bool) -> Judged:

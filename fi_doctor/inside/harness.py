@@ -5,8 +5,9 @@
 The record is JSON lines in an inherited file, each one write(2), so that a crash leaves every line before it:
 {"stage": "importing"}, {"stage": "imported", "seconds": 6.1}, {"versions": {...}}; {"variant": "", "stage": "waiting"}
 (for --build-lock); for each variant "building" and "built", then for each "running" and "ran" and {"variant": "",
-"ending": ...}; at last {"end": true}. Standard library only, Python 3.9 and later; torch and flashinfer are imported
-where a probe needs them.
+"ending": ...}; at last {"end": true}. A build() that returns False has compiled nothing, because its kernel is compiled
+by the first call: then there is no "built" before that call. With --record-fd 1 the record is printed. Standard library
+only, Python 3.9 and later; torch and flashinfer are imported where a probe needs them.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class Harness:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
-        os.set_inheritable(args.record_fd, False)  # noqa: FBT003 - positional only
+        if args.record_fd > 2:  # a compiler that is started without a stdout writes into the next file that it opens
+            os.set_inheritable(args.record_fd, False)  # noqa: FBT003 - positional only
         self.spent: dict[str, float] = {}
         self.stopped = ""
         self.thread_errors: list[threading.ExceptHookArgs] = []
@@ -139,9 +141,10 @@ class Harness:
         return True
 
     def build(self, probe: Any, variant: str) -> None:
-        """Compile and load what nvcc compiles."""
+        """Compile and load what nvcc compiles, if that is what the variant calls."""
         begun = self.enter(variant, "building", self.args.build_limit)
-        probe.build(*arguments(probe, variant))
+        if probe.build(*arguments(probe, variant)) is False:
+            return
         self.write(variant=variant, stage="built", seconds=time.monotonic() - begun)
 
     def measure(self, probe: Any, variant: str) -> dict[str, object]:

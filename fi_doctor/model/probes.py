@@ -63,6 +63,7 @@ class ProbeSpec(Data, frozen=True):
     compiles: tuple[str, ...]  # nvcc, nvrtc, cute-dsl, triton, ptx
     has_build: bool
     checks_numbers: bool  # False: a return is `ran`, not `verified` (imports)
+    runs_by_hand: bool = True  # it has a __main__ block, which takes names of variants where there are any
 
 
 class PlannedProbe(Data, frozen=True):

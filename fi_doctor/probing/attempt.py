@@ -15,10 +15,9 @@ from msgspec.structs import replace
 
 from fi_doctor import sandbox
 from fi_doctor.model import CellOutcome, Ending, Facts, Missing, Outcome, PlannedProbe, Request, Stage, Watch
-from fi_doctor.probing import estimates, objects, record, surroundings
+from fi_doctor.probing import budget, objects, record, surroundings
 from fi_doctor.probing.record import Fate, Record
 
-HARNESS = Path(__file__).resolve().parents[1] / "inside" / "harness.py"
 EXIT_GRACE_S = 15  # for what Python does after the last line of the record
 OUTPUT_LIMIT = 4 * 1024
 
@@ -50,21 +49,25 @@ def try_probe(planned: PlannedProbe, bench: Bench, jobs: int) -> Outcome:
     module = objects.module_of(planned.spec.module, bench.facts.flashinfer, bench.scratch)
     settled: dict[str, CellOutcome] = {}
     attempts: list[_Attempt] = []
+    begun = time.monotonic()
     with bench.talk:
         bench.watch.started(planned)
     while remaining := [name for name in planned.variants if name not in settled]:
         if time.monotonic() >= bench.deadline:
-            settled.update(_left_out(remaining, budget_words(planned, bench, fresh=bench.scratch is not None)))
+            settled.update(_left_out(remaining, out_of_budget(planned, bench, used_s=time.monotonic() - begun)))
             break
-        attempt = _Attempt(planned, bench, module)
+        attempt = _Attempt(planned, bench, module, begun)
         attempts.append(attempt)
         now = attempt.make(remaining, child)
         settled.update(now or _left_out(remaining, "its record names no variant", Ending.LOST))
+    records = [attempt.record for attempt in attempts]
+    failed = record.first_failed(planned, settled)
+    in_build = failed is not None and record.failed_in_build(planned, failed, records)
     outcome = replace(
         record.outcome(planned, settled),
-        seconds=record.seconds([attempt.record for attempt in attempts]),
+        seconds=record.seconds(records),
         output=_output(attempts),
-        reproduce=surroundings.reproduce(planned, bench.facts, child, bench.scratch),
+        reproduce=surroundings.reproduce(planned, bench.facts, child, bench.scratch, failed=failed, in_build=in_build),
         cached=planned.spec.has_build and module.was_finished(),
     )
     with bench.talk:
@@ -72,32 +75,28 @@ def try_probe(planned: PlannedProbe, bench: Bench, jobs: int) -> Outcome:
     return outcome
 
 
-def leave_out(planned: PlannedProbe, why: str) -> Outcome:
+def leave_out(planned: PlannedProbe, bench: Bench) -> Outcome:
     """The outcome of a probe for which there was no time."""
-    return record.outcome(planned, _left_out(planned.variants, why))
+    return record.outcome(planned, _left_out(planned.variants, out_of_budget(planned, bench)))
 
 
-def budget_words(planned: PlannedProbe, bench: Bench, *, fresh: bool, where: str = "") -> str:
+def out_of_budget(planned: PlannedProbe, bench: Bench, *, where: str = "before it started", used_s: float = 0.0) -> str:
     """That the budget is used up, what would have been needed and how to get it."""
-    budget = bench.request.budget_s
-    estimate = estimates.probe_seconds(planned.spec, bench.facts, fresh=fresh)
-    minutes = max(30, math.ceil(2 * budget / 60))
-    return (
-        f"budget of {budget:g} s used up{where}; estimated {estimate} s; settle it with: "
-        f"fi-doctor check --feature {planned.spec.feature} --budget {minutes}m"
-    )
+    fresh = bench.scratch is not None
+    return budget.used_up(planned.spec, bench.facts, bench.request, where=where, used_s=used_s, fresh=fresh)
 
 
 class _Attempt:
     """One process: it is polled, so that each stage has its own time limit."""
 
-    def __init__(self, planned: PlannedProbe, bench: Bench, module: objects.Module) -> None:
+    def __init__(self, planned: PlannedProbe, bench: Bench, module: objects.Module, begun: float) -> None:
         self.planned = planned
         self.record = Record()
         self.output = b""
         self.failed = False
         self._bench = bench
         self._module = module
+        self._begun = begun  # when the first process of the probe started
         self._fd = -1
         self._since = time.monotonic()
         self._told = 0
@@ -120,7 +119,7 @@ class _Attempt:
             )
             self._read()
         if result.timed_out and self._overtime is None:
-            self._overtime = self._out_of_budget(begun)
+            self._overtime = self._out_of_budget(time.monotonic() - begun)
         self.output = result.stdout
         end = record.fate(self.record, result, self._overtime)
         settled = record.cells(self.planned, variants, self.record, end)
@@ -134,9 +133,8 @@ class _Attempt:
         if lock is not None:
             limits.append(f"--build-lock={lock}")
         wanted = [f"--variant={name}" for name in variants]
-        fd = f"--record-fd={self._fd}"
-        python = self._bench.facts.interpreter.executable
-        return [python, "-u", str(HARNESS), fd, f"--depth={self.planned.depth}", *limits, *wanted, spec.path]
+        harness = [self._bench.facts.interpreter.executable, "-u", str(surroundings.HARNESS)]
+        return [*harness, f"--record-fd={self._fd}", f"--depth={self.planned.depth}", *limits, *wanted, spec.path]
 
     def _poll(self) -> bool:
         """Whether the time of the present stage is up."""
@@ -198,10 +196,13 @@ class _Attempt:
         done, total = self._progress
         return f", {done} of {total} objects"
 
-    def _out_of_budget(self, begun: float) -> Fate:
-        where = f" while {record.doing(self.record.place[1])} for {time.monotonic() - begun:.0f} s{self._objects()}"
-        fresh = self._bench.scratch is not None
-        return Fate(ending=Ending.NOT_RUN, detail=budget_words(self.planned, self._bench, fresh=fresh, where=where))
+    def _out_of_budget(self, process_s: float) -> Fate:
+        stage = self.record.place[1]
+        where = f"while {record.doing(stage)}, {process_s:.0f} s after it started{self._objects()}"
+        if process_s < 1 and stage in ("", "importing"):
+            where = "before it started"  # no Python with torch imports anything in so short a time
+        used_s = time.monotonic() - self._begun
+        return Fate(ending=Ending.NOT_RUN, detail=out_of_budget(self.planned, self._bench, where=where, used_s=used_s))
 
 
 def _left_out(variants: Sequence[str], why: str, ending: Ending = Ending.NOT_RUN) -> dict[str, CellOutcome]:

@@ -91,6 +91,7 @@ def parse(text: str, path: str, origin: str) -> ProbeSpec | list[str]:
         question=question,
         has_build="build" in functions,
         checks_numbers=probe.checks == "numbers",
+        runs_by_hand=_runs_by_hand(tree, takes_names=bool(probe.variants)),
     )
 
 
@@ -165,6 +166,14 @@ def _literal(node: ast.stmt) -> dict[str, object] | str:
     if not isinstance(literal, dict) or not all(isinstance(key, str) for key in literal) or not literal:
         return "PROBE must be a dict whose keys are text"
     return literal
+
+
+def _runs_by_hand(tree: ast.Module, *, takes_names: bool) -> bool:
+    """Whether running the file runs it, and only the variants that are named."""
+    blocks = [node for node in tree.body if isinstance(node, ast.If)]
+    has_main = any(ast.unparse(node.test) == "__name__ == '__main__'" for node in blocks)
+    reads_names = any(isinstance(node, ast.Attribute) and node.attr == "argv" for node in ast.walk(tree))
+    return has_main and (reads_names or not takes_names)
 
 
 def _convert(literal: dict[str, object]) -> tuple[Declared | None, list[str]]:

@@ -16,6 +16,8 @@ from packaging.version import InvalidVersion, Version
 
 from fi_doctor.model import Depth, Facts, FlashInfer, Missing, Package, PlannedProbe, ProbeSpec, Request, Requires
 
+ONLY_WHEN_CALLED = "it is compiled only when it is called"
+
 _TIED_TO_NO_GPU = Missing(reason="this probe needs no GPU")
 
 
@@ -23,6 +25,11 @@ def plan(specs: Sequence[ProbeSpec], facts: Facts, request: Request) -> tuple[Pl
     """Every selected probe, once for each compute capability among the GPUs that CUDA sees, by id and capability."""
     selected = sorted((spec for spec in specs if _is_selected(spec, request.features)), key=lambda spec: spec.id)
     return tuple(planned for spec in selected for planned in _plan_probe(spec, facts, request.depth))
+
+
+def deepest(facts: Facts) -> Depth:
+    """As deep as this machine allows: run where CUDA sees a GPU, else build."""
+    return Depth.RUN if _visible_gpus(facts) else Depth.BUILD
 
 
 def _is_selected(spec: ProbeSpec, globs: Sequence[str]) -> bool:
@@ -122,10 +129,16 @@ def _stack_obstacle(spec: ProbeSpec, facts: Facts) -> str:
         return ""
     torch = facts.packages.get("torch")
     if isinstance(torch, Missing):
-        return f"torch is not installed: {torch.reason}"
+        return _not_there("torch", torch)
     if isinstance(facts.flashinfer, Missing):
-        return f"FlashInfer is not installed: {facts.flashinfer.reason}"
+        return _not_there("FlashInfer", facts.flashinfer)
     return ""
+
+
+def _not_there(name: str, missing: Missing) -> str:
+    """The reason most often says itself that it is not installed, and in which interpreter."""
+    said = missing.reason
+    return f"{name} is {said}" if said.startswith("not installed") else f"{name} is not installed: {said}"
 
 
 def _obstacle(requires: Requires, facts: Facts, sm: int | Missing) -> str:
@@ -171,7 +184,7 @@ def _package_obstacle(name: str, wanted: str, package: Package | Missing | None)
     if package is None:
         return f"needs {name}, and whether it is installed was not read"
     if isinstance(package, Missing):
-        return f"needs {name}{wanted}: {package.reason}"
+        return f"needs {name}{wanted}: {package.reason}" if wanted else _not_there(name, package)
     return _range_obstacle(name, wanted, package.version)
 
 
@@ -202,7 +215,7 @@ def _no_architecture(facts: Facts) -> str:
 def _build_obstacle(spec: ProbeSpec, facts: Facts) -> str:
     """Why the probe's module cannot be had without running it."""
     if not spec.has_build:
-        return "it is compiled only when it is called" if spec.compiles != ("nvcc",) else "it has nothing to build"
+        return ONLY_WHEN_CALLED if spec.compiles != ("nvcc",) else "it has nothing to build"
     if isinstance(facts.flashinfer, FlashInfer) and _is_prebuilt(spec.module, facts.flashinfer):
         return ""
     jit = facts.toolkit.jit

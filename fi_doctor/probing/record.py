@@ -6,24 +6,18 @@ The harness writes JSON lines (fi_doctor/inside/harness.py); they end wherever i
 from __future__ import annotations
 
 import itertools
-import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from fi_doctor.model import CellOutcome, Data, Depth, Ending, Outcome, PlannedProbe, Stage
+from fi_doctor.probing.deciding import deciding_line
+from fi_doctor.probing.plan import ONLY_WHEN_CALLED
 from fi_doctor.sandbox import Result
 
-DETAIL_LIMIT = 400
 _TRACEBACK_LIMIT = 4 * 1024
-
-# The line of a compiler's or linker's output that says what is wrong, wherever it stands in the message.
-_DECIDING = re.compile(
-    r"\berror\b\s*[:#\d]|\bfatal\s+(error\s*)?:|nvcc fatal|undefined reference|cannot find -l|: not found|No such file",
-    re.IGNORECASE,
-)
 
 
 class Line(Data, frozen=True):
@@ -130,16 +124,30 @@ def outcome(planned: PlannedProbe, settled: dict[str, CellOutcome]) -> Outcome:
         for name in names
     }
     bad = next((cell for cell in tried if cell.ending is not Ending.RETURNED), None)
+    least = min(tried, key=lambda cell: cell.stage.rank, default=None)
     return Outcome(
         probe=planned.spec.id,
         feature=planned.spec.feature,
         sm=planned.sm,
         depth=planned.depth,
-        stage=min((cell.stage for cell in tried), key=lambda stage: stage.rank, default=Stage.NONE),
+        stage=least.stage if least else Stage.NONE,
         ending=bad.ending if bad else Ending.RETURNED if tried else Ending.NOT_RUN,
-        detail=_named(bad) if bad else planned.skip,
+        detail=_named(bad) if bad else least.detail if least else planned.skip,
         cells=tuple(settled.get(name, rest[name]) for name in names),
     )
+
+
+def first_failed(planned: PlannedProbe, settled: Mapping[str, CellOutcome]) -> str | None:
+    """The first variant, in declared order, that was tried and did not end well."""
+    good = (Ending.RETURNED, Ending.NOT_RUN)
+    return next((name for name in planned.variants if name in settled and settled[name].ending not in good), None)
+
+
+def failed_in_build(planned: PlannedProbe, variant: str, records: Sequence[Record]) -> bool:
+    """Whether a failed variant got no further than its build(); its first call is called "building", too."""
+    of_one = [[line.stage for line in record.lines if line.variant == variant and line.stage] for record in records]
+    last = next((stages for stages in reversed(of_one) if stages), [])
+    return planned.spec.has_build and last[-1:] == ["building"] and last.count("building") == 1
 
 
 def seconds(records: Sequence[Record]) -> dict[str, float]:
@@ -160,31 +168,22 @@ def _cell(planned: PlannedProbe, record: Record, line: Line) -> CellOutcome:
     reached = _reached(stages[-1]) if stages else Stage.NONE
     if ending is Ending.WRONG:
         reached = Stage.RAN
-    if returned:
-        reached = _full(planned)
+    detail = "" if returned else deciding_line(line.message)
+    if returned and planned.depth is Depth.BUILD:
+        # build() returned False where there is no "built": nothing is compiled before the call.
+        detail = planned.skip if reached is Stage.BUILT else ONLY_WHEN_CALLED
+    elif returned:
+        reached = Stage.VERIFIED if planned.spec.checks_numbers else Stage.RAN
     return CellOutcome(
         variant=variant,
         stage=reached,
         ending=ending,
-        detail=(planned.skip if planned.depth is Depth.BUILD else "") if returned else deciding_line(line.message),
+        detail=detail,
         error=line.error,
         traceback=line.traceback[-_TRACEBACK_LIMIT:],
         measurements=line.measurements,
         seconds=round(line.seconds, 3),
     )
-
-
-def deciding_line(message: str) -> str:
-    """The line of an error message that says what is wrong: the first error of a compiler, else the first line."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    found = next((line for line in lines if _DECIDING.search(line)), lines[0] if lines else "")
-    return found if len(found) <= DETAIL_LIMIT else found[: DETAIL_LIMIT - 3] + "..."
-
-
-def _full(planned: PlannedProbe) -> Stage:
-    if planned.depth is Depth.BUILD:
-        return Stage.BUILT
-    return Stage.VERIFIED if planned.spec.checks_numbers else Stage.RAN
 
 
 def _reached(stage: str) -> Stage:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fi_doctor.model import Depth, Facts, Missing, Outcome, PlannedProbe, Request, Watch
 from fi_doctor.probing import estimates, record, surroundings
-from fi_doctor.probing.attempt import Bench, budget_words, leave_out, try_probe
+from fi_doctor.probing.attempt import Bench, leave_out, try_probe
 
 MOST_AT_ONCE = 8  # each imports torch: more processes cost more memory than they save time
 JOB_MIB = 2048  # what one nvcc on a CUTLASS source takes; most take less
@@ -106,7 +106,7 @@ def _run_group(members: Sequence[PlannedProbe], bench: Bench, share: _Share) -> 
     outcomes = {}
     for probe in members:
         if time.monotonic() >= bench.deadline:
-            outcome = leave_out(probe, budget_words(probe, bench, fresh=bench.scratch is not None))
+            outcome = leave_out(probe, bench)
             with bench.talk:
                 bench.watch.ended(probe, outcome)
         else:

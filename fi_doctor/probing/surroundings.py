@@ -9,8 +9,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from fi_doctor.model import Facts, FlashInfer, Missing, PlannedProbe, Request
+from fi_doctor.model import Depth, Facts, FlashInfer, Missing, PlannedProbe, Request
 
+HARNESS = Path(__file__).resolve().parents[1] / "inside" / "harness.py"
 # No multicast objects (NVLink SHARP): a probe may be killed at any moment, and these are a resource of the whole host.
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 # Variable -> folder below the scratch folder. FLASHINFER_WORKSPACE_BASE takes the place of $HOME.
@@ -71,8 +72,33 @@ def environment(
     return child
 
 
-def reproduce(planned: PlannedProbe, facts: Facts, child: Mapping[str, str], base: Path | None) -> str:
-    """A shell line that runs the probe by hand in the same way; values that facts hide are left out."""
+def reproduce(  # noqa: PLR0913 - the whole of what a process was started with, and how far it came
+    planned: PlannedProbe,
+    facts: Facts,
+    child: Mapping[str, str],
+    base: Path | None,
+    *,
+    failed: str | None = None,
+    in_build: bool = False,
+) -> str:
+    """A shell line that does the same by hand; values that facts hide are left out.
+
+    failed: the variant that it is about, None for all that were tried. in_build: whether it failed in its build().
+    The line runs the probe's own file where that does the same, else the harness, which prints its record.
+    """
+    words = [*_shown_variables(planned, facts, child, base), shlex.quote(facts.interpreter.executable)]
+    names = planned.variants if failed is None else (failed,)
+    only_build = in_build or planned.depth is Depth.BUILD
+    if only_build or not planned.spec.runs_by_hand:
+        depth = Depth.BUILD if only_build else planned.depth
+        options = ["--record-fd=1", f"--depth={depth}", *(f"--variant={name}" for name in names)]
+        return " ".join([*words, *map(shlex.quote, [str(HARNESS), *options, planned.spec.path])])
+    are_all = failed is None and not planned.skipped_variants
+    named = [] if are_all else [name for name in names if name]
+    return " ".join([*words, *map(shlex.quote, [planned.spec.path, *named])])
+
+
+def _shown_variables(planned: PlannedProbe, facts: Facts, child: Mapping[str, str], base: Path | None) -> list[str]:
     words = []
     for name in sorted(child):
         if name in CACHES and base is not None:
@@ -82,7 +108,7 @@ def reproduce(planned: PlannedProbe, facts: Facts, child: Mapping[str, str], bas
             name, child[name], facts, planned
         ):
             words.append(f"{name}={shlex.quote(child[name])}")
-    return " ".join([*words, shlex.quote(facts.interpreter.executable), shlex.quote(planned.spec.path)])
+    return words
 
 
 def _may_be_shown(name: str, value: str, facts: Facts, planned: PlannedProbe) -> bool:

@@ -66,6 +66,30 @@ def test_variants_are_passed_by_name(harness):
     assert [line["measurements"]["got"] for line in lines if "ending" in line] == ["b", "a"]
 
 
+def test_a_build_that_returns_false_is_not_said_to_be_built(harness):
+    source = "PROBE = {}\ndef build(): return False\ndef run(): return {}"
+    lines, _ = harness(source, depth="build")
+    assert stages(lines)[3:5] == ["building", "returned"]
+    lines, _ = harness(source)
+    assert stages(lines)[3:7] == ["building", "running", "ran", "returned"]
+
+
+def test_its_first_call_is_then_the_build(harness):
+    source = "PROBE = {'compiles': ['nvcc', 'cute-dsl']}\ndef build(): return False\ndef run(): return {}"
+    lines, _ = harness(source)
+    assert stages(lines)[3:8] == ["building", "building", "built", "running", "ran"]
+
+
+def test_with_descriptor_1_the_record_is_printed_and_what_the_probe_starts_can_print_too(tmp_path):
+    probe = tmp_path / "probe.py"
+    probe.write_text("import subprocess\nPROBE = {}\ndef run(): return {'status': subprocess.call(['echo', 'hello'])}")
+    argv = [sys.executable, str(HARNESS), "--record-fd=1", "--depth=run", "--variant=", str(probe)]
+    printed = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "hello" in printed
+    [ending] = [line for line in map(json.loads, set(printed) - {"hello"}) if "ending" in line]
+    assert ending["measurements"] == {"status": 0}
+
+
 def test_a_failed_variant_does_not_stop_the_next_one(harness):
     source = (
         "PROBE = {'variants': {'a': {}, 'b': {}}}\ndef run(v):\n    if v == 'a': raise KeyError('k')\n    return {}"

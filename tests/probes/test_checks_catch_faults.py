@@ -160,6 +160,17 @@ def test_the_draws_suffice_to_see_a_skew_of_5_percent(variant, fake, monkeypatch
         module.run(variant)
 
 
+@pytest.mark.parametrize("name", ["norm_rmsnorm", "norm_fused_add_rmsnorm"])
+def test_nothing_is_built_before_a_cute_dsl_kernel_is_called(name, fake, monkeypatch):
+    import flashinfer.norm
+
+    module = load(name, monkeypatch)
+    assert module.build("bf16")
+    monkeypatch.setattr(flashinfer.norm, "_USE_CUDA_NORM", False, raising=False)
+    assert module.build("bf16") is False
+    assert module.build("cuda_bf16")
+
+
 def test_normalising_the_rounded_sum_is_allowed(fake, monkeypatch):
     module = load("norm_fused_add_rmsnorm", monkeypatch)
     monkeypatch.setattr(fake, "ACTIVE", "sum_rounded_first")

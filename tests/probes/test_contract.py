@@ -81,6 +81,8 @@ def test_the_file_runs_by_itself(path):
     assert ast.unparse(last.test) == "__name__ == '__main__'"
     calls = {node.func.id for node in ast.walk(last) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     assert {"run", "print"} <= calls
+    if probe_of(ast.parse(path.read_text())).get("variants"):
+        assert """sys.argv[1:] or PROBE['variants']""" in ast.unparse(last)
 
 
 def test_only_the_standard_library_torch_and_flashinfer_are_imported(path):

@@ -128,7 +128,7 @@ def test_a_budget_that_ends_while_waiting_says_so(builds):
     finally:
         os.close(fd)
     assert (outcome.stage, outcome.ending) == (Stage.IMPORTED, Ending.NOT_RUN)
-    assert outcome.detail.startswith("budget of 2 s used up while waiting for another build for 2 s; estimated")
+    assert outcome.detail.startswith("budget of 2 s used up while waiting for another build, 2 s after it started; ")
     assert not (builds.folder / "log").exists()
 
 

@@ -40,6 +40,36 @@ def test_a_probe_is_read_without_being_run():
     assert not catalog.parse(GOOD.replace("def build", "def built"), "p.py", "tests").has_build
 
 
+def test_what_our_own_probes_keep_to_is_not_asked_of_others(tmp_path):
+    """The name of the file, a question mark, Shapes:, Upstream: and __main__ are for people (tests/probes)."""
+    (tmp_path / "anything.py").write_text(
+        "'Copies keys'\nPROBE = {'id': 'kv.copy', 'feature': 'kv.copy'}\ndef run(): return {}"
+    )
+    [spec] = [spec for spec in catalog.discover((tmp_path,)) if spec.id == "kv.copy"]
+    assert spec.question == "Copies keys"
+
+
+MAIN = "if __name__ == '__main__':\n    print(run())\n"
+NAMED = "import sys\nif __name__ == '__main__':\n    for name in sys.argv[1:]: run(name)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (GOOD, False),
+        (GOOD + MAIN, False),
+        (GOOD + NAMED, True),
+        ("'?'\nPROBE = {'id': 'kv.copy', 'feature': 'kv.copy'}\ndef run(): ...\n" + MAIN, True),
+        ("'?'\nPROBE = {'id': 'kv.copy', 'feature': 'kv.copy'}\ndef run(): ...\n", False),
+    ],
+    ids=["no-main", "names-not-taken", "names-taken", "no-variants", "no-variants-no-main"],
+)
+def test_whether_running_the_file_runs_the_variants_that_are_named(text, expected):
+    spec = catalog.parse(text, "p.py", "tests")
+    assert isinstance(spec, ProbeSpec)
+    assert spec.runs_by_hand == expected
+
+
 def test_the_question_ends_where_the_sentence_does():
     spec = catalog.parse(GOOD.replace("Does it work?", "Does flashinfer.norm give 1.5\n    for e = 1e-5?"), "p.py", "t")
     assert spec.question == "Does flashinfer.norm give 1.5 for e = 1e-5?"

@@ -12,6 +12,7 @@ from fi_doctor.model import (
     Request,
     Requires,
 )
+from fi_doctor.probing import catalog
 from fi_doctor.probing.plan import plan
 
 NO = Missing(reason="no such thing")
@@ -204,15 +205,16 @@ def test_what_has_no_build_is_not_built(laptop, compiles, reason):
             "the installed FlashInfer has no flashinfer.norm.gone: no def in norm",
         ),
         (Requires(packages={"torch": ">=3"}), "needs torch >=3, found 2.11.0"),
-        (Requires(packages={"triton": ""}), "needs triton: not installed"),
+        (Requires(packages={"triton": ""}), "triton is not installed in /bin/python"),
+        (Requires(packages={"triton": ">=3"}), "needs triton>=3: not installed in /bin/python"),
         (Requires(packages={"scipy": ""}), "needs scipy, and whether it is installed was not read"),
     ],
-    ids=["sm", "flashinfer", "nvcc", "symbol", "package-version", "package-missing", "package-unread"],
+    ids=["sm", "flashinfer", "nvcc", "symbol", "package-version", "package-missing", "range-missing", "package-unread"],
 )
 def test_a_requirement_that_is_not_met_skips_with_its_reason(hopper, requires, reason):
     facts = replace(
         hopper,
-        packages={**hopper.packages, "triton": Missing(reason="not installed")},
+        packages={**hopper.packages, "triton": Missing(reason="not installed in /bin/python")},
         flashinfer=replace(hopper.flashinfer, symbols={"flashinfer.norm.gone": Missing(reason="no def in norm")}),
     )
     planned = one(facts, spec=replace(SPEC, requires=requires))
@@ -258,6 +260,34 @@ def test_without_the_stack_nothing_of_it_is_tried(hopper, absent):
     planned = one(facts)
     words = {"torch": "torch is not installed", "flashinfer": "FlashInfer is not installed"}[absent]
     assert (planned.depth, planned.skip) == (Depth.STATIC, f"{words}: no such thing")
+
+
+ABSENT = Missing(reason="not installed in /bin/python")
+
+
+@pytest.mark.parametrize(
+    ("packages", "torch", "flashinfer"),
+    [
+        ({"torch": ABSENT, "flashinfer-python": ABSENT}, "torch", "torch"),
+        ({"torch": package("torch"), "flashinfer-python": ABSENT}, "", "flashinfer-python"),
+        ({"torch": ABSENT, "flashinfer-python": package("flashinfer-python")}, "torch", "torch"),
+        ({"torch": package("torch", NO), "flashinfer-python": package("flashinfer-python", NO)}, "", ""),
+    ],
+    ids=["neither", "torch-only", "flashinfer-only", "both"],
+)
+def test_an_import_is_tried_where_the_package_is_there_whatever_is_wrong_with_it(hopper, packages, torch, flashinfer):
+    specs = [spec for spec in catalog.discover() if spec.feature.startswith("import.")]
+    facts = replace(hopper, packages=packages)
+    skips = {planned.spec.id: planned.skip for planned in plan(specs, facts, Request(depth=Depth.RUN))}
+    assert skips == {
+        "import.torch": f"{torch} is not installed in /bin/python" if torch else "",
+        "import.flashinfer": f"{flashinfer} is not installed in /bin/python" if flashinfer else "",
+    }
+
+
+def test_a_reason_that_names_the_interpreter_is_not_said_twice(hopper):
+    facts = replace(hopper, packages={"torch": ABSENT})
+    assert one(facts).skip == "torch is not installed in /bin/python"
 
 
 def test_a_gpu_of_unknown_capability_runs_what_asks_for_none(hopper):

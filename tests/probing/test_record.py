@@ -1,7 +1,8 @@
 import pytest
 from msgspec.structs import replace
+from test_plan import SPEC
 
-from fi_doctor.model import Depth, Ending, ProbeSpec, Request, Requires, Stage
+from fi_doctor.model import Depth, Ending, Request, Stage
 from fi_doctor.probing import record
 from fi_doctor.probing.plan import plan
 from fi_doctor.sandbox import Result
@@ -41,49 +42,42 @@ def test_a_process_that_wrote_nothing_left_before_it_began():
     assert (fate.ending, fate.detail) == (Ending.EXITED, "left with status 0 before it began, its record unfinished")
 
 
-def test_a_process_that_dies_while_it_waits_had_only_been_imported(bare_facts):
-    spec = ProbeSpec(
-        id="x.y",
-        feature="x.y",
-        path="/p/x_y.py",
-        origin="tests",
-        question="?",
-        module="",
-        requires=Requires(),
-        variants={},
-        gpus=0,
-        timeout_s=1,
-        build_timeout_s=1,
-        compiles=("nvcc",),
-        has_build=True,
-        checks_numbers=True,
-    )
-    [planned] = plan([spec], bare_facts, Request(depth=Depth.RUN))
+@pytest.fixture
+def planned(bare_facts):
+    [planned] = plan([replace(SPEC, gpus=0, module="")], bare_facts, Request(depth=Depth.RUN))
+    return planned
+
+
+def test_a_process_that_dies_while_it_waits_had_only_been_imported(planned):
     read = record.read(b'{"stage": "imported"}\n{"variant": "", "stage": "waiting"}\n')
     fate = record.fate(read, replace(ENDED, returncode=None, signal=11), None)
     [cell] = record.cells(planned, ("",), read, fate).values()
     assert (cell.stage, cell.detail) == (Stage.IMPORTED, "SIGSEGV while waiting for another build")
 
 
+BUILT = '{"variant": "a", "stage": "built"}\n'
+BUILDING = '{"variant": "a", "stage": "building"}\n'
+RAISED = '{"variant": "a", "ending": "raised"}\n'
+
+
 @pytest.mark.parametrize(
-    ("before", "line"),
+    ("records", "in_build"),
     [
-        ("", "CUDA error: an illegal memory access was encountered"),
-        ("Ninja build failed.\n", "nvcc fatal   : Unsupported gpu architecture 'compute_120a'"),
-        ("failed\n", "/usr/bin/ld: cannot find -lcudart"),
-        ("failed\n", "a.cu:3:10: fatal error: cublasLt.h: No such file or directory"),
-        ("failed\n", "/bin/sh: 1: nvcc: not found"),
-        ("", "the first line where none is better"),
+        ([BUILDING + RAISED], True),
+        ([BUILDING + BUILT + '{"variant": "a", "stage": "running"}\n' + RAISED], False),
+        ([BUILDING + BUILT + BUILDING + RAISED], False),
+        ([BUILDING + BUILDING + RAISED], False),
+        ([BUILDING + BUILT, BUILDING], True),
+        ([BUILDING, '{"variant": "b", "stage": "running"}\n'], True),
+        (['{"stage": "importing"}\n'], False),
     ],
-    ids=["cuda", "nvcc", "ld", "header", "shell", "plain"],
+    ids=["build", "run", "first-call", "first-call-not-built", "second-process", "other-process", "import"],
 )
-def test_the_deciding_line_is_the_one_that_says_what_is_wrong(before, line):
-    assert record.deciding_line(f"{before}  {line}\nmore") == line
+def test_a_failure_in_the_build_is_told_from_one_in_the_first_call(planned, records, in_build):
+    read = [record.read(text.encode()) for text in records]
+    assert record.failed_in_build(planned, "a", read) == in_build
 
 
-def test_no_message_has_no_deciding_line():
-    assert record.deciding_line("") == ""
-
-
-def test_a_long_line_is_cut():
-    assert len(record.deciding_line("x" * 5000)) == record.DETAIL_LIMIT
+def test_without_a_build_the_first_call_is_all_that_is_called_building(planned):
+    bare = replace(planned, spec=replace(planned.spec, has_build=False))
+    assert not record.failed_in_build(bare, "a", [record.read((BUILDING + RAISED).encode())])

@@ -1,5 +1,6 @@
 """Real fake probes, run by the real harness: the right ending each, the others unharmed, nobody left."""
 
+import json
 import os
 import signal
 import subprocess
@@ -57,14 +58,18 @@ def marked_processes(marker):
     return [pid for pid in everybody if f"FI_DOCTOR_CHILD={marker}:".encode() in processes.environ(pid)]
 
 
+EVERYTHING = f"everything-{os.getpid()}"
+
+
 @pytest.fixture(scope="module")
-def everything():
+def everything(tmp_path_factory):
     """All fakes at once, side by side."""
-    before = set(Path(tempfile.gettempdir()).glob("fi-doctor-*"))
+    scratch = tmp_path_factory.mktemp("scratch")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FI_DOCTOR_CHILD", "everything")  # children carry it in front of their own marker
+        patch.setattr(tempfile, "tempdir", str(scratch))
+        patch.setenv("FI_DOCTOR_CHILD", EVERYTHING)  # children carry it in front of their own marker
         outcomes = outcomes_of(machine_samples.bare_facts())
-    assert set(Path(tempfile.gettempdir()).glob("fi-doctor-*")) <= before
+    assert list(scratch.iterdir()) == []
     return outcomes
 
 
@@ -82,6 +87,9 @@ EXPECTED = {
     "thread": (Stage.RAN, Ending.RAISED, "in thread worker: division by zero"),
     "stdin": (Stage.RAN, Ending.RETURNED, ""),
     "lazy": (Stage.VERIFIED, Ending.RETURNED, ""),
+    "called": (Stage.VERIFIED, Ending.RETURNED, ""),
+    "by_hand": (Stage.IMPORTED, Ending.RAISED, "bad one: Triton: no such layout"),
+    "build_raises": (Stage.IMPORTED, Ending.RAISED, "second: Ninja build failed"),
     "crash_at_exit": (Stage.VERIFIED, Ending.RETURNED, ""),
     "exits": (Stage.BUILT, Ending.EXITED, "zero: left with status 0 while running variant zero, its record unfinished"),
     "wrong": (Stage.IMPORTED, Ending.WRONG, "own: max error 0.5 over 0.01"),
@@ -100,7 +108,7 @@ def test_every_fake_is_expected(everything):
 
 
 def test_no_process_is_left(everything):
-    assert marked_processes("everything") == []
+    assert marked_processes(EVERYTHING) == []
     assert not Path(f"/proc/{everything['daemon'].cells[0].measurements['pid']}").exists()
 
 
@@ -169,10 +177,94 @@ def test_the_first_call_of_a_lazily_compiled_kernel_counts_as_the_build(everythi
     assert outcome.seconds["built"] > 1.4 > outcome.seconds["ran"]
 
 
+def pasted(outcome):
+    return subprocess.run(outcome.reproduce, shell=True, capture_output=True, text=True, timeout=60)
+
+
+def told_by_harness(done):
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
 def test_the_shell_line_gives_the_same_result(everything):
-    line = everything["returned"].reproduce
-    assert line == f"{sys.executable} {FAKES / 'fake_returned.py'}"
-    assert "'error': 0.5" in subprocess.run(line, shell=True, capture_output=True, text=True, check=True).stdout
+    outcome = everything["returned"]
+    assert outcome.reproduce == f"{sys.executable} {FAKES / 'fake_returned.py'}"
+    assert "'error': 0.5" in pasted(outcome).stdout
+
+
+def test_the_shell_line_runs_the_failed_variant_alone(everything):
+    outcome = everything["by_hand"]
+    assert outcome.reproduce == f"{sys.executable} {FAKES / 'fake_by_hand.py'} 'bad one'"
+    done = pasted(outcome)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == f"RuntimeError: {outcome.cells[1].detail}"
+
+
+def test_the_shell_line_of_a_failed_build_builds_that_variant_with_the_harness(everything):
+    outcome = everything["build_raises"]
+    harness = f"{sys.executable} {surroundings.HARNESS} --record-fd=1 --depth=build"
+    assert outcome.reproduce == f"{harness} --variant=second {FAKES / 'fake_build_raises.py'}"
+    done = pasted(outcome)
+    [ending] = [line for line in told_by_harness(done) if "ending" in line]
+    assert (ending["variant"], ending["error"], ending["message"]) == ("second", "RuntimeError", "Ninja build failed")
+    assert done.stdout.splitlines()[-1] == '{"end": true, "stopped": ""}'
+    assert "the compiler speaks" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "codes", "said"),
+    [
+        ("raised", (0,), '"error": "RuntimeError"'),
+        ("wrong", (0,), '{"variant": "own", "seconds"'),
+        ("abort", (-signal.SIGABRT, 128 + signal.SIGABRT), '{"variant": "", "stage": "building"}'),
+        ("second_crashes", (-signal.SIGSEGV, 128 + signal.SIGSEGV), '{"variant": "second", "stage": "running"}'),
+        ("import", (0,), "No module named 'a_module_that_nobody_has'"),
+        ("exits", (0,), '{"variant": "zero", "stage": "running"}'),
+    ],
+)
+def test_the_shell_line_of_what_does_not_run_by_itself_gives_the_same_failure(everything, name, codes, said):
+    done = pasted(everything[name])
+    assert done.returncode in codes
+    assert said in done.stdout
+
+
+def at_depth_build(facts, name):
+    [planned] = plan(specs(name), facts, RUN)
+    limited = replace(planned, depth=Depth.BUILD, skip="not run, only built: CUDA sees no GPU")
+    environ = {"PATH": os.environ["PATH"]}
+    [outcome] = run.run_all([limited], facts=facts, request=RUN, watch=Silent(), environ=environ)
+    return outcome
+
+
+def test_what_is_compiled_only_when_it_is_called_is_not_said_to_be_built(bare_facts):
+    outcome = at_depth_build(bare_facts, "called")
+    before, lazy = outcome.cells
+    assert (before.stage, before.ending, before.detail) == (
+        Stage.BUILT,
+        Ending.RETURNED,
+        "not run, only built: CUDA sees no GPU",
+    )
+    assert (lazy.stage, lazy.ending, lazy.detail) == (
+        Stage.IMPORTED,
+        Ending.RETURNED,
+        "it is compiled only when it is called",
+    )
+    assert (outcome.stage, outcome.ending, outcome.detail) == (Stage.IMPORTED, Ending.RETURNED, lazy.detail)
+
+
+def test_the_shell_line_of_what_was_only_built_builds_it_again(bare_facts):
+    outcome = at_depth_build(bare_facts, "called")
+    told = [line for line in told_by_harness(pasted(outcome)) if "variant" in line]
+    assert [(line["variant"], line.get("stage", line.get("ending"))) for line in told] == [
+        ("before", "building"), ("before", "built"), ("lazy", "building"), ("before", "returned"), ("lazy", "returned"),
+    ]  # fmt: skip
+
+
+def test_where_variants_were_left_out_the_shell_line_names_those_that_were_tried(bare_facts):
+    [planned] = plan(specs("by_hand"), bare_facts, RUN)
+    left_out = replace(planned, variants=("good",), skipped_variants={"bad one": "needs SM100"})
+    line = surroundings.reproduce(left_out, bare_facts, {}, None)
+    assert line == f"{sys.executable} {FAKES / 'fake_by_hand.py'} good"
+    assert surroundings.reproduce(planned, bare_facts, {}, None) == line.removesuffix(" good")
 
 
 def test_at_depth_build_a_probe_without_need_of_a_gpu_runs_all_the_same(bare_facts):
@@ -204,11 +296,17 @@ def test_a_budget_that_is_used_up_is_no_hang(bare_facts):
     request = replace(RUN, budget_s=0.5, jobs=1)
     outcomes = outcomes_of(bare_facts, "lazy", "slow_build", "returned", request=request)
     assert {outcome.ending for outcome in outcomes.values()} == {Ending.NOT_RUN}
-    assert "budget of 0.5 s used up while building" in outcomes["lazy"].detail
+    assert "budget of 0.5 s used up while building, " in outcomes["lazy"].detail
     assert outcomes["slow_build"].detail == (
-        "budget of 0.5 s used up; estimated 12 s; settle it with: "
-        "fi-doctor check --feature fake.slow_build --budget 30m"
+        "budget of 0.5 s used up before it started; estimated 12 s; settle it with: "
+        "fi-doctor check --feature fake.slow_build --depth run --jobs 1 --budget 1m"
     )
+
+
+def test_a_process_that_had_no_time_to_import_anything_is_not_said_to_have_begun(bare_facts):
+    outcome = outcomes_of(bare_facts, "returned", request=replace(RUN, budget_s=0.01))["returned"]
+    assert (outcome.ending, outcome.stage) == (Ending.NOT_RUN, Stage.NONE)
+    assert outcome.detail.startswith("budget of 0.01 s used up before it started; ")
 
 
 def test_an_interpreter_that_does_not_start_is_told(bare_facts):
@@ -222,21 +320,23 @@ def test_ctrl_c_kills_every_child_and_goes_on(tmp_path):
     script = tmp_path / "main.py"
     script.write_text(
         f"import sys; sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[2])!r}]\n"
-        "import machine_samples, test_run\n"
+        "import machine_samples, signal, test_run\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a shell it is ignored\n"
         "facts = machine_samples.bare_facts()\n"
         "print('go', flush=True)\n"
         "try: test_run.outcomes_of(facts, 'slow_build', 'hang', 'returned')\n"
         "except KeyboardInterrupt: print('interrupted', flush=True)\n"
     )
-    environ = {**os.environ, "FI_DOCTOR_CHILD": "ctrl-c"}
+    marker = f"ctrl-c-{os.getpid()}"
+    environ = {**os.environ, "FI_DOCTOR_CHILD": marker}
     main = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, env=environ, text=True)
     assert main.stdout.readline() == "go\n"
     time.sleep(0.8)
-    assert len(marked_processes("ctrl-c")) > 2
+    assert len(marked_processes(marker)) > 2
     main.send_signal(signal.SIGINT)
     said, _ = main.communicate(timeout=10)
     assert said == "interrupted\n"
-    assert marked_processes("ctrl-c") == []
+    assert marked_processes(marker) == []
 
 
 def test_a_cache_of_another_user_is_left_alone(bare_facts, flashinfer_facts):

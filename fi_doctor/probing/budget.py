@@ -1,0 +1,40 @@
+"""What is said of a probe for which the budget did not suffice: where it was, and the command that settles it. Pure."""
+
+from __future__ import annotations
+
+import math
+import shlex
+
+from fi_doctor.model import Facts, ProbeSpec, Request
+from fi_doctor.probing import estimates
+from fi_doctor.probing.plan import deepest
+
+_MOST_MINUTES = 7 * 24 * 60  # as much as --budget takes
+
+
+def used_up(  # noqa: PLR0913 - what it was, where it was, and all that the same request depends on
+    spec: ProbeSpec, facts: Facts, request: Request, *, where: str, used_s: float, fresh: bool
+) -> str:
+    """That the budget is used up, what would have been needed and how to get it.
+
+    where: what the probe was doing, "while building". used_s: seconds that this probe had. fresh: with empty caches.
+    """
+    estimate_s = estimates.probe_seconds(spec, facts, fresh=fresh)
+    command = settle(spec.feature, facts, request, needed_s=2 * (estimate_s + used_s))
+    return f"budget of {request.budget_s:g} s used up {where}; estimated {estimate_s} s; settle it with: {command}"
+
+
+def settle(feature: str, facts: Facts, request: Request, *, needed_s: float) -> str:
+    """The command that asks the same of one feature, with so many seconds and no less than there were."""
+    words = ["fi-doctor", "check"]
+    if not facts.interpreter.is_own:
+        words += ["--python", facts.interpreter.executable]
+    words += ["--feature", feature]
+    if request.depth is not deepest(facts):
+        words += ["--depth", request.depth.value]
+    if request.fresh_cache:
+        words.append("--fresh-cache")
+    if request.jobs:
+        words += ["--jobs", str(request.jobs)]
+    minutes = min(math.ceil(max(needed_s, request.budget_s) / 60), _MOST_MINUTES)
+    return shlex.join([*words, "--budget", f"{minutes}m"])

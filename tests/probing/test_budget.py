@@ -1,0 +1,69 @@
+"""The line that settles what a budget left out asks the same of one feature, with enough time."""
+
+import shlex
+
+import pytest
+from msgspec.structs import replace
+from test_plan import SPEC
+
+from fi_doctor.model import Depth, Missing, Request
+from fi_doctor.probing import budget
+
+ASKED = Request(depth=Depth.BUILD, budget_s=60)  # as deep as a machine without a GPU allows
+
+
+@pytest.fixture
+def settle(bare_facts):
+    def line(facts=bare_facts, needed_s=1.0, **asked):
+        return budget.settle("norm.rmsnorm", facts, replace(ASKED, **asked), needed_s=needed_s)
+
+    return line
+
+
+def test_nothing_is_added_that_was_not_asked_for(settle):
+    assert settle() == "fi-doctor check --feature norm.rmsnorm --budget 1m"
+
+
+def test_another_interpreter_is_named_and_quoted(settle, bare_facts):
+    other = replace(bare_facts.interpreter, is_own=False, executable="/my env/bin/python")
+    words = shlex.split(settle(replace(bare_facts, interpreter=other)))
+    assert words[2:4] == ["--python", "/my env/bin/python"]
+
+
+@pytest.mark.parametrize(
+    ("order", "depth", "named"),
+    [
+        (("GPU-a",), Depth.RUN, False),
+        (("GPU-a",), Depth.BUILD, True),
+        ((), Depth.BUILD, False),
+        (Missing(reason="no libcuda.so.1"), Depth.BUILD, False),
+        ((), Depth.RUN, True),
+    ],
+    ids=["gpu-run", "gpu-build", "hidden-build", "none-build", "none-run"],
+)
+def test_the_depth_is_named_where_it_is_not_what_the_machine_allows(settle, bare_facts, order, depth, named):
+    facts = replace(bare_facts, gpus=replace(bare_facts.gpus, cuda_order=order))
+    assert (f"--depth {depth}" in settle(facts, depth=depth)) == named
+
+
+def test_fresh_cache_and_jobs_are_kept(settle):
+    assert settle(fresh_cache=True, jobs=3) == (
+        "fi-doctor check --feature norm.rmsnorm --fresh-cache --jobs 3 --budget 1m"
+    )
+
+
+@pytest.mark.parametrize(
+    ("needed_s", "budget_s", "minutes"),
+    [(0.0, 0.5, 1), (61.0, 0.5, 2), (120.0, 0.5, 2), (10.0, 600.0, 10), (10.0, 601.0, 11), (1e7, 604800.0, 10080)],
+    ids=["least", "up", "even", "no-less-than-there-were", "no-less-rounded", "a-week-at-most"],
+)
+def test_the_minutes_suffice(settle, needed_s, budget_s, minutes):
+    assert settle(needed_s=needed_s, budget_s=budget_s).endswith(f" --budget {minutes}m")
+
+
+def test_twice_the_estimate_and_what_was_used_are_asked_for(bare_facts):
+    said = budget.used_up(SPEC, bare_facts, ASKED, where="while building", used_s=58.0, fresh=False)
+    assert said == (  # 7 s to import, 5 s to run and 70 s to build the norm module
+        "budget of 60 s used up while building; estimated 82 s; settle it with: "
+        "fi-doctor check --feature norm.rmsnorm --budget 5m"
+    )

@@ -1,0 +1,68 @@
+import pytest
+
+from fi_doctor.probing.deciding import LIMIT, deciding_line
+
+SITE = "/home/somebody/projects/serving/.venv/lib/python3.12/site-packages/"
+OPS = "/home/somebody/.cache/flashinfer/0.7.2.post1/90a/cached_ops/"
+
+
+@pytest.mark.parametrize(
+    ("before", "line"),
+    [
+        ("", "CUDA error: an illegal memory access was encountered"),
+        ("Ninja build failed.\n", "nvcc fatal   : Unsupported gpu architecture 'compute_120a'"),
+        ("failed\n", "/usr/bin/ld: cannot find -lcudart"),
+        ("failed\n", "a.cu:3:10: fatal error: cublasLt.h: No such file or directory"),
+        ("failed\n", "/bin/sh: 1: nvcc: not found"),
+        ("", "the first line where none is better"),
+        ("sh: 1: cuobjdump: not found\n", 'a.cu(3): error: identifier "x" is undefined'),
+        ("", "collect2: error: ld returned 1 exit status"),
+    ],
+    ids=["cuda", "nvcc", "ld", "header", "shell", "plain", "error-rather-than-not-found", "nothing-better"],
+)
+def test_it_is_the_one_that_says_what_is_wrong(before, line):
+    assert deciding_line(f"{before}  {line}\nmore") == line
+
+
+def test_the_linkers_own_words_go_before_the_error_that_follows_from_them():
+    log = "/usr/bin/ld: cannot find -lcudart\ncollect2: error: ld returned 1 exit status"
+    assert deciding_line(log) == "/usr/bin/ld: cannot find -lcudart"
+
+
+def test_of_no_message_it_is_empty():
+    assert deciding_line("") == ""
+
+
+def test_long_folders_go_first():
+    line = f"{SITE}flashinfer/data/include/flashinfer/gemm/bmm_fp8.cuh:22:10: fatal error: cublasLt.h: No such file"
+    assert deciding_line(f"In file included from {OPS}a.cu:\n{line}, asked for by {OPS}gemm/bmm_fp8.cu") == (
+        ".../flashinfer/data/include/flashinfer/gemm/bmm_fp8.cuh:22:10: fatal error: cublasLt.h: No such file, "
+        "asked for by .../gemm/bmm_fp8.cu"
+    )
+
+
+def test_a_short_line_keeps_its_folders():
+    line = f"{OPS}norm/norm.so: error: Permission denied"
+    assert deciding_line(line) == line
+
+
+@pytest.mark.parametrize("before", [0, 390, 410, 3000, 30000])
+def test_what_follows_the_word_error_is_whole(before):
+    told = deciding_line("x" * before + " error: cublasLt.h: No such file or directory" + ", because of y" * 5)
+    assert told.endswith("error: cublasLt.h: No such file or directory" + ", because of y" * 5)
+    assert len(told) <= LIMIT
+
+
+def test_a_line_that_is_too_long_after_the_error_loses_its_end():
+    told = deciding_line("x" * 500 + " error: " + "y" * 5000)
+    assert told.startswith("...error: yyy")
+    assert told.endswith("y...")
+    assert len(told) == LIMIT
+
+
+def test_a_long_line_without_an_error_loses_its_end():
+    assert deciding_line("x" * 5000) == "x" * (LIMIT - 3) + "..."
+
+
+def test_a_hostile_line_takes_no_time():
+    assert len(deciding_line("/a" * 50000 + " error: x")) <= LIMIT
