@@ -43,9 +43,12 @@ def _usage(error: Exception, argv: list[str]) -> int:
     near = list(getattr(error, "possibilities", None) or re.findall(r"'([^']+)'", hint))
     if near:
         message = message.partition(" (Possible options")[0]
-    todo = [*command, near[0]] if near else [*command, "--help"]
-    why = f"`{' '.join([*command, '--help'])}` lists what there is"
-    print(UsageError(message[:1].lower() + message[1:], why=why, todo=" ".join(todo)), file=sys.stderr)
+    listing = " ".join([*command, "--help"])
+    if command == ["fi-doctor", "probes", "show"] and message.startswith("Missing argument"):
+        listing = "fi-doctor probes list"
+    todo = " ".join([*command, near[0]]) if near else listing
+    why = f"`{listing}` lists what there is"
+    print(UsageError(message[:1].lower() + message[1:], why=why, todo=todo), file=sys.stderr)
     return UsageError.exit_code
 
 

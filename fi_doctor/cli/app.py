@@ -44,6 +44,9 @@ DepthOption = Annotated[
         help="Read only; compile too; run too. Default: as deep as possible here.",
     ),
 ]
+ReportDepth = Annotated[
+    str, typer.Option("--depth", metavar="static|build|run", help="Read only; compile too; run too.")
+]
 Budget = Annotated[
     str, typer.Option("--budget", metavar="TIME", help="Bound on building and running; what does not fit is unknown.")
 ]
@@ -99,7 +102,10 @@ def check(  # noqa: PLR0913 - the options of the main command
     output: Output = None,
     quiet: Quiet = False,
 ) -> int:
-    """Build, run and check the kernels; print the matrix, and exit by what was found."""
+    """Build, run and check the kernels, print the matrix.
+
+    The exit code says what was found: 0 what was asked for holds, 1 it does not, 3 could not tell.
+    """
     from fi_doctor.cli.asked import Asked, begin
 
     asked = Asked(
@@ -132,7 +138,7 @@ def report(  # noqa: PLR0913 - the options of a command
     from_: From = None,
     example: Example = None,
     as_recorded: AsRecorded = False,
-    depth: DepthOption = "static",
+    depth: ReportDepth = "static",
     budget: Budget = "10m",
     feature: FeatureOption = None,
     jobs: Jobs = 0,
@@ -140,7 +146,10 @@ def report(  # noqa: PLR0913 - the options of a command
     output: Output = None,
     quiet: Quiet = False,
 ) -> int:
-    """Write facts and verdicts to attach to a bug report; exits 0 once it is written."""
+    """Write facts and verdicts to attach to a bug report.
+
+    Exits 0 once it is written, whatever it says.
+    """
     from fi_doctor.cli.asked import Asked, begin, report_format
 
     asked = Asked(
@@ -165,9 +174,11 @@ def report(  # noqa: PLR0913 - the options of a command
 
 @app.command()
 def explain(
-    name: Annotated[str, typer.Argument(metavar="ID", help="A rule, a feature, a verdict or a kind of evidence.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="ID", help="What to explain; without it, all ids are listed.")
+    ] = None,
 ) -> int:
-    """What a rule, a feature, a verdict or a kind of evidence means."""
+    """What a finding, feature, verdict or kind of evidence means."""
     from fi_doctor.cli import commands
 
     return commands.explain(name)
@@ -190,8 +201,13 @@ def probes_list() -> int:
 
 
 @probes_app.command("show")
-def probes_show(name: Annotated[str, typer.Argument(metavar="ID", help="A probe's id, norm.rmsnorm.")]) -> int:
-    """The script of a probe, ready to run by hand or to paste into an issue."""
+def probes_show(
+    name: Annotated[str, typer.Argument(metavar="ID", help="The id of a probe, e.g. norm.rmsnorm.")],
+) -> int:
+    """The script of a probe.
+
+    It is ready to run by hand, without fi-doctor, or to paste into an issue.
+    """
     from fi_doctor.cli import commands
 
     return commands.probes_show(name)

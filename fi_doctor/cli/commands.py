@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import re
 import sys
 from collections.abc import Iterator
 
@@ -12,12 +13,26 @@ import msgspec
 from fi_doctor import knowledge, pipeline
 from fi_doctor.cli import emit, parse
 from fi_doctor.cli.asked import Asked
+from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.knowledge import examples
 from fi_doctor.knowledge import explain as explaining
-from fi_doctor.model import Depth, KnowledgeBase, ProbeSpec, Report, Request, Silent, Watch
+from fi_doctor.model import (
+    Depth,
+    Evidence,
+    Feature,
+    KnowledgeBase,
+    ProbeSpec,
+    Report,
+    Request,
+    Silent,
+    Verdict,
+    Watch,
+)
 from fi_doctor.probing import catalog
 from fi_doctor.reports import document, lists, render
+
+_PLACEHOLDER = re.compile(r"\{([a-z][a-z_]*(?::[\w.-]+)?)\}")
 
 
 def check(asked: Asked, gathering: Gathering | None) -> int:
@@ -33,16 +48,23 @@ def report(asked: Asked, gathering: Gathering | None) -> int:
     return 0
 
 
-def explain(name: str) -> int:
-    """Print the text of a rule, feature, verdict or kind of evidence."""
-    emit.write(explaining.explain(knowledge.load(), name), None)
+def explain(name: str | None) -> int:
+    """Print the text of a rule, feature, setting, verdict or kind of evidence, or what there is to explain."""
+    kb = knowledge.load()
+    width, _ = emit.style()
+    if name is None:
+        text = lists.explained(_explained(kb), width)
+    else:
+        known = explaining.ids(kb)
+        text = explaining.explain(kb, parse.choice(name, known, "fi-doctor explain", listed_by="fi-doctor explain"))
+    emit.write(text, None)
     return 0
 
 
 def features() -> int:
     """Print the rows of the matrix."""
     width, _ = emit.style()
-    emit.write(lists.features(knowledge.load().features, width), None)
+    emit.write(lists.features(_features(knowledge.load(), catalog.discover()), width), None)
     return 0
 
 
@@ -56,15 +78,53 @@ def probes_list() -> int:
 def probes_show(name: str) -> int:
     """Print one probe's script."""
     specs = {spec.id: spec for spec in catalog.discover()}
-    emit.write(catalog.source(specs[parse.choice(name, specs, "fi-doctor probes show")]), None)
+    spec = specs[parse.choice(name, specs, "fi-doctor probes show", listed_by="fi-doctor probes list")]
+    emit.write(catalog.source(spec), None)
     return 0
+
+
+def _features(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> tuple[Feature, ...]:
+    """The known features, and those that only a probe names."""
+    known = {feature.id for feature in kb.features}
+    foreign: dict[str, list[ProbeSpec]] = {}
+    for spec in specs:
+        if spec.feature not in known:
+            foreign.setdefault(spec.feature, []).append(spec)
+    return (
+        *kb.features,
+        *(
+            Feature(id=name, title=of[0].question, entry=(), probes=tuple(spec.id for spec in of), vllm=())
+            for name, of in foreign.items()
+        ),
+    )
+
+
+def _explained(kb: KnowledgeBase) -> dict[str, list[tuple[str, str]]]:
+    """What there is to explain: ids with a title each, by kind."""
+    words = dict(explaining.WORDS)
+    verdicts = [(word.value, words.pop(word.value)) for word in Verdict]
+    evidence = [(word.value, words.pop(word.value)) for word in Evidence]
+    rules = [(rule.id, _without_braces(rule.title)) for rule in kb.rules]
+    settings = {setting.name: setting.what for setting in kb.settings}
+    return {
+        "Rules and other findings": sorted([*rules, *words.items()]),
+        "Features": sorted((feature.id, feature.title) for feature in kb.features),
+        "Verdicts": verdicts,
+        "Evidence, the weakest first": evidence,
+        "Settings": sorted(settings.items()),
+    }
+
+
+def _without_braces(text: str) -> str:
+    """Placeholders of a title, which stand for facts of the machine that it is about, as people write them."""
+    return _PLACEHOLDER.sub(lambda found: f"<{found[1].replace('_', ' ').replace(':', ' ')}>", text)
 
 
 def _write_report(asked: Asked, gathering: Gathering | None) -> Report:
     source = gathering or _recorded(asked)
     kb = knowledge.load()
     specs = catalog.discover()
-    known = tuple(feature.id for feature in kb.features)
+    known = tuple(feature.id for feature in _features(kb, specs))
     request = _request(asked, known)
     done = _judged(asked, request, kb, specs, source)
     width, color = emit.style()
@@ -107,7 +167,10 @@ def _judged(
 
 def _recorded(asked: Asked) -> Report:
     if asked.example is not None:
-        name = parse.choice(asked.example, examples.names(), "--example")
+        shipped = examples.names()
+        if not shipped:
+            raise UsageError("--example: no recording is shipped", todo="fi-doctor check --from report.yaml")
+        name = parse.choice(asked.example, shipped, "--example")
         return document.read(examples.data(name), f"example {name}")
     if asked.from_file == "-":
         return document.read(sys.stdin.buffer.read(document.MAX_BYTES + 1), "stdin")

@@ -12,11 +12,12 @@ from fi_doctor.errors import UsageError
 
 
 def style() -> tuple[int, bool]:
-    """Width in columns and whether to colour, by stdout, NO_COLOR and TERM."""
+    """Width in columns and whether to colour, by stdout, COLUMNS, NO_COLOR and TERM."""
+    # COLUMNS, else the terminal's width, else 80 where stdout is no terminal.
+    width = min(200, max(60, shutil.get_terminal_size((80, 24)).columns))
     if not sys.stdout.isatty():
-        return 80, False
-    color = not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") != "dumb"
-    return max(60, shutil.get_terminal_size((80, 24)).columns), color
+        return width, False
+    return width, not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") != "dumb"
 
 
 def check_writable(path: str) -> None:

@@ -15,15 +15,18 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
 _LONGEST_S = 7 * 86400.0
 
 
-def choice(value: str, allowed: Iterable[str], option: str) -> str:
-    """`value` if it is one of `allowed`; UsageError with the nearest one otherwise."""
+def choice(value: str, allowed: Iterable[str], option: str, *, listed_by: str = "") -> str:
+    """`value` if it is one of `allowed`; UsageError with the nearest one otherwise.
+
+    listed_by: the command that lists the choices, where they are many.
+    """
     words = tuple(allowed)
     if value in words:
         return value
     raise UsageError(
         f"{option}: there is no {value!r}",
-        why=f"the choices are {', '.join(words)}",
-        todo=_nearest(value, words, option),
+        why=f"`{listed_by}` lists them all" if listed_by else f"the choices are {', '.join(words)}",
+        todo=_nearest(value, words, option) or listed_by or f"{option} {words[0]}",
     )
 
 
@@ -48,11 +51,12 @@ def names(patterns: Iterable[str], known: Iterable[str], option: str) -> tuple[s
             raise UsageError(
                 f"{option}: no feature is called {pattern!r}",
                 why="`fi-doctor features` lists them all",
-                todo=_nearest(pattern, words, option),
+                todo=_nearest(pattern, words, option) or "fi-doctor features",
             )
     return asked
 
 
 def _nearest(value: str, words: tuple[str, ...], option: str) -> str:
-    found = difflib.get_close_matches(value, words, n=1, cutoff=0.4) or words[:1]
-    return " ".join([option, *found])
+    """The option with the word that is meant, or "" where none is near."""
+    found = difflib.get_close_matches(value, words, n=1, cutoff=0.5)
+    return f"{option} {found[0]}" if found else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -17,15 +18,32 @@ EXIT_MEANINGS = {
 }
 _ALWAYS_NAMED = ("flashinfer-python", "torch", "vllm")
 _NAMED_IF_INSTALLED = ("flashinfer-cubin", "flashinfer-jit-cache", "sglang")
+# The counts with which the gate's reason begins: "2 rows work, 5 unknown; ".
+_COUNTS = re.compile(r"^\d+ rows? [a-z ]+(?:, \d+ [a-z ]+)*(?:[;:] |$)")
 
 
 def headline(report: Report) -> str:
-    """One sentence: how many rows work, how many do not, and where."""
+    """One sentence: how many rows work, how many do not, and where; or that there is nothing to check."""
+    absent = not_installed(report)
+    if absent:
+        are = "is" if len(absent) == 1 else "are"
+        python = clean(report.facts.interpreter.executable)
+        return f"Nothing to check: {' and '.join(absent)} {are} not installed in {python}"
     if not report.features:
         return f"Nothing was selected{_selection(report)}; fi-doctor features lists what there is"
     sms = sms_of(report.features)
     noun = "feature" if len(sms) < 2 else "row"
     return f"{tally(report.features, noun)} on {machine(report.facts, sms)}"
+
+
+def not_installed(report: Report) -> list[str]:
+    """Of the two packages without which there is no kernel to check, those that the examined interpreter lacks."""
+    facts = report.facts
+    # A checkout on PYTHONPATH is importable and has no metadata.
+    only_torch = {row.feature for row in report.features} == {"import.torch"}
+    found = {"flashinfer-python": only_torch or not isinstance(facts.flashinfer, Missing)}
+    found["torch"] = any(row.feature == "import.torch" and row.verdict is Verdict.WORKS for row in report.features)
+    return [name for name, is_there in found.items() if isinstance(facts.packages.get(name), Missing) and not is_there]
 
 
 def by_sm(report: Report) -> list[str]:
@@ -43,9 +61,10 @@ def by_sm(report: Report) -> list[str]:
 
 
 def exit_line(report: Report) -> str:
-    """The exit code, its meaning and the deciding line."""
+    """The exit code, its meaning and what decided it, without the counts: the headline has them."""
     meaning = EXIT_MEANINGS.get(report.gate.code, "no meaning that this version knows")
-    return f"Exit {report.gate.code} ({meaning}): {clean(report.gate.reason)}"
+    reason = _COUNTS.sub("", clean(report.gate.reason), count=1)
+    return f"Exit {report.gate.code} ({meaning}){f': {reason}' if reason else ''}"
 
 
 def basis(report: Report) -> tuple[list[str], list[str]]:
@@ -54,12 +73,12 @@ def basis(report: Report) -> tuple[list[str], list[str]]:
     unknown: dict[str, list[str]] = {}
     for name, value in _basis(report.facts):
         if isinstance(value, Missing):
-            # What to do about it follows the colon, and stands in the finding that says so.
-            unknown.setdefault(clean(value.reason, 200).partition(": ")[0].rstrip("."), []).append(name)
+            unknown.setdefault(_short(value.reason, report.facts), []).append(name)
         else:
             known.append(value)
     known.append(f"depth {report.request.depth}")
-    known.append(f"fi-doctor {clean(report.doctor.version, 40)}, knowledge {clean(report.doctor.knowledge, 40)}")
+    known.append(f"fi-doctor {clean(report.doctor.version, 40)}")
+    known.append(f"knowledge {clean(report.doctor.knowledge, 40)}")
     return known, [f"{', '.join(who)} ({reason})" for reason, who in unknown.items()]
 
 
@@ -82,7 +101,9 @@ def machine(facts: Facts, sms: list[int]) -> str:
     gpus = facts.gpus.gpus
     judged = f", judged for {' and '.join(f'SM{sm}' for sm in sms)}" if sms else ""
     if isinstance(gpus, Missing):
-        return f"a machine whose GPUs are not known{judged}"
+        # CUDA may see what NVML cannot list.
+        is_seen = not isinstance(facts.gpus.cuda_order, Missing) and bool(facts.gpus.cuda_order)
+        return f"a machine {'whose GPUs are not known' if is_seen else 'where no GPU is seen'}{judged}"
     if not gpus:
         return f"a machine without a GPU{judged}"
     visible = visible_gpus(facts)
@@ -131,7 +152,16 @@ def _basis(facts: Facts) -> Iterator[tuple[str, str | Missing]]:
     yield "driver", _driver(facts)
     if isinstance(facts.gpus.gpus, Missing):
         yield "GPUs", facts.gpus.gpus
-    yield "Python", f"Python {clean(facts.interpreter.version, 40)} ({clean(facts.interpreter.executable)})"
+    own = ", fi-doctor's own" if facts.interpreter.is_own else ""
+    yield "Python", f"Python {clean(facts.interpreter.version, 40)} ({clean(facts.interpreter.executable)}{own})"
+
+
+def _short(reason: str, facts: Facts) -> str:
+    """The reason without what to do, which a finding says, without its details, and without the interpreter's name."""
+    said = clean(reason, 200).partition(": ")[0].rstrip(".")
+    for place in (facts.interpreter.executable, facts.interpreter.prefix):
+        said = said.removesuffix(f" in {clean(place)}")
+    return said.partition(" (")[0] or said
 
 
 def _package(name: str, package: Package | Missing) -> str | Missing:

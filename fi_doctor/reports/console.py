@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import io
-import shlex
+import re
 from collections.abc import Iterable, Iterator
 
-from rich.console import Console, RenderableType
+from msgspec.structs import replace
+from rich.console import Console
 from rich.text import Text
 
-from fi_doctor.model import ActionKind, Finding, Outcome, Recommendation, Report, Severity, Verdict
+from fi_doctor.model import ActionKind, Evidence, FeatureRow, Outcome, Recommendation, Report, Severity, Verdict
 from fi_doctor.reports import failures
-from fi_doctor.reports.answer import basis, by_sm, exit_line, headline
+from fi_doctor.reports.answer import basis, by_sm, exit_line, headline, not_installed
 from fi_doctor.reports.document import in_order
 from fi_doctor.reports.table import VERDICT_STYLES, matrix
 from fi_doctor.reports.text import clean, names, pack, wrap
 
 MIN_WIDTH = 60  # below this the table is unreadable; a terminal wraps by itself
+_COMMENTS = (ActionKind.NOTE, ActionKind.REPORT)  # kinds whose line is no command
 _SEVERITY_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
@@ -39,25 +41,49 @@ def render(report: Report, *, width: int = 80, color: bool = False) -> str:
     )
     with console.capture() as capture:
         for part in _parts(in_order(report), console.width):
-            console.print(part, soft_wrap=isinstance(part, Text))
+            console.print(part, soft_wrap=True)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 
-def _parts(report: Report, width: int) -> Iterator[RenderableType]:
-    """The sections in reading order, a line or a table at a time."""
+def _parts(report: Report, width: int) -> Iterator[Text]:
+    """The sections in reading order, a line at a time."""
     yield from _answer(report, width)
     yield from _settings(report, width)
-    if report.features:
-        yield Text()
-        yield matrix(report.features, width)
-        yield from _vllm(report, width)
-    yield from _findings(report.findings, width)
+    # Where a package is missing and nothing was found out, the first line has said what every row would say.
+    if not not_installed(report) or any(row.evidence is not Evidence.NONE for row in report.features):
+        yield from _rows(report, width)
+    yield from _findings(report, width)
     yield from _failures(failures.failed(report), width)
-    yield from _open_questions(report, width)
+    yield from _to_settle(report, width)
+
+
+def _rows(report: Report, width: int) -> Iterator[Text]:
+    if not report.features:
+        return
+    yield Text()
+    yield from matrix(_without_interpreter(report), width)
+    if not not_installed(report):
+        yield from _vllm(report.features, width)
+
+
+def _without_interpreter(report: Report) -> tuple[FeatureRow, ...]:
+    """The rows; what their reasons say of the examined interpreter without its name, which is said further up."""
+    name = f" in {report.facts.interpreter.executable}"
+    return tuple(
+        replace(
+            row,
+            why=row.why.replace(name, ""),
+            cells=tuple(replace(cell, why=cell.why.replace(name, "")) for cell in row.cells),
+        )
+        for row in report.features
+    )
 
 
 def _answer(report: Report, width: int) -> Iterator[Text]:
     yield from _plain(wrap(headline(report), width), style="bold")
+    if not_installed(report):
+        yield Text("--python PATH names the interpreter that serves:")
+        yield Text("  fi-doctor check --python /path/to/venv/bin/python", style="bold")
     for line in by_sm(report):
         yield from _plain(wrap(line, width, "  ", "    "))
     yield from _plain(wrap(exit_line(report), width), style=_gate_style(report.gate.code))
@@ -78,16 +104,26 @@ def _settings(report: Report, width: int) -> Iterator[Text]:
         all_work = all(row.verdict is Verdict.WORKS for row in report.features)
         yield from _section("Nothing to set." if all_work else "Nothing to set: no known setting mends this.")
         return
-    yield from _section("What to do (the lines can be pasted):")
-    for recommendation in report.recommendations:
-        asked_by = names(clean(finding, 100) for finding in recommendation.findings)
-        why = f"{clean(recommendation.why)}{f' [{asked_by}]' if asked_by else ''}"
-        yield from _plain(wrap(why, width, "  # "), style="dim")
-        yield from _action(recommendation, width)
+    can_paste = any(one.kind not in _COMMENTS for one in report.recommendations)
+    yield from _section("What to do (the lines can be pasted):" if can_paste else "What to do:")
+    severities = {finding.id: finding.severity.rank for finding in report.findings}
+    # The worst first; among equals the order given stays, which is by kind.
+    by_severity = sorted(
+        report.recommendations, key=lambda one: -max((severities.get(name, -1) for name in one.findings), default=-1)
+    )
+    titles = {finding.title for finding in report.findings}
+    for recommendation in by_severity:
+        yield from _action(recommendation, width, is_told=recommendation.why in titles)
 
 
-def _action(recommendation: Recommendation, width: int) -> Iterator[Text]:
+def _action(recommendation: Recommendation, width: int, *, is_told: bool) -> Iterator[Text]:
+    """One of them; is_told: whether its reason is the title of a finding, which stands further down."""
     line = clean(recommendation.line)
+    asked_by = names(clean(finding, 100) for finding in recommendation.findings)
+    asked_by = f" [{asked_by}]" if asked_by else ""
+    if not (is_told and recommendation.kind in _COMMENTS):
+        yield from _plain(wrap(f"{clean(recommendation.why)}{asked_by}", width, "  # "), style="dim")
+        asked_by = ""
     match recommendation.kind:
         case ActionKind.SET | ActionKind.RUN | ActionKind.INSTALL:
             yield Text(f"  {line}", style="bold")
@@ -96,32 +132,51 @@ def _action(recommendation: Recommendation, width: int) -> Iterator[Text]:
             yield Text(f"  {command}", style="bold")
         case ActionKind.NOTE | ActionKind.REPORT:
             label = "report upstream: " if recommendation.kind is ActionKind.REPORT else ""
-            yield from _plain(wrap(f"{label}{line}", width, "  # "), style="bold")
+            yield from _plain(wrap(f"{label}{line}{asked_by}", width, "  # "), style="bold")
 
 
-def _vllm(report: Report, width: int) -> Iterator[Text]:
-    """What vLLM does with the rows, once for all rows of which it is true."""
+def _vllm(rows: tuple[FeatureRow, ...], width: int) -> Iterator[Text]:
+    """What vLLM does with the rows that need a GPU, once for all of which it is true; all of it where one fails."""
     told: dict[str, list[str]] = {}
-    for row in report.features:
-        if row.feature not in told.setdefault(clean(row.vllm), []):
-            told[clean(row.vllm)].append(clean(row.feature, 100))
+    for row in rows:
+        if row.needs_gpu:
+            said = _use(row)
+            told.setdefault(said, [])
+            if row.feature not in told[said]:
+                told[said].append(row.feature)
+    if not told:
+        return
     yield from _section("What vLLM does with them:")
     for said, features in told.items():
-        yield from _plain(wrap(f"{names(features)}: {said}", width, "  ", "    "))
+        yield from _plain(wrap(f"{said}: {names(clean(feature, 100) for feature in features)}", width, "  ", "    "))
 
 
-def _findings(findings: tuple[Finding, ...], width: int) -> Iterator[Text]:
-    if not findings:
+def _use(row: FeatureRow) -> str:
+    """In words; of a row that works, without what serves instead: "not called (vLLM >=0.11,<0.34)"."""
+    said = clean(row.vllm)
+    if row.verdict in (Verdict.BROKEN, Verdict.WRONG_RESULT):
+        return said
+    use, _, rest = said.partition(": ")
+    releases = re.search(r" \(vLLM [^()]*\)$", rest)
+    return use + releases[0] if releases else use
+
+
+def _findings(report: Report, width: int) -> Iterator[Text]:
+    if not report.findings:
         return
     yield from _section("Findings:")
-    for finding in findings:
-        name = clean(finding.id, 100)
-        line = wrap(f"{finding.severity} {name}: {clean(finding.title)}", width, "  ", "    ")
+    said = (
+        *(recommendation.line for recommendation in report.recommendations),
+        *(command for _, command in failures.how_to_settle(report) if command),
+    )
+    for finding in report.findings:
+        line = wrap(f"{finding.severity} {clean(finding.id, 100)}: {clean(finding.title)}", width, "  ", "    ")
         yield from _plain(line, style=_SEVERITY_STYLES[finding.severity])
         yield from _labelled("why", finding.why, width)
         for fix in finding.fix:
-            yield from _labelled("fix", fix, width)
-        yield Text(f"    more: fi-doctor explain {shlex.quote(name)}")
+            if not fix.endswith(said):  # what to do stands further up, what would settle it further down
+                yield from _labelled("fix", fix, width)
+    yield Text("  More on each: fi-doctor explain ID")
 
 
 def _failures(outcomes: list[Outcome], width: int) -> Iterator[Text]:
@@ -142,18 +197,13 @@ def _failures(outcomes: list[Outcome], width: int) -> Iterator[Text]:
             yield Text(f"    reproduce: {clean(outcome.reproduce, 4000)}", style="bold")
 
 
-def _open_questions(report: Report, width: int) -> Iterator[Text]:
-    rows = failures.open_rows(report)
-    if not rows:
-        return
-    yield from _section("Not settled:")
-    for why, features in rows.items():
-        yield from _plain(pack(features, width, "  ", "  "))
-        yield from _plain(wrap(why, width, "    "))
-    for sentence, command in failures.how_to_settle(report):
-        yield from _plain(wrap(f"To settle it, {sentence}{':' if command else '.'}", width, "  ", "    "))
+def _to_settle(report: Report, width: int) -> Iterator[Text]:
+    for number, (sentence, command) in enumerate(failures.how_to_settle(report)):
+        if number == 0:
+            yield Text()
+        yield from _plain(wrap(f"To settle what is unknown, {sentence}{':' if command else '.'}", width, "", "  "))
         if command:
-            yield Text(f"    {command}", style="bold")
+            yield Text(f"  {command}", style="bold")
 
 
 def _labelled(label: str, text: str, width: int) -> Iterator[Text]:

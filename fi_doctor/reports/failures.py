@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 
-from fi_doctor.model import CellOutcome, Depth, Ending, FeatureRow, Missing, Outcome, Report, Verdict
-from fi_doctor.reports.answer import visible_gpus
+from fi_doctor.model import CellOutcome, Depth, Ending, Facts, Missing, Outcome, Report, Verdict
+from fi_doctor.reports.answer import not_installed, visible_gpus
 from fi_doctor.reports.text import clean, clean_lines, names
 
 _GOOD = (Ending.RETURNED, Ending.NOT_RUN)
@@ -14,12 +14,18 @@ _GOOD = (Ending.RETURNED, Ending.NOT_RUN)
 _TELLING = re.compile(
     r"\berror\b|Error\b|\bundefined (reference|symbol)|cannot (find|open)|No such file|not found|FAILED",
 )
+_LATER = re.compile(r"CalledProcessError: Command |Error\(retcode, process\.args")
 _LINES = 5
 
 
 def failed(report: Report) -> list[Outcome]:
-    """Outcomes of which something was tried and did not end well, in the order given."""
-    return [out for out in report.outcomes if out.ending not in _GOOD or _bad_cells(out)]
+    """Outcomes of which something was tried and did not end well, in the order given.
+
+    Where a package is not installed, that its import fails has been said by the first line.
+    """
+    absent = tuple(f"No module named '{name.partition('-')[0]}'" for name in not_installed(report))
+    tried = [out for out in report.outcomes if out.ending not in _GOOD or _bad_cells(out)]
+    return [out for out in tried if not out.detail.endswith(absent)]
 
 
 def summary(outcome: Outcome) -> str:
@@ -44,39 +50,34 @@ def deciding_lines(outcome: Outcome) -> list[str]:
     # In a traceback only the lines of the exception itself are not indented.
     raised = [line for line in traceback if not line.startswith((" ", "Traceback"))]
     told = list(dict.fromkeys(line.strip() for line in (*output, *raised) if _TELLING.search(line)))
+    # That some command failed is the end of a story, not its cause.
+    told = [line for line in told if not _LATER.search(line)] or told
     if not told:
         return (traceback or output)[-_LINES:]
     # The first error is the cause, the last is what Python made of it.
     return told if len(told) <= _LINES else [*told[: _LINES - 1], told[-1]]
 
 
-def open_rows(report: Report) -> dict[str, list[str]]:
-    """Rows whose verdict is unknown, as names by reason."""
-    groups: dict[str, list[str]] = {}
-    for row in report.features:
-        if row.verdict is Verdict.UNKNOWN:
-            groups.setdefault(clean(row.why, 300) or "no reason was given", []).append(_named(row))
-    return groups
-
-
 def how_to_settle(report: Report) -> list[tuple[str, str]]:
-    """What would turn open rows into verdicts: a sentence, and a command or "" for each."""
+    """What would turn open rows into verdicts: a sentence, and a command or "" for each.
+
+    What mends the cause of an open row comes before what would measure it; nothing is said twice.
+    """
     rows = [row for row in report.features if row.verdict is Verdict.UNKNOWN]
-    if not rows:
+    if not rows or not_installed(report):
         return []
+    if report.request.depth is Depth.STATIC:
+        return [("check without --depth static", _check(report))]
     hints = []
-    if isinstance(report.facts.flashinfer, Missing):
-        python = shlex.quote(clean(report.facts.interpreter.executable))
-        hints.append(("install FlashInfer in the examined Python", f"{python} -m pip install flashinfer-python"))
     if any(row.needs_gpu for row in rows) and not visible_gpus(report.facts):
         hints.append(_gpu_hint(report))
     elif report.request.depth is not Depth.RUN:
-        hints.append(("run the probes too", f"{_check(report)} --depth run"))
+        hints.append(("run the probes too", _check(report)))
     late = sorted({out.feature for out in report.outcomes if _ran_out(out)} & {row.feature for row in rows})
     if late:
         only = " ".join(f"--feature {shlex.quote(clean(feature, 100))}" for feature in late)
         minutes = max(1, round(2 * report.request.budget_s / 60))
-        hints.append(("give it more time", f"{_check(report)} --budget {minutes}m {only}"))
+        hints.append(("give it more time", f"{_check(report, selected=False)} --budget {minutes}m {only}"))
     return hints
 
 
@@ -90,20 +91,30 @@ def _ran_out(outcome: Outcome) -> bool:
     return outcome.ending is Ending.TIMED_OUT or any(cell.ending is Ending.TIMED_OUT for cell in outcome.cells)
 
 
-def _named(row: FeatureRow) -> str:
-    name = clean(row.feature, 100)
-    return name if isinstance(row.sm, Missing) else f"{name} on SM{row.sm}"
-
-
-def _check(report: Report) -> str:
-    """The command that examines the same interpreter again."""
+def _check(report: Report, *, selected: bool = True) -> str:
+    """The command that examines the same interpreter again, as deep as this machine allows."""
     interpreter = report.facts.interpreter
-    python = "" if interpreter.is_own else f" --python {shlex.quote(clean(interpreter.executable))}"
-    return f"fi-doctor check{python}"
+    words = ["fi-doctor check"]
+    if not interpreter.is_own:
+        words.append(f"--python {shlex.quote(clean(interpreter.executable))}")
+    if selected:
+        words += [f"--feature {shlex.quote(clean(glob, 100))}" for glob in report.request.features]
+    return " ".join(words)
 
 
 def _gpu_hint(report: Report) -> tuple[str, str]:
-    gpus = report.facts.gpus.gpus
-    if not isinstance(gpus, Missing) and gpus:
-        return "let CUDA see a GPU, then run it again", "unset CUDA_VISIBLE_DEVICES"
-    return "run it where a GPU can be used (a container needs one too: docker run --gpus all)", ""
+    """What an open row needs on a machine where CUDA has no GPU to run on."""
+    facts = report.facts
+    if not isinstance(facts.gpus.gpus, Missing) and facts.gpus.gpus:
+        return "let CUDA see a GPU, then check again", "unset CUDA_VISIBLE_DEVICES"
+    if not isinstance(facts.flashinfer, Missing) and isinstance(facts.flashinfer.architectures, Missing):
+        return "compile for a GPU that is not here, though nothing runs then", "export FLASHINFER_CUDA_ARCH_LIST=9.0a"
+    if isinstance(facts.toolkit.torch_cuda, Missing):
+        return f"install a torch for CUDA, and check where a GPU can be used: {_torch(facts)}", ""
+    return "check where a GPU can be used (a container needs one too: docker run --gpus all)", ""
+
+
+def _torch(facts: Facts) -> str:
+    """Why the installed torch can use no GPU."""
+    cuda = facts.toolkit.torch_cuda
+    return clean(cuda.reason, 200) if isinstance(cuda, Missing) else ""

@@ -1,4 +1,4 @@
-"""What `fi-doctor features` and `fi-doctor probes list` print, as plain text."""
+"""What `fi-doctor features`, `probes list` and `explain` list, as plain text."""
 
 from __future__ import annotations
 
@@ -20,6 +20,21 @@ def probes(specs: tuple[ProbeSpec, ...], width: int = 80) -> str:
         return "No probes are installed.\n"
     blocks = [_probe(probe, width) for probe in sorted(specs, key=lambda spec: spec.id)]
     return "\n".join("\n".join(block) + "\n" for block in blocks)
+
+
+def explained(groups: dict[str, list[tuple[str, str]]], width: int = 80) -> str:
+    """Ids with the first sentence of what they mean, under the title of their group."""
+    blocks = []
+    for title, entries in groups.items():
+        lines = [f"{title}:"]
+        for name, meaning in entries:
+            lines += wrap(f"{name}: {_first_sentence(meaning)}", width, "  ", "    ")
+        blocks.append("\n".join(lines) + "\n")
+    return "\n".join([*blocks, "More on each: fi-doctor explain ID\n"])
+
+
+def _first_sentence(text: str) -> str:
+    return clean(text).partition(". ")[0].rstrip(".")
 
 
 def _feature(feature: Feature, width: int) -> list[str]:

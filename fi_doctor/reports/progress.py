@@ -11,7 +11,7 @@ from typing import TextIO
 
 from fi_doctor.model import Ending, Outcome, PlannedProbe, Stage
 from fi_doctor.reports.schedule import Schedule
-from fi_doctor.reports.text import amount, clean, clock, duration, names, pack
+from fi_doctor.reports.text import amount, brief, clean, clock, duration, names, pack, wrap
 
 HEARTBEAT_S = 25.0  # a log has a line at least every 30 s: the ticker comes by once a second
 _TICK_S = 1.0
@@ -93,7 +93,8 @@ class Progress:
     def reached(self, probe: PlannedProbe, stage: Stage) -> None:
         """A probe came this far."""
         with self._lock:
-            if self._schedule.reach(probe, stage):
+            # Without a module there are no steps: that a script was loaded says nothing of what it will import.
+            if self._schedule.reach(probe, stage) and probe.spec.module:
                 self._step(f"{_title(probe)}: {stage}")
 
     def objects(self, probe: PlannedProbe, done: int, total: int) -> None:
@@ -122,6 +123,9 @@ class Progress:
 
     def _line(self, text: str, *, stamped: bool = True) -> None:
         self._clear()
+        columns = _columns(self._stream)
+        if self._is_terminal and len(text) > columns:
+            text = "\n".join(wrap(text, columns, "", "  "))
         stamp = f"[{clock(self._now() - self._begin)}] " if stamped and not self._is_terminal else ""
         self._write(f"{stamp}{text}\n")
         self._last = self._now()
@@ -129,8 +133,8 @@ class Progress:
             self._draw()
 
     def _draw(self) -> None:
-        """The status line in place of the last one, cut to the terminal so that it never wraps."""
-        status = self._schedule.status()[: max(20, _columns(self._stream) - 1)]
+        """The status line in place of the last one, as much of it as fits, so that it never wraps."""
+        status = self._schedule.status(max(20, _columns(self._stream) - 1))
         self._write(f"\r{status}\x1b[K")
         self._has_status = True
 
@@ -185,7 +189,7 @@ def _title(probe: PlannedProbe) -> str:
 def _ending(outcome: Outcome) -> str:
     if outcome.ending is Ending.RETURNED:
         return str(outcome.stage)
-    detail = clean(outcome.detail, 200)
+    detail = brief(outcome.detail, 160)
     return f"{outcome.ending}{f': {detail}' if detail else ''}"
 
 

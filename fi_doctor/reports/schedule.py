@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from fi_doctor.model import Depth, Missing, PlannedProbe, Stage
-from fi_doctor.reports.text import clean, clock
+from fi_doctor.reports.text import amount, clean, clock
 
 _RUN_S = 10.0  # importing torch and flashinfer takes 5-7 s, a run less than the rest
 _SHOWN = 3  # modules named in the status
@@ -110,21 +110,18 @@ class Schedule:
         self._finish_build(state)
         return None if state.started is None else self._now() - state.started
 
-    def status(self) -> str:
-        """One line: elapsed and left, how many probes are over, and last, since it may be cut off, what is building."""
+    def status(self, width: int | None = None) -> str:
+        """One line: elapsed and left, how many probes are over, what is building.
+
+        With a width, what does not fit is left out from the end: the names of modules first, then whole parts.
+        """
         left = self.left_s()
         parts = [f"{clock(self._now() - self._begin)} elapsed"]
         parts.append("time left not known" if left is None else f"about {clock(left)} left")
         parts.append(f"{self.done} of {self.total} probes done")
-        building = [
-            clean(name, 40) + (f" {build.done}/{build.total} objects" if build.total else "")
-            for name, build in self._builds.items()
-            if build.started is not None and build.took_s is None
-        ]
-        if building:
-            more = f" and {len(building) - _SHOWN} more" if len(building) > _SHOWN else ""
-            parts.append(f"building {', '.join(building[:_SHOWN])}{more}")
-        return ", ".join(parts)
+        lines = [", ".join([*parts, building]) for building in self._building()]
+        lines += [", ".join(parts[:number]) for number in (3, 2, 1)]
+        return next((line for line in lines if width is None or len(line) <= width), lines[-1][:width])
 
     def left_s(self) -> float | None:
         """Seconds that the rest may take, never more than the budget has; None without a basis.
@@ -142,15 +139,44 @@ class Schedule:
         budget_left = max(0.0, self._budget_s - (self._now() - self._budget_begin))
         return min(max(shared, longest), budget_left)
 
+    def _building(self) -> list[str]:
+        """What is building in words, the fullest first; nothing when nothing is."""
+        modules = [
+            clean(name, 40) + (f" {build.done}/{build.total} objects" if build.total else "")
+            for name, build in self._builds.items()
+            if build.started is not None and build.took_s is None
+        ]
+        said: list[str] = []
+        for shown in range(min(len(modules), _SHOWN), 0, -1):
+            more = f" and {len(modules) - shown} more" if len(modules) > shown else ""
+            full = f"building {', '.join(modules[:shown])}{more}"
+            said += [full, full.replace(" objects", "")]
+        return [*said, f"building {amount(len(modules), 'module')}"] if modules else []
+
     def _build_left(self, build: _Build) -> float | None:
-        """Seconds of one build: by its objects once some are there, else by the estimate at this machine's pace."""
+        """Seconds of one build, by the estimate at this machine's pace and more and more by its objects."""
         elapsed = 0.0 if build.started is None else self._now() - build.started
-        if build.total and build.done:
-            return elapsed * (build.total - build.done) / build.done
+        expected = self._expected_left(build, elapsed)
+        if not (build.total and build.done):
+            return expected
+        by_objects = elapsed * (build.total - build.done) / build.done
+        if expected is None:
+            return by_objects
+        # The first objects of many tell little: they are not of one size, and several are compiled at once.
+        share = build.done / build.total
+        return by_objects * share + expected * (1 - share)
+
+    def _expected_left(self, build: _Build, elapsed: float) -> float | None:
         if build.estimate_s is None:
             return None
+        scale = self._pace() * (1.0 if build.total else self._share_built())
         # A build that is late takes a good while more, rather than none.
-        return max(build.estimate_s * self._pace() - elapsed, elapsed / 10)
+        return max(build.estimate_s * scale - elapsed, elapsed / 10)
+
+    def _share_built(self) -> float:
+        """How many of the modules that are over were really built: where one was cached, the next one may be."""
+        over = [build for build in self._builds.values() if build.took_s is not None]
+        return (1 + sum(build.total > 0 for build in over)) / (1 + len(over))
 
     def _pace(self) -> float:
         """How much slower than estimated the finished builds were, cached ones (no objects) aside; 1 before any is."""

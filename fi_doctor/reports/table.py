@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from rich.table import Table
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.text import Text
 
-from fi_doctor.model import Cell, Evidence, FeatureRow, Missing, Verdict
+from fi_doctor.model import Cell, Evidence, FeatureRow, Missing, Scope, Verdict
 from fi_doctor.reports.answer import sms_of
 from fi_doctor.reports.text import amount, clean, pack
 
@@ -19,34 +21,47 @@ VERDICT_STYLES = {
     Verdict.UNKNOWN: "magenta",
 }
 _FEATURE_WIDTH = 30  # every id of ours is shorter; a stranger's longer one is folded
-_WHY_WIDTH = 20  # never less, whatever the terminal's width
+_WHY_WIDTH = 26  # the longest variable of FlashInfer fits; where there is less room, the reason has lines of its own
 _WHY_LIMIT = 400  # characters; the whole of it stands in the machine formats
+_NOT_RUN = "; not run: "  # between where a feature is declared and why nothing was measured
+_AS_ABOVE = "as above"
 
 
-def matrix(rows: tuple[FeatureRow, ...], width: int) -> Table:
-    """The table of the rows in the order given; the SM has a column only when there are several."""
+class _Line(NamedTuple):
+    """What the table says of a row or of a group of its variants."""
+
+    names: str  # one name for each line
+    sm: str
+    judged: FeatureRow | Cell
+    why: str
+
+
+def matrix(rows: tuple[FeatureRow, ...], width: int) -> list[Text]:
+    """The table of the rows in the order given; SM and scope have a column only where they differ."""
     has_sm = len(sms_of(rows)) > 1
     gap = 1 if has_sm and width < 100 else 2
     judged: list[FeatureRow | Cell] = [*rows, *(cell for row in rows for cell in row.cells)]
-    columns = {
-        "feature": min(_FEATURE_WIDTH, max(len(name) for row in rows for name in _names(row))),
+    has_scope = any(item.scope is Scope.SUBSET and item.evidence is not Evidence.NONE for item in judged)
+    sizes = {
+        "feature": min(_FEATURE_WIDTH, max(7, *(cell_len(name) for row in rows for name in _names(row)))),
         "SM": max(2, *(len(_sm(row)) for row in rows)) if has_sm else 0,
         "verdict": max(7, *(len(item.verdict) for item in judged)),
         "evidence": max(8, *(len(item.evidence) for item in judged)),
-        "scope": max(5, *(len(_scope(item)) for item in judged)),
+        "scope": max(5, *(len(_scope(item)) for item in judged)) if has_scope else 0,
     }
-    columns = {name: size for name, size in columns.items() if size}
-    why = max(_WHY_WIDTH, width - sum(columns.values()) - gap * len(columns))
-    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold", show_edge=False)
-    for name, size in {**columns, "why": why}.items():
-        table.add_column(name, width=size, overflow="fold")
-    for line in _lines(rows, columns["feature"], why):
-        table.add_row(*(line if has_sm else (line[0], *line[2:])))
+    sizes = {name: size for name, size in sizes.items() if size}
+    left = sum(sizes.values()) + gap * len(sizes)
+    indent = left if width - left >= _WHY_WIDTH else 4
+    table = [
+        Text((" " * gap).join([*(set_cell_size(name, size) for name, size in sizes.items()), "why"]), style="bold")
+    ]
+    for line in _lines(rows, sizes["feature"], width - indent):
+        table += _drawn(line, sizes, gap, indent, width)
     return table
 
 
 def group_cells(row: FeatureRow) -> list[list[Cell]]:
-    """The variants of a row in groups of the same judgement, in declared order; one group when all agree.
+    """The variants of a row in groups of the same judgement, that of the row first; one group when all agree.
 
     Variants that this version or GPU does not have say nothing about a row that others decide: they are left out.
     """
@@ -56,27 +71,100 @@ def group_cells(row: FeatureRow) -> list[list[Cell]]:
         # Reasons of good cells differ in their numbers only; those of bad ones are why they are shown.
         why = "" if cell.verdict is Verdict.WORKS else cell.why
         groups.setdefault((cell.verdict, cell.evidence, cell.scope, why), []).append(cell)
-    return list(groups.values())
+    return sorted(groups.values(), key=lambda cells: (cells[0].verdict is not row.verdict, cells[0].why not in row.why))
 
 
-def _lines(rows: tuple[FeatureRow, ...], name_width: int, why_width: int) -> Iterator[tuple[Text, ...]]:
-    """Cells of feature, SM, verdict, evidence, scope and why, for each row and each group of its variants."""
-    above = ""
+def fold(text: str, width: int) -> list[str]:
+    """Lines of at most `width` terminal columns: cut at spaces, else after a "/", and only then anywhere."""
+    lines = [""]
+    for word in text.split(" "):
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if cell_len(joined) <= width:
+            lines[-1] = joined
+        elif cell_len(word) <= width:
+            lines.append(word)
+        else:
+            lines += _pieces(word, width)
+    return lines if lines[0] or len(lines) == 1 else lines[1:]
+
+
+def _pieces(word: str, width: int) -> list[str]:
+    """A word that is longer than a line, as lines."""
+    lines = [""]
+    for part in re.findall(r"/?[^/]*/|[^/]+", word):
+        if cell_len(lines[-1] + part) <= width:
+            lines[-1] += part
+        else:
+            lines += chop_cells(part, width)
+    return [line for line in lines if line]
+
+
+def _drawn(line: _Line, sizes: dict[str, int], gap: int, indent: int, width: int) -> Iterator[Text]:
+    """The lines on the screen; the reason stands beside the rest, or under it where there is no room."""
+    is_beside = indent > sizes["feature"]
+    names = [piece for name in line.names.split("\n") for piece in _indented(name, sizes["feature"])]
+    why = fold(line.why, width - indent) if line.why else []
+    judged = {
+        "SM": Text(line.sm),
+        "verdict": Text(str(line.judged.verdict), style=VERDICT_STYLES[line.judged.verdict]),
+        "evidence": Text(str(line.judged.evidence)),
+        "scope": Text(_scope(line.judged)),
+    }
+    for number in range(max(len(names), len(why) if is_beside else 1)):
+        text = Text(set_cell_size(names[number] if number < len(names) else "", sizes["feature"]))
+        for name, size in list(sizes.items())[1:]:
+            cell = judged[name] if number == 0 else Text()
+            text.append(" " * gap).append_text(cell).append(" " * (size - len(cell)))
+        if is_beside and number < len(why):
+            text.append(" " * gap + why[number])
+        yield text
+    if not is_beside:
+        yield from (Text(" " * indent + piece) for piece in why)
+
+
+def _indented(name: str, width: int) -> list[str]:
+    """A name that is too long, folded without losing its indentation."""
+    bare = name.lstrip(" ")
+    margin = name[: len(name) - len(bare)]
+    return [margin + piece for piece in fold(bare, width - len(margin))]
+
+
+def _lines(rows: tuple[FeatureRow, ...], name_width: int, why_width: int) -> Iterator[_Line]:
+    """What is said of each row and each group of its variants."""
+    above: FeatureRow | None = None
     for row in rows:
         groups = group_cells(row)
-        why = clean(row.why, _WHY_LIMIT)
-        # One broken toolkit breaks every row for the same long reason: it is worth reading once.
-        said = "as above" if why == above and len(why) > why_width else why
-        above = why
-        yield (Text(clean(row.feature, 100)), Text(_sm(row)), *_judged(row), Text(_with_variants(said, row, groups)))
-        if len(groups) > 1:
-            yield from (_group_line(cells, row, name_width) for cells in groups)
+        is_split = len(groups) > 1
+        said = clean(row.why, _WHY_LIMIT)
+        why = said if is_split else _with_count(said, row, groups)
+        if above is not None and len(why) > why_width:
+            short = _unless_above(said, row, above)
+            why = short if is_split else _with_count(short, row, groups)
+        yield _Line(clean(row.feature, 100), _sm(row), row, why)
+        if is_split:
+            yield from _group_lines(groups, row, name_width)
+        above = None if is_split else row
 
 
-def _group_line(cells: list[Cell], row: FeatureRow, name_width: int) -> tuple[Text, ...]:
-    variants = pack((_cell_name(cell, row) for cell in cells), name_width, "  ", "  ")
-    why = "as above" if cells[0].why in row.why else clean(cells[0].why, _WHY_LIMIT)
-    return (Text("\n".join(variants)), Text(), *_judged(cells[0]), Text(why))
+def _unless_above(why: str, row: FeatureRow, above: FeatureRow) -> str:
+    """The reason, or that it stands in the row directly above: one broken toolkit breaks every row alike.
+
+    Only a row of the same judgement is referred to.
+    """
+    if (row.verdict, row.evidence) != (above.verdict, above.evidence):
+        return why
+    before = clean(above.why, _WHY_LIMIT)
+    if why == before:
+        return _AS_ABOVE
+    place, comma, rest = why.partition(_NOT_RUN)
+    return f"{place}{comma}{_AS_ABOVE}" if rest and rest == before.partition(_NOT_RUN)[2] else why
+
+
+def _group_lines(groups: list[list[Cell]], row: FeatureRow, name_width: int) -> Iterator[_Line]:
+    for number, cells in enumerate(groups):
+        variants = pack((_cell_name(cell, row) for cell in cells), name_width, "  ", "  ")
+        is_above = number == 0 and cells[0].verdict is row.verdict and bool(cells[0].why) and cells[0].why in row.why
+        yield _Line("\n".join(variants), "", cells[0], _AS_ABOVE if is_above else clean(cells[0].why, _WHY_LIMIT))
 
 
 def _names(row: FeatureRow) -> list[str]:
@@ -96,19 +184,12 @@ def _sm(row: FeatureRow) -> str:
     return "-" if isinstance(row.sm, Missing) else str(row.sm)
 
 
-def _judged(judged: FeatureRow | Cell) -> tuple[Text, Text, Text]:
-    verdict = Text(str(judged.verdict), style=VERDICT_STYLES[judged.verdict])
-    return verdict, Text(str(judged.evidence)), Text(_scope(judged))
-
-
 def _scope(judged: FeatureRow | Cell) -> str:
     """Without evidence there is nothing that has a scope."""
     return "-" if judged.evidence is Evidence.NONE else str(judged.scope)
 
 
-def _with_variants(why: str, row: FeatureRow, groups: list[list[Cell]]) -> str:
-    if len(groups) > 1:
-        return f"{why.rstrip('.')}; by variant:" if why else "by variant:"
+def _with_count(why: str, row: FeatureRow, groups: list[list[Cell]]) -> str:
     if len(row.cells) < 2:
         return why
     shown = sum(map(len, groups))

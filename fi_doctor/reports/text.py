@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Iterable
 
 LIMIT = 1000  # characters of one sentence; the machine formats keep all of it
+# Commands within a sentence, which are copied whole: "export NAME=value", "fi-doctor check --python PATH".
+_COMMAND = re.compile(r"\b(?:export|unset) [A-Z_]\S*|\bfi-doctor [a-z]+(?: --[a-z-]+ [^\s-]\S*)*")
+_GLUE = "\u00a0"  # textwrap does not break at it, and `clean` leaves none in the text
+_PACKAGE_FOLDER = re.compile(r"(?:/[^\s/'\":,]+)+/(?:site|dist)-packages/")
 
 
 def clean(text: str, limit: int = LIMIT) -> str:
@@ -28,15 +33,22 @@ def clean_lines(text: str) -> list[str]:
 
 
 def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
-    """Lines of at most `width` columns; a word is never cut, so that a long path can be copied whole."""
-    return textwrap.wrap(
-        clean(text),
+    """Lines of at most `width` columns; neither a word nor a command is cut, so that both can be copied whole."""
+    lines = textwrap.wrap(
+        _COMMAND.sub(lambda match: match[0].replace(" ", _GLUE), clean(text)),
         width,
         initial_indent=first,
         subsequent_indent=first if rest is None else rest,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace(_GLUE, " ") for line in lines]
+
+
+def brief(text: str, limit: int) -> str:
+    """The text on one line, packages without the folder that they are in, and its end left out at a space."""
+    line = _PACKAGE_FOLDER.sub(".../", clean(text))
+    return line if len(line) <= limit else f"{line[: limit - 3].rpartition(' ')[0] or line[: limit - 3]}..."
 
 
 def pack(items: Iterable[str], width: int, first: str = "", rest: str = "  ") -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cli_command import in_three_parts
+from cli_command import copied_package, in_three_parts, verdicts
 
 from fi_doctor import __version__
 
@@ -61,7 +61,11 @@ MISTAKES = {
     "option-of-all": (["--verison"], "--verison", "fi-doctor --version"),
     "command": (["chek"], "'chek'", "fi-doctor check"),
     "command-of-probes": (["probes", "shw"], "'shw'", "fi-doctor probes show"),
-    "missing-argument": (["explain"], "ID", "fi-doctor explain --help"),
+    "missing-argument": (["probes", "show"], "ID", "fi-doctor probes list"),
+    "feature-unlike-any": (["check", "--feature", "zzz"], "'zzz'", "fi-doctor features"),
+    "explain-unlike-any": (["explain", "zzz"], "'zzz'", "fi-doctor explain"),
+    "probes-show-unlike-any": (["probes", "show", "zzz"], "'zzz'", "fi-doctor probes list"),
+    "format-unlike-any": (["check", "--format", "zzz"], "'zzz'", "--format console"),
     "one-too-many": (["check", "extra"], "extra", "fi-doctor check --help"),
     "no-value": (["check", "--budget"], "--budget", "fi-doctor check --help"),
     "budget-nonsense": (["check", "--budget", "soon"], "'soon'", "--budget 10m"),
@@ -91,7 +95,7 @@ def test_a_mistake_is_2_with_what_and_what_to_do(doctor, mistake):
     assert "Traceback" not in done.stderr
 
 
-WITHOUT_REASON = {"from-and-example", "from-and-python", "as-recorded-alone", "explain", "explain-rule"}
+WITHOUT_REASON = {"from-and-example", "from-and-python", "as-recorded-alone"}
 
 
 @pytest.mark.parametrize("mistake", [name for name in MISTAKES if name not in WITHOUT_REASON])
@@ -104,11 +108,60 @@ def test_an_unknown_example_is_answered_with_the_nearest(doctor):
 
     done = doctor("check", "--example", "nonesuch")
     assert (done.returncode, done.stdout) == (2, "")
+    if not examples.names():
+        assert in_three_parts(done.stderr)["error"] == "--example: no recording is shipped"
+        return
     assert "'nonesuch'" in in_three_parts(done.stderr)["error"]
     for name in examples.names():
         near = doctor("check", "--example", name[:-1] + "~")
         assert near.returncode == 2
         assert in_three_parts(near.stderr)["try"].startswith("--example ")
+
+
+def test_no_summary_of_a_command_is_cut(doctor):
+    for words in ((), ("probes",)):
+        assert "..." not in doctor(*words, "--help").stdout.partition("Commands:")[2]
+
+
+def test_the_depth_of_a_report_has_one_default(doctor):
+    said = " ".join(doctor("report", "--help").stdout.split())
+    assert "[default: static]" in said
+    assert "as deep as possible" not in said
+
+
+def test_explain_without_an_id_lists_every_id(doctor):
+    from fi_doctor import knowledge
+    from fi_doctor.knowledge import explain
+
+    kb = knowledge.load()
+    done = doctor("explain")
+    assert (done.returncode, done.stderr) == (0, "")
+    aliases = {alias for rule in kb.rules for alias in rule.aliases}
+    assert [name for name in explain.ids(kb) if name not in aliases and f"  {name}: " not in done.stdout] == []
+    groups = [line for line in done.stdout.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert groups == [
+        "Rules and other findings:",
+        "Features:",
+        "Verdicts:",
+        "Evidence, the weakest first:",
+        "Settings:",
+    ]
+    assert "{" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_a_feature_that_only_a_probe_names_is_known(doctor, tmp_path):
+    place = copied_package(tmp_path)
+    probe = (place / "probes/import_torch.py").read_text(encoding="utf-8")
+    probe = probe.replace('"import.torch"', '"stranger.thing"').replace("Can torch be imported", "Is it strange", 1)
+    (place / "probes/stranger_thing.py").write_text(probe, encoding="utf-8")
+    env = {"PYTHONPATH": place}
+    assert "stranger.thing: Is it strange" in " ".join(doctor("features", env=env).stdout.split())
+    path = doctor.report()
+    for option in ("--feature", "--require"):
+        done = doctor("check", "--from", path, option, "stranger.*", "--format", "json", env=env)
+        assert done.returncode == 3, done.stderr
+        assert verdicts(done.stdout)["stranger.thing"] == "unknown"
 
 
 def test_explain_features_and_probes_print_what_they_know(doctor):

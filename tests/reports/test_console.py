@@ -30,11 +30,13 @@ from fi_doctor.model import (
     Package,
     Recommendation,
     Request,
+    Scope,
     Stage,
     Verdict,
 )
 from fi_doctor.reports import render
 from fi_doctor.reports.failures import deciding_lines
+from fi_doctor.reports.table import fold
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -68,14 +70,15 @@ def test_a_single_feature_and_several_equal_gpus_are_said_in_good_english():
     ("gpus", "words"),
     [
         (gpu_facts(), "a machine without a GPU"),
-        (no_gpu().facts.gpus, "a machine whose GPUs are not known"),
+        (no_gpu().facts.gpus, "a machine where no GPU is seen"),
+        (replace(gpu_facts(gpu()), gpus=Missing(reason="no NVML")), "a machine whose GPUs are not known"),
         (
             replace(gpu_facts(replace(gpu(), cuda_index=Missing(reason="hidden"))), cuda_order=()),
             "a machine whose 1 GPU CUDA_VISIBLE_DEVICES hides",
         ),
         (replace(gpu_facts(gpu()), cuda_order=Missing(reason="no libcuda.so.1")), "NVIDIA H200 (SM90)"),
     ],
-    ids=["none", "no NVML", "hidden", "no CUDA order"],
+    ids=["none", "neither NVML nor CUDA", "no NVML", "hidden", "no CUDA order"],
 )
 def test_the_first_line_says_what_is_known_of_the_gpus(gpus, words):
     text = " ".join(lines(report((row("import.torch"),), facts=facts(gpus)), 120)[:2])
@@ -86,7 +89,7 @@ def test_two_kinds_of_gpu_are_counted_each_and_have_a_column():
     text = lines(two_sms(), 120)
     assert any(line.startswith("  SM121 (NVIDIA GB10): 1 feature works") for line in text)
     header = next(line for line in text if line.startswith("feature"))
-    assert header.split() == ["feature", "SM", "verdict", "evidence", "scope", "why"]
+    assert header.split() == ["feature", "SM", "verdict", "evidence", "why"]
     order = [line.split()[1] for line in text if line.startswith(("norm.rmsnorm ", "quant.fp4 ")) and len(line) > 40]
     assert order[:4] == ["90", "121", "90", "121"]
 
@@ -97,7 +100,7 @@ def test_one_kind_of_gpu_needs_no_column():
 
 def test_what_is_not_known_is_said_with_its_reason():
     text = "\n".join(lines(no_gpu()))
-    assert "Not known: flashinfer-python, vllm (not installed in /venv)" in text
+    assert "Not known: flashinfer-python, vllm (not installed)" in text
     assert "driver, GPUs (no libnvidia-ml.so.1 on this machine)" in text
 
 
@@ -127,6 +130,55 @@ def test_settings_can_be_pasted_as_a_block():
     assert "  # report upstream: https://example.org/issues" in block
 
 
+def test_what_to_do_begins_with_what_the_worst_findings_ask_for():
+    error, info = broken_toolkit().findings[1], broken_toolkit().findings[0]
+    actions = (
+        Recommendation(kind=ActionKind.SET, line="export A=1", why="a", findings=(info.id,)),
+        Recommendation(kind=ActionKind.SET, line="export C=1", why="c", findings=(info.id, error.id)),
+        Recommendation(kind=ActionKind.NOTE, line="a note", why=error.title, findings=(error.id,)),
+    )
+    text = lines(report(findings=(info, error), recommendations=actions))
+    begin = text.index("What to do (the lines can be pasted):")
+    assert text[begin + 1 : begin + 7] == [
+        "  # c [newer-flashinfer-exists, jit-toolkit-derived-wrongly]",
+        "  export C=1",
+        "  # a note [jit-toolkit-derived-wrongly]",
+        "  # a [newer-flashinfer-exists]",
+        "  export A=1",
+        "",
+    ]
+
+
+def test_notes_alone_are_not_offered_for_pasting():
+    note = Recommendation(kind=ActionKind.NOTE, line="a note", why="n", findings=())
+    assert "What to do:" in lines(report(recommendations=(note,)))
+
+
+def test_what_vllm_does_is_grouped_and_in_full_where_a_row_fails():
+    said = "not called: vLLM has its own kernel (vLLM >=0.11,<0.34)"
+    rows = (
+        replace(row("norm.a"), vllm=said),
+        replace(row("norm.b"), vllm="not called: another way (vLLM >=0.11,<0.34)"),
+        replace(row("norm.c", Verdict.BROKEN), vllm=said),
+        replace(row("import.torch"), vllm="imported by every process"),
+    )
+    text = lines(report(rows))
+    begin = text.index("What vLLM does with them:")
+    assert text[begin + 1 :][:3] == [
+        "  not called (vLLM >=0.11,<0.34): norm.a, norm.b",
+        f"  {said}: norm.c",
+        "",
+    ] or text[begin + 1 :] == ["  not called (vLLM >=0.11,<0.34): norm.a, norm.b", f"  {said}: norm.c"]
+
+
+def test_a_command_within_a_sentence_is_not_broken():
+    sentence = "To compile for a GPU that is not here: export FLASHINFER_CUDA_ARCH_LIST=9.0a"
+    broken = broken_toolkit()
+    finding = replace(broken.findings[0], fix=(sentence,))
+    text = lines(replace(broken, findings=(finding,)))
+    assert any("export FLASHINFER_CUDA_ARCH_LIST=9.0a" in line for line in text)
+
+
 def test_nothing_to_set_is_said_and_is_no_comfort_when_something_is_broken():
     assert "Nothing to set." in lines(all_good())
     assert "Nothing to set: no known setting mends this." in lines(one_variant_broken())
@@ -135,8 +187,8 @@ def test_nothing_to_set_is_said_and_is_no_comfort_when_something_is_broken():
 def test_variants_that_agree_are_counted_and_those_that_differ_are_listed():
     assert "4 variants" in "\n".join(lines(all_good(), 120))
     text = "\n".join(lines(one_variant_broken(), 120))
-    assert re.search(r"^  float16, bfloat16 +works +verified +full", text, re.MULTILINE)
-    assert re.search(r"^  float32 +broken +ran +full +as above$", text, re.MULTILINE)
+    assert re.search(r"^norm.rmsnorm .*\n  float32 +broken +ran +as above$", text, re.MULTILINE)
+    assert re.search(r"^  float16, bfloat16 +works +verified +numbers agree", text, re.MULTILINE)
 
 
 def test_cells_of_several_probes_are_named_by_their_probe():
@@ -152,20 +204,74 @@ def test_cells_of_several_probes_are_named_by_their_probe():
 def test_a_long_reason_that_repeats_is_said_once_in_a_run_of_rows():
     text = "\n".join(lines(broken_toolkit()))
     assert text.count("cannot find -lcudart") < 5
-    assert re.search(r"^norm.rmsnorm +broken +built +full +as above$", text, re.MULTILINE)
+    assert re.search(r"^norm.rmsnorm +broken +built +as above$", text, re.MULTILINE)
 
 
-def test_a_row_without_evidence_has_no_scope():
-    text = "\n".join(lines(no_gpu()))
-    assert re.search(r"^norm.rmsnorm +unknown +none +- ", text, re.MULTILINE)
+def test_as_above_never_reaches_over_a_row_of_another_judgement():
+    why = "a reason that is longer than the line which the table has for it, and that is why it is not repeated"
+    rows = (
+        row("a.a", Verdict.BROKEN, Evidence.RAN, why),
+        row("a.b", Verdict.BROKEN, Evidence.BUILT, why),
+        row("a.c"),
+        row("a.d", Verdict.BROKEN, Evidence.RAN, why),
+        row("a.e", Verdict.BROKEN, Evidence.RAN, why),
+    )
+    said = [line for line in lines(report(rows)) if line.startswith("a.")]
+    assert [line[:3] for line in said if line.endswith("as above")] == ["a.e"]
+
+
+def test_rows_that_were_not_run_for_one_reason_say_where_each_is_declared():
+    rest = "not run: no GPU is seen and FLASHINFER_CUDA_ARCH_LIST names no architecture"
+    rows = tuple(row(f"a.{n}", Verdict.UNKNOWN, Evidence.DECLARED, f"declared in {n}.py:1; {rest}") for n in "xyz")
+    text = "\n".join(lines(report(rows)))
+    assert text.count("names no") == 1
+    assert re.search(r"^a.z +unknown +declared +declared in z.py:1; not run: as above$", text, re.MULTILINE)
+
+
+def test_the_scope_has_a_column_only_where_some_of_it_is_a_subset():
+    part = replace(row("norm.rmsnorm"), scope=Scope.SUBSET)
+    untold = row("kv.append_paged", Verdict.UNKNOWN, Evidence.NONE, "timed out")
+    text = "\n".join(lines(report((part, untold))))
+    assert re.search(r"^feature +verdict +evidence +scope +why$", text, re.MULTILINE)
+    assert re.search(r"^norm.rmsnorm +works +verified +subset ", text, re.MULTILINE)
+    assert re.search(r"^kv.append_paged +unknown +none +- ", text, re.MULTILINE)
+    assert not re.search(r"^feature .*scope", "\n".join(lines(all_good())), re.MULTILINE)
+
+
+@pytest.mark.parametrize("width", [60, 66, 80, 120])
+def test_a_long_path_is_cut_after_a_slash_and_a_variable_not_at_all(width):
+    path = "/home/somebody/envs/serving/lib/python3.12/site-packages/flashinfer,"
+    text = lines(report((row("activation.silu_and_mul", why=f"{path} FLASHINFER_CUDA_ARCH_LIST"),)), width)
+    begin = next(number for number, line in enumerate(text) if line.startswith("activation.silu_and_mul"))
+    said = [line[-(width - 44) :] if width >= 80 else line for line in text[begin : text.index("", begin)]]
+    assert "".join(word for line in said for word in line.split() if "/" in word or "infer," in word) == path
+    assert all(line.endswith(("/", ",", "LIST", "verified")) for line in said)
+    assert "FLASHINFER_CUDA_ARCH_LIST" in said[-1]
+    assert max(map(len, text[begin : text.index("", begin)])) <= width
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "folded"),
+    [
+        ("", 5, [""]),
+        ("a b", 5, ["a b"]),
+        ("aaa bbb", 5, ["aaa", "bbb"]),
+        ("/aa/bb/cc", 4, ["/aa/", "bb/", "cc"]),
+        ("x /aaaaaa/b", 4, ["x", "/aaa", "aaa/", "b"]),
+        ("\u4e2d\u6587\u4e2d", 4, ["\u4e2d\u6587", "\u4e2d"]),
+    ],
+)
+def test_folding_cuts_at_spaces_then_at_slashes_then_anywhere(text, width, folded):
+    assert fold(text, width) == folded
 
 
 def test_findings_have_severity_id_reason_fixes_and_explain_and_the_worst_comes_first():
     text = lines(broken_toolkit())
     begin = text.index("Findings:")
     assert text[begin + 1].startswith("  error jit-toolkit-derived-wrongly: FlashInfer takes /usr/local")
-    assert "    fix: export CUDA_HOME=/usr/local/cuda-13.0" in text
-    assert "    more: fi-doctor explain jit-toolkit-derived-wrongly" in text
+    assert "    fix: put /usr/local/cuda-13.0/bin first on PATH" in text
+    assert "    fix: export CUDA_HOME=/usr/local/cuda-13.0" not in text  # What to do says it
+    assert text.count("  More on each: fi-doctor explain ID") == 1
     assert any(line.startswith("  info newer-flashinfer-exists") for line in text[begin + 5 :])
 
 
@@ -190,6 +296,15 @@ def test_without_telling_lines_the_last_lines_of_the_output_are_shown():
     assert deciding_lines(silent) == [f"line {n}" for n in range(15, 20)]
 
 
+def test_that_a_command_failed_is_no_deciding_line_where_its_own_words_are_there():
+    output = (
+        "sError(retcode, process.args,\nsubprocess.CalledProcessError: Command '['ninja']'\nld: cannot find -lcuda\n"
+    )
+    assert deciding_lines(outcome("norm.rmsnorm", ending=Ending.RAISED, output=output)) == ["ld: cannot find -lcuda"]
+    alone = outcome("norm.rmsnorm", ending=Ending.RAISED, output=output.rpartition("ld:")[0])
+    assert len(deciding_lines(alone)) == 2
+
+
 def test_of_many_error_lines_the_first_and_the_last_are_shown():
     many = outcome("norm.rmsnorm", ending=Ending.RAISED, output="".join(f"a.cu({n}): error: x\n" for n in range(50)))
     shown = deciding_lines(many)
@@ -198,18 +313,90 @@ def test_of_many_error_lines_the_first_and_the_last_are_shown():
     assert len(shown) == 5
 
 
-def test_open_rows_say_why_and_how_to_settle_them():
-    text = "\n".join(lines(no_gpu()))
-    assert "    /venv/bin/python -m pip install flashinfer-python" in text
-    assert "run it where a GPU can be used" in text
-    more_time = "    fi-doctor check --python /venv/bin/python --budget 20m --feature quant.fp4"
-    assert more_time in lines(two_sms())
+OPEN = row("norm.rmsnorm", Verdict.UNKNOWN, Evidence.NONE, "not run")
 
 
-def test_a_static_check_on_a_machine_with_a_gpu_is_settled_by_running():
-    rows = (row("norm.rmsnorm", Verdict.UNKNOWN, Evidence.NONE, "not run: depth static"),)
-    static = report(rows, outcomes=(), request=Request(depth=Depth.STATIC))
-    assert "    fi-doctor check --python /venv/bin/python --depth run" in lines(static)
+def test_a_row_that_was_too_slow_is_settled_by_more_time():
+    assert lines(two_sms())[-2:] == [
+        "To settle what is unknown, give it more time:",
+        "  fi-doctor check --python /venv/bin/python --budget 20m --feature quant.fp4",
+    ]
+
+
+@pytest.mark.parametrize("gpus", [gpu_facts(gpu()), gpu_facts()], ids=["GPU", "none"])
+def test_a_static_check_is_settled_by_leaving_static_out(gpus):
+    request = Request(depth=Depth.STATIC, features=("norm.*",))
+    text = lines(report((OPEN,), facts=facts(gpus), outcomes=(), request=request))
+    assert text[-2:] == [
+        "To settle what is unknown, check without --depth static:",
+        "  fi-doctor check --python /venv/bin/python --feature 'norm.*'",
+    ]
+    assert not any("GPU can be used" in line for line in text)
+
+
+@pytest.mark.parametrize(
+    ("architectures", "torch_cuda", "words"),
+    [
+        (("90a",), "13.0", "check where a GPU can be used"),
+        (("90a",), Missing(reason="torch 2.13.0+cpu is built without CUDA"), "install a torch for CUDA"),
+        (Missing(reason="torch sees no GPU"), "13.0", "though nothing runs then:   export FLASHINFER_CUDA_ARCH_LIST=9"),
+    ],
+    ids=["compiled", "torch of the CPU", "no architecture"],
+)
+def test_without_a_gpu_what_is_missing_first_is_said(architectures, torch_cuda, words):
+    machine = facts(no_gpu().facts.gpus)
+    machine = replace(
+        machine,
+        flashinfer=replace(machine.flashinfer, architectures=architectures),
+        toolkit=replace(machine.toolkit, torch_cuda=torch_cuda),
+    )
+    text = " ".join(lines(report((OPEN,), facts=machine), 120)[-2:])
+    assert words in text
+
+
+def test_what_the_table_says_of_open_rows_is_not_said_again():
+    why = "a reason of its own"
+    text = "\n".join(lines(report((replace(OPEN, why=why),), request=Request(depth=Depth.BUILD))))
+    assert text.count(why) == 1
+    assert "To settle what is unknown, run the probes too:" in text
+
+
+def missing(*names, features=(OPEN,)):
+    packages = {**facts().packages, **{name: Missing(reason="not installed in /venv/bin/python") for name in names}}
+    without = replace(facts(), packages=packages)
+    if "flashinfer-python" in names:
+        without = replace(without, flashinfer=Missing(reason="not installed in /venv/bin/python"))
+    return report(features, facts=without, outcomes=())
+
+
+@pytest.mark.parametrize(
+    ("names", "are"),
+    [
+        (("flashinfer-python",), "flashinfer-python is"),
+        (("torch",), "torch is"),
+        (("flashinfer-python", "torch"), "flashinfer-python and torch are"),
+    ],
+    ids=" and ".join,
+)
+def test_without_a_package_there_is_nothing_to_check_and_the_next_line_says_what_names_another_python(names, are):
+    text = lines(missing(*names), 120)
+    assert text[:3] == [
+        f"Nothing to check: {are} not installed in /venv/bin/python",
+        "--python PATH names the interpreter that serves:",
+        "  fi-doctor check --python /path/to/venv/bin/python",
+    ]
+    assert not any(line.startswith(("feature ", "What vLLM", "To settle")) for line in text)
+
+
+def test_a_checkout_without_metadata_is_checked():
+    packages = {**facts().packages, "flashinfer-python": Missing(reason="no metadata")}
+    assert lines(report(facts=replace(facts(), packages=packages)))[0].startswith("7 features work")
+
+
+def test_fi_doctors_own_interpreter_is_called_so():
+    own = replace(facts(), interpreter=replace(facts().interpreter, is_own=True))
+    assert "Python 3.12.3 (/venv/bin/python, fi-doctor's own)" in "\n".join(lines(report(facts=own)))
+    assert "fi-doctor's own" not in "\n".join(lines(report()))
 
 
 def test_a_report_without_rows_says_that_nothing_was_selected():
