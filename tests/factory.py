@@ -51,6 +51,11 @@ def missing(reason: str = "not read") -> Missing:
     return Missing(reason=reason)
 
 
+def absent(reason: str = "not there") -> Missing:
+    """What was looked for and is not there."""
+    return Missing(reason=reason, absent=True)
+
+
 def gpu(*, sm: int | Missing = 90, index: int = 0, visible: bool = True, **changes) -> Gpu:
     """One GPU; `index` in both NVML's and CUDA's order."""
     base = Gpu(

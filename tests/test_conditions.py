@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import factory as make
 import pytest
+from msgspec.structs import replace
 
 from fi_doctor.conditions import Truth, View, check, check_text, fill, holds, unknowns
 from fi_doctor.conditions.subjects import KEYED, SUBJECTS
@@ -347,3 +348,21 @@ def test_the_newest_toolkit_is_one_that_the_driver_runs(others, driver, home):
     kit = make.toolkit("12.6", others=tuple(make.nvcc(version) for version in others))
     view = View(make.facts(gpus=make.gpu_facts(cuda=driver), toolkit=kit))
     assert fill("{newest_cuda_home}", view) == home
+
+
+def test_headers_that_no_compiler_could_be_asked_for_are_not_known_to_be_missing():
+    unasked = make.missing("nvcc did not answer")
+    view = View(make.facts(toolkit=make.toolkit(jit=make.jit(headers={"cuda_runtime.h": unasked}))))
+    assert holds({"jit_header_missing": {"matches": ""}}, view) is Truth.UNKNOWN
+
+
+def test_a_compiler_outside_a_bin_folder_belongs_to_no_cuda_home():
+    loose = make.nvcc(home="/opt/tools")
+    loose = replace(loose, path="/opt/tools/nvcc", resolved="/opt/tools/nvcc")
+    facts = make.facts(toolkit=make.toolkit(jit=make.jit(home="/opt", found_by="which nvcc", nvcc=loose)))
+    assert holds({"missing": "cuda_home_of_nvcc"}, View(facts)) is Truth.YES
+
+
+def test_an_architecture_that_nvcc_has_dropped_does_not_ask_for_a_newer_nvcc():
+    facts = make.facts(flashinfer=make.flashinfer(architectures=("70",)))
+    assert holds({"architecture_unknown_to_nvcc": {"matches": ""}}, View(facts)) is Truth.NO

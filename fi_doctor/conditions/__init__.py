@@ -169,7 +169,7 @@ def _word(value: object) -> str:
         return f"(not known: {value.reason})"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    return str(value) or '""'
 
 
 def _show(value: object) -> str:

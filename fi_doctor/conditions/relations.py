@@ -62,11 +62,12 @@ def cuda_home_of_nvcc(facts: Facts) -> Relation:
         return jit.nvcc
     behind = _home(jit.nvcc)
     # /usr/local/cuda is a link to /usr/local/cuda-13.0 on most machines: the same toolkit under two names.
-    if behind != jit.cuda_home and not behind.startswith(f"{jit.cuda_home}-"):
+    if isinstance(behind, str) and behind != jit.cuda_home and not behind.startswith(f"{jit.cuda_home}-"):
         return (behind,)
     for other in facts.toolkit.others:
-        if _home(other) != behind and _is_same(other, jit.nvcc):
-            return (_home(other),)
+        home = _home(other)
+        if isinstance(home, str) and home != behind and _is_same(other, jit.nvcc):
+            return (home,)
     return Missing(reason=f"no other toolkit holds the nvcc of {jit.cuda_home}")
 
 
@@ -87,8 +88,9 @@ def newest_cuda_home(facts: Facts) -> Relation:
         release = _release(nvcc.version)
         if isinstance(release, Missing) or (not isinstance(limit, Missing) and release.major > limit.major):
             continue
-        if isinstance(current, Missing) or release > current:
-            found.append((release, _home(nvcc)))
+        home = _home(nvcc)
+        if isinstance(home, str) and (isinstance(current, Missing) or release > current):
+            found.append((release, home))
     if not found:
         return Missing(reason="no newer nvcc was found that this driver can serve")
     return (max(found)[1],)
@@ -110,7 +112,7 @@ def sm_built_without_suffix(facts: Facts) -> Relation:
 
 
 def architecture_unknown_to_nvcc(facts: Facts) -> Relation:
-    """Architectures in FlashInfer's list that the compiler does not know.
+    """Architectures in FlashInfer's list that the compiler does not know yet; those it has dropped are not among them.
 
     `nvcc --list-gpu-code` names no suffixes, so only the numbers are compared.
     """
@@ -124,8 +126,9 @@ def architecture_unknown_to_nvcc(facts: Facts) -> Relation:
     known = compiler if isinstance(compiler, Missing) else compiler.architectures
     if isinstance(known, Missing):
         return known
-    numbers = {re.sub(r"\D", "", name) for name in known}
-    return tuple(target for target in targets if re.sub(r"\D", "", target) not in numbers)
+    numbers = {_number(name) for name in known}
+    oldest = min(numbers, default=0)
+    return tuple(target for target in targets if _number(target) not in numbers and _number(target) > oldest)
 
 
 def architecture_wanted(facts: Facts) -> Relation:
@@ -229,8 +232,17 @@ def _release(version: str | Missing) -> Version | Missing:
     return Version(f"{parsed.major}.{parsed.minor}")
 
 
-def _home(nvcc: Nvcc) -> str:
-    return str(PurePosixPath(nvcc.resolved).parent.parent)
+def _number(architecture: str) -> int:
+    """90 of "sm_90a"; 0 of what names no number."""
+    return int(re.sub(r"\D", "", architecture) or 0)
+
+
+def _home(nvcc: Nvcc) -> str | Missing:
+    """The toolkit that a CUDA_HOME for this nvcc would name: FlashInfer calls $CUDA_HOME/bin/nvcc."""
+    path = PurePosixPath(nvcc.resolved)
+    if path.parts[-2:] != ("bin", "nvcc"):
+        return Missing(reason=f"{path} is not the bin/nvcc of a toolkit")
+    return str(path.parent.parent)
 
 
 def _is_same(one: Nvcc, other: Nvcc) -> bool:

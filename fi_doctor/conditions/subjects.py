@@ -79,14 +79,16 @@ def _nvcc(which: str, field: str) -> Callable[[View], Reading]:
 
 
 def _absent(field: str) -> Callable[[View], Reading]:
-    """The names in a table of the toolkit whose place is Missing."""
+    """The names in a table of the toolkit that are not there; where no compiler could be asked, nothing is known."""
 
     def of(view: View) -> Reading:
         jit = view.facts.toolkit.jit
         if isinstance(jit, Missing):
             return jit
         table: dict[str, str | Missing] = getattr(jit, field)
-        return tuple(name for name, place in sorted(table.items()) if isinstance(place, Missing))
+        unread = [place for place in table.values() if isinstance(place, Missing)]
+        absent = tuple(name for name, place in sorted(table.items()) if isinstance(place, Missing) and place.absent)
+        return unread[0] if unread and not absent else absent
 
     return of
 

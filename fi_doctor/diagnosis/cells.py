@@ -20,6 +20,40 @@ from fi_doctor.model import (
     Verdict,
 )
 
+# Signals that others send; a fault of the process itself has SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE or SIGTRAP.
+_FROM_OUTSIDE = (
+    "SIGKILL",
+    "SIGTERM",
+    "SIGHUP",
+    "SIGINT",
+    "SIGQUIT",
+    "SIGXCPU",
+    "SIGXFSZ",
+    "SIGUSR",
+    "SIGPIPE",
+    "SIGALRM",
+)
+# How reasons begin of what was started and cut off, so that nobody calls it "not run".
+BEGUN = (
+    "budget of",
+    "not finished",
+    "killed from outside",
+    "too little GPU memory",
+    "its record was lost",
+    "it compiled",
+)
+# Of two records of one thing the worse one is believed.
+_WORST = (
+    Ending.WRONG,
+    Ending.SIGNALLED,
+    Ending.RAISED,
+    Ending.EXITED,
+    Ending.TIMED_OUT,
+    Ending.LOST,
+    Ending.NOT_RUN,
+    Ending.RETURNED,
+)
+
 
 class Judged(NamedTuple):
     """A verdict with what it rests on."""
@@ -32,12 +66,17 @@ class Judged(NamedTuple):
 def cells_of(planned: PlannedProbe | None, outcome: Outcome | None, facts: Facts) -> tuple[Cell, ...]:
     """A cell for each variant of a probe on one SM: the tried ones, then those that were left out, as planned."""
     probe = planned.spec.id if planned is not None else outcome.probe if outcome is not None else ""
-    tried = {cell.variant: cell for cell in outcome.cells} if outcome is not None else {}
+    tried = {cell.variant: cell for cell in sorted(outcome.cells, key=badness, reverse=True)} if outcome else {}
     found: list[Cell] = []
     for variant in _variants(planned, tried):
         judged = _judge_variant(variant, planned, outcome, tried.get(variant), facts)
         found.append(_cell(variant, probe, judged))
     return tuple(found)
+
+
+def badness(happened: CellOutcome | Outcome) -> int:
+    """Place among the endings, the worst first."""
+    return _WORST.index(happened.ending)
 
 
 def judge_outcome(happened: CellOutcome | Outcome, *, builds: bool, rest: str) -> Judged:
@@ -80,8 +119,9 @@ def _judge_variant(
     cell: CellOutcome | None,
     facts: Facts,
 ) -> Judged:
-    # A process that died before it named a variant says the same of all of them; later ones were not reached.
-    whole = outcome if outcome is not None and not outcome.cells and not _left_out(variant, planned) else None
+    # A process that died before it named a variant says the same of all of them. A success is never taken so.
+    died = outcome is not None and not outcome.cells and outcome.ending is not Ending.RETURNED
+    whole = outcome if died and not _left_out(variant, planned) else None
     happened = cell if cell is not None else whole
     if happened is not None and outcome is not None and happened.ending is not Ending.NOT_RUN:
         return judge_outcome(happened, builds=_builds(planned), rest=_rest(planned, facts))
@@ -127,11 +167,11 @@ def _judge_failure(stage: Stage, said: str, *, builds: bool) -> Judged:
 
 def _excuse(happened: CellOutcome | Outcome) -> str:
     """Why a failure says nothing about the kernel, in words; "" where it does."""
-    if happened.ending is Ending.SIGNALLED and happened.detail.startswith("SIGKILL"):
-        return "killed from outside, by the kernel when memory runs out"
+    if happened.ending is Ending.SIGNALLED and happened.detail.startswith(_FROM_OUTSIDE):
+        return "killed from outside"
     if isinstance(happened, CellOutcome) and happened.error.endswith("OutOfMemoryError"):
         return "too little GPU memory is free"
-    if "libcuda.so.1: cannot open shared object file" in happened.detail:
+    if happened.stage is Stage.IMPORTED and "libcuda.so.1: cannot open shared object file" in happened.detail:
         return "it compiled, and cannot be loaded where there is no driver"
     return ""
 

@@ -7,7 +7,7 @@ import fnmatch
 import msgspec
 
 from fi_doctor.conditions.ranges import version_in
-from fi_doctor.diagnosis.cells import cells_of
+from fi_doctor.diagnosis.cells import BEGUN, badness, cells_of
 from fi_doctor.diagnosis.findings import concerns, is_measured
 from fi_doctor.diagnosis.needs import declared_at, lacks_entry, not_installed
 from fi_doctor.model import (
@@ -112,7 +112,8 @@ def _cells(
 ) -> tuple[Cell, ...]:
     """The cells of every probe of a row. A probe that was tried without an SM belongs to every row."""
     plans = {probe.spec.id: probe for probe in planned if _is_of(probe.sm, sm)}
-    ends = {outcome.probe: outcome for outcome in outcomes if _is_of(outcome.sm, sm)}
+    worst_last = sorted((one for one in outcomes if _is_of(one.sm, sm)), key=badness, reverse=True)
+    ends = {outcome.probe: outcome for outcome in worst_last}
     probes = dict.fromkeys((*plans, *ends))
     return tuple(cell for probe in probes for cell in cells_of(plans.get(probe), ends.get(probe), facts))
 
@@ -166,7 +167,8 @@ def _decide(
     scope = min((cell.scope for cell in same), key=lambda word: word.rank)
     why = _why(same, deciding)
     if verdict is Verdict.UNKNOWN and evidence is Evidence.NONE and (place := declared_at(feature, facts)):
-        return verdict, Evidence.DECLARED, scope, f"{place}; not run: {why}"
+        # What was begun and cut off says so itself.
+        return verdict, Evidence.DECLARED, scope, f"{place}; {'' if why.startswith(BEGUN) else 'not run: '}{why}"
     return verdict, evidence, scope, why
 
 

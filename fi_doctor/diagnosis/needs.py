@@ -24,7 +24,7 @@ def lacks_entry(feature: Feature, facts: Facts) -> str:
         return ""
     # A name without a dot is the package itself.
     place = facts.flashinfer.symbols.get(feature.entry[0]) if "." in feature.entry[0] else None
-    return f"{feature.entry[0]}: {place.reason}" if isinstance(place, Missing) else ""
+    return f"{feature.entry[0]}: {place.reason}" if isinstance(place, Missing) and place.absent else ""
 
 
 def declared_at(feature: Feature, facts: Facts) -> str:
@@ -42,7 +42,7 @@ def _unmet(need: Requires, sm: int | Missing, facts: Facts) -> str:
     if not isinstance(package, Missing):
         for name in need.symbols:
             place = package.symbols.get(name)
-            if isinstance(place, Missing):
+            if isinstance(place, Missing) and place.absent:
                 return f"{name}: {place.reason}"
     if need.sm and not isinstance(sm, Missing) and not number_in(sm, need.sm):
         return f"it is for SM {need.sm}, this is SM{sm}"

@@ -212,7 +212,7 @@ class Symbols:
     def _absent(self, dotted: str, module: Path) -> Missing:
         path = self._file(module)
         read = f"{self._place(path)} read" if path else f"no module {module.relative_to(self._root.parent)}"
-        return Missing(reason=f"{self._label} has no {dotted} ({read})")
+        return Missing(reason=f"{self._label} has no {dotted} ({read})", absent=True)
 
     def _place(self, path: Path, line: int = 0) -> str:
         place = path.relative_to(self._root).as_posix()

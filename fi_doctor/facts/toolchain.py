@@ -139,7 +139,9 @@ def find_header(name: str, folders: Sequence[str]) -> str | Missing:
             return os.path.normpath(os.path.join(os.path.realpath(folder), name))
     # The compiler's own folders only lengthen the sentence.
     shown = [folder for folder in _real(folders) if "/c++/" not in folder and "/gcc/" not in folder]
-    return Missing(reason=f"no {name} in {', '.join(shown) or 'any folder, because the compiler names none'}")
+    if not shown:
+        return Missing(reason=f"no {name} in any folder, because the compiler names none")
+    return Missing(reason=f"no {name} in {', '.join(shown)}", absent=True)
 
 
 def find_library(name: str, folders: LinkFolders) -> str | Missing:
@@ -151,7 +153,7 @@ def find_library(name: str, folders: LinkFolders) -> str | Missing:
                 return path
     named = [folder if os.path.isdir(folder) else f"{folder} (does not exist)" for folder in folders.named]
     searched = ", ".join([*named, *folders.own])
-    return Missing(reason=f"lib{name}.so is in none of: {searched}" + _elsewhere(name, folders))
+    return Missing(reason=f"lib{name}.so is in none of: {searched}" + _elsewhere(name, folders), absent=True)
 
 
 def _elsewhere(name: str, folders: LinkFolders) -> str:

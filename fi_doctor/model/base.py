@@ -15,10 +15,11 @@ class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A record that people write: an unknown key is an error."""
 
 
-class Missing(Data, frozen=True, tag_field="kind", tag="missing"):
+class Missing(Data, frozen=True, omit_defaults=True, tag_field="kind", tag="missing"):
     """A fact that could not be read, with the reason; never an empty string, zero or None."""
 
     reason: str  # a sentence: "no libnvidia-ml.so.1 on this machine"
+    absent: bool = False  # True: it was looked for wherever it could be, and is not there; else it may be
 
 
 class Closed(str, enum.Enum):

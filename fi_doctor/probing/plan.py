@@ -175,9 +175,11 @@ def _range_obstacle(name: str, wanted: str, version: str | Missing) -> str:
 
 
 def _symbol_obstacle(name: str, flashinfer: FlashInfer | Missing) -> str:
-    """A name that was not looked for is no obstacle: the probe will tell."""
+    """A name that was not looked for, or whose source could not be read, is no obstacle: the probe will tell."""
     found = "" if isinstance(flashinfer, Missing) else flashinfer.symbols.get(name, "")
-    return f"the installed FlashInfer has no {name}: {found.reason}" if isinstance(found, Missing) else ""
+    if not isinstance(found, Missing) or not found.absent:
+        return ""
+    return f"the installed FlashInfer has no {name}: {found.reason}"
 
 
 def _package_obstacle(name: str, wanted: str, package: Package | Missing | None) -> str:

@@ -20,7 +20,7 @@ def advised(facts, *outcomes):
 
 def wrapped_nvcc(**changes):
     wrapper = make.nvcc(home="/usr/local")
-    libraries = {"cudart": make.missing("libcudart.so is in none of: /usr/local/lib64")}
+    libraries = {"cudart": make.absent("libcudart.so is in none of: /usr/local/lib64")}
     jit = make.jit(home="/usr/local", found_by="which nvcc", nvcc=wrapper, compiler=wrapper, libraries=libraries)
     return make.facts(toolkit=make.toolkit(jit=jit, others=(make.nvcc(),)), **changes)
 

@@ -107,7 +107,7 @@ def test_failures_in_the_same_words_are_one_finding():
 @pytest.mark.parametrize(
     ("facts", "explained"),
     [
-        (make.facts(toolkit=make.toolkit(jit=make.jit(libraries={"cuda": make.missing("no libcuda.so")}))), True),
+        (make.facts(toolkit=make.toolkit(jit=make.jit(libraries={"cuda": make.absent("no libcuda.so")}))), True),
         (make.facts(flashinfer=make.flashinfer(cache_owner=0)), False),
     ],
     ids=["an-error-about-the-row", "a-warning"],
@@ -118,7 +118,7 @@ def test_only_a_grave_finding_about_the_row_explains_its_failure(facts, explaine
 
 
 def test_an_error_about_the_row_does_not_hide_a_failure_in_other_words():
-    facts = make.facts(toolkit=make.toolkit(jit=make.jit(libraries={"cuda": make.missing("no libcuda.so")})))
+    facts = make.facts(toolkit=make.toolkit(jit=make.jit(libraries={"cuda": make.absent("no libcuda.so")})))
     outcome = make.outcome("kv.append_paged", Ending.RAISED, Stage.IMPORTED, detail="x.cu(3): error: no such type")
     assert {one.id for one in found(facts, outcome)} == {"toolkit-lacks-link-libraries", "unexplained-failure"}
 

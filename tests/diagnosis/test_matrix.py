@@ -134,7 +134,7 @@ def test_a_need_that_is_surely_not_met_makes_the_row_unsupported(needs, why):
 
 
 def test_a_missing_entry_point_is_unsupported_with_the_place_that_says_so():
-    gone = make.missing("norm/__init__.py defines no rmsnorm")
+    gone = make.absent("norm/__init__.py defines no rmsnorm")
     fi = make.flashinfer(symbols={**make.SYMBOLS, "flashinfer.norm.rmsnorm": gone})
     row = only(facts=make.facts(flashinfer=fi), planned=[make.planned(skip="no such name")])
     assert verdict(row) == ("unsupported", "declared")
@@ -264,6 +264,7 @@ def test_no_evidence_is_weaker_for_a_verdict_than_it_can_be():
     "happened",
     [
         {"ending": Ending.SIGNALLED, "stage": Stage.BUILT, "detail": "SIGKILL, not sent by fi-doctor while running"},
+        {"ending": Ending.SIGNALLED, "stage": Stage.BUILT, "detail": "SIGTERM while running"},
         {
             "ending": Ending.RAISED,
             "stage": Stage.BUILT,
@@ -277,9 +278,49 @@ def test_no_evidence_is_weaker_for_a_verdict_than_it_can_be():
             "detail": "libcuda.so.1: cannot open shared object file: No such file or directory",
         },
     ],
-    ids=["killed-from-outside", "gpu-memory-taken", "no-driver-to-load-with"],
+    ids=["killed-from-outside", "terminated-from-outside", "gpu-memory-taken", "no-driver-to-load-with"],
 )
 def test_a_failure_that_says_nothing_of_the_kernel_is_unknown(happened):
     row = only(planned=[make.planned()], outcomes=[make.outcome(**happened)])
     assert row.verdict is Verdict.UNKNOWN
     assert happened["detail"] in row.why
+
+
+def test_an_entry_point_whose_file_cannot_be_read_says_nothing_against_the_row():
+    unread = make.missing("norm/__init__.py cannot be parsed: invalid syntax")
+    fi = make.flashinfer(symbols={**make.SYMBOLS, "flashinfer.norm.rmsnorm": unread})
+    assert only(facts=make.facts(flashinfer=fi), planned=[make.planned(skip="CUDA sees no GPU")]).verdict is (
+        Verdict.UNKNOWN
+    )
+
+
+def test_a_success_without_records_of_the_variants_vouches_for_none():
+    row = only(planned=[make.planned(spec=make.spec(variants=VARIANTS))], outcomes=[make.outcome(cells=())])
+    assert {cell.verdict for cell in row.cells} == {Verdict.UNKNOWN}
+
+
+def test_of_two_records_of_one_variant_the_worse_is_believed_in_whatever_order():
+    good, bad = make.cell(variant="bf16"), make.cell(Ending.WRONG, Stage.RAN, "bf16", detail="off by one")
+    plan = make.planned(spec=make.spec(variants={"bf16": Requires()}))
+    for cells in ((good, bad), (bad, good)):
+        assert only(planned=[plan], outcomes=[make.outcome(cells=cells)]).verdict is Verdict.WRONG_RESULT
+
+
+def test_of_two_outcomes_of_one_probe_the_worse_is_believed():
+    crashed = make.outcome(ending=Ending.SIGNALLED, stage=Stage.BUILT, detail="SIGSEGV while running")
+    for outcomes in ((make.outcome(), crashed), (crashed, make.outcome())):
+        assert only(planned=[make.planned()], outcomes=outcomes).verdict is Verdict.BROKEN
+
+
+def test_a_library_that_an_import_lacks_is_not_said_to_have_compiled():
+    detail = "libcuda.so.1: cannot open shared object file: No such file or directory"
+    row = only(planned=[make.planned()], outcomes=[make.outcome(ending=Ending.RAISED, stage=Stage.NONE, detail=detail)])
+    assert row.verdict is Verdict.BROKEN
+    assert "compiled" not in row.why
+
+
+def test_what_was_begun_is_not_called_not_run():
+    outcome = make.outcome(ending=Ending.SIGNALLED, stage=Stage.BUILT, detail="SIGTERM while running")
+    why = only(planned=[make.planned()], outcomes=[outcome]).why
+    assert "killed from outside: SIGTERM while running" in why
+    assert "not run" not in why

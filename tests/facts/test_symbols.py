@@ -142,7 +142,8 @@ def test_a_name_is_found_where_it_is_defined(symbols, name, place):
     ],
 )
 def test_what_is_not_there_says_what_was_read(symbols, name, reason):
-    assert symbols.where(name) == Missing(reason=reason)
+    # What a base class or a module that is not there may bring is not known to be absent.
+    assert symbols.where(name) == Missing(reason=reason, absent=reason.endswith(" read)"))
 
 
 def test_a_file_that_cannot_be_parsed_gives_a_reason(symbols):

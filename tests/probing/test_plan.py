@@ -215,7 +215,9 @@ def test_a_requirement_that_is_not_met_skips_with_its_reason(hopper, requires, r
     facts = replace(
         hopper,
         packages={**hopper.packages, "triton": Missing(reason="not installed in /bin/python")},
-        flashinfer=replace(hopper.flashinfer, symbols={"flashinfer.norm.gone": Missing(reason="no def in norm")}),
+        flashinfer=replace(
+            hopper.flashinfer, symbols={"flashinfer.norm.gone": Missing(reason="no def in norm", absent=True)}
+        ),
     )
     planned = one(facts, spec=replace(SPEC, requires=requires))
     assert (planned.depth, planned.skip) == (Depth.STATIC, reason)

@@ -51,8 +51,8 @@ IGNORED = "the package is ignored: Ignoring incompatible flashinfer-cubin packag
 DISABLED = "nothing, because FLASHINFER_DISABLE_VERSION_CHECK is set: the package is used as it is"
 HEALTHY = make.facts()
 TWO_GPUS = make.gpu_facts(make.gpu(), make.gpu(index=1))
-NO_LINK = {"cudart": make.missing("libcudart.so is in none of: /usr/local/lib64"), "cuda": "/usr/lib/libcuda.so"}
-NO_STUB = {"cudart": "/usr/local/cuda/lib64/libcudart.so", "cuda": make.missing("libcuda.so is in none of: /usr/lib")}
+NO_LINK = {"cudart": make.absent("libcudart.so is in none of: /usr/local/lib64"), "cuda": "/usr/lib/libcuda.so"}
+NO_STUB = {"cudart": "/usr/local/cuda/lib64/libcudart.so", "cuda": make.absent("libcuda.so is in none of: /usr/lib")}
 STALE = dict.fromkeys(("norm", "sampling"), "cuda_home = /usr/local; now /usr/local/cuda-13.0")
 WRAPPER = make.nvcc(home="/usr/local", found_by="PATH")
 WRAPPED = _toolkit(
@@ -63,7 +63,7 @@ MISMATCHED = make.no_gpus(
     "the driver's libraries (580.159.04) do not match the loaded kernel driver (580.95.05), "
     "as after a driver update without a reboot: reboot"
 )
-NO_CUBLAS_H = {"cublasLt.h": make.missing("cublasLt.h is in none of: /usr/local/cuda/include")}
+NO_CUBLAS_H = {"cublasLt.h": make.absent("cublasLt.h is in none of: /usr/local/cuda/include")}
 LACKS_HEADER = make.cell(
     Ending.RAISED, Stage.IMPORTED, detail="norm.cu:3: fatal error: cublasLt.h: No such file or directory"
 )
@@ -124,7 +124,7 @@ EXAMPLES: dict[str, Example] = {
         WRAPPED, _jit(home="/usr/local/cuda", found_by="which nvcc", nvcc=make.nvcc(home="/usr/local/cuda"))
     ),
     "toolkit-lacks-link-libraries": Example(_jit(libraries=NO_STUB), WRAPPED),
-    "toolkit-lacks-headers": Example(_jit(headers={"cuda_runtime.h": make.missing("no cuda_runtime.h")}), HEALTHY),
+    "toolkit-lacks-headers": Example(_jit(headers={"cuda_runtime.h": make.absent("no cuda_runtime.h")}), HEALTHY),
     "flashinfer-nvcc-and-gates-differ": Example(
         make.facts(
             environment={"FLASHINFER_NVCC": "/opt/cuda-12.9/bin/nvcc"},
