@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,7 +44,7 @@ def decode_record(kind: type[_Record], data: object, place: str, errors: list[st
     if not isinstance(data, dict):
         errors.append(f"{place}: expected a mapping, got {type(data).__name__}")
         return None
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    fields = _fields(kind)
     wrong = [f"{place}: {key}: no such key; they are {', '.join(fields)}" for key in data if key not in fields]
     wrong += [f"{place}: {name}: missing" for name, field in fields.items() if field.required and name not in data]
     values: dict[str, Any] = {}
@@ -67,6 +68,12 @@ def decode_list(kind: type[_Record], data: object, place: str, errors: list[str]
         return []
     found = (decode_record(kind, item, f"{place}: [{number}]", errors) for number, item in enumerate(data))
     return [record for record in found if record is not None]
+
+
+@functools.cache
+def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    """The fields of a type by name; asking msgspec anew for each record would double the time of loading."""
+    return {field.name: field for field in msgspec.structs.fields(kind)}
 
 
 def _construct(text: bytes, name: str, errors: list[str]) -> object:

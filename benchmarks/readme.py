@@ -1,0 +1,39 @@
+"""Fills the generated blocks of README.md: the sample matrix, and the figures of the other benchmarks on this machine.
+
+python benchmarks/readme.py [--python /venv/with/torch/bin/python]
+
+Without --python the start-up figures, which depend on the machine, are left as they stand.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def printed(*argv):
+    return subprocess.run([sys.executable, *argv], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+
+
+def fill(text, name, output):
+    pattern = rf"(<!-- {name} -->\n```\n).*?(```\n<!-- /{name} -->)"
+    return re.sub(pattern, lambda found: f"{found[1]}{output.rstrip()}\n{found[2]}", text, flags=re.DOTALL)
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--python", default="")
+    asked = arguments.parse_args()
+    text = (ROOT / "README.md").read_text()
+    text = fill(text, "example", printed("-m", "fi_doctor", "check", "--example", "h200"))
+    text = fill(text, "recorded", printed("benchmarks/recorded.py"))
+    if asked.python:
+        text = fill(text, "startup", printed("benchmarks/startup.py", "--python", asked.python))
+    (ROOT / "README.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
