@@ -6,8 +6,7 @@ The record is JSON lines in an inherited file, each one write(2), so that a cras
 {"stage": "importing"}, {"stage": "imported", "seconds": 6.1}, {"versions": {...}}; {"variant": "", "stage": "waiting"}
 (for --build-lock); for each variant "building" and "built", then for each "running" and "ran" and {"variant": "",
 "ending": ...}; at last {"end": true}. A build() that returns False has compiled nothing, because its kernel is compiled
-by the first call: then there is no "built" before that call. With --record-fd 1 the record is printed. Standard library
-only, Python 3.9 and later; torch and flashinfer are imported where a probe needs them.
+by the first call: then there is no "built" before. With --record-fd 1 it is printed. Standard library, Python >= 3.9.
 """
 
 from __future__ import annotations
@@ -38,6 +37,9 @@ CHECKERS = ("/torch/testing/", "/numpy/testing/")
 def main(argv: list[str] | None = None) -> int:
     """Run the variants one after the other; 0 when the record is complete, whatever it says."""
     drop_own_folder()
+    if "FI_DOCTOR_CHILD" in os.environ:  # it ends with the thread of fi-doctor that waits for it: PR_SET_PDEATHSIG
+        with contextlib.suppress(Exception):
+            importlib.import_module("ctypes").CDLL(None).prctl(1, 9)
     Harness(parse(argv)).run()
     return 0
 
@@ -77,7 +79,7 @@ class Harness:
 
     def write(self, **line: object) -> None:
         """Add one line to the record, which outlives this process; a single write, so that a line is there or not."""
-        os.write(self.args.record_fd, (json.dumps(line) + "\n").encode("ascii"))
+        os.write(self.args.record_fd, (json.dumps(sayable(line)) + "\n").encode("ascii"))
 
     def run(self) -> None:
         """Import, build every variant, then run those that were built until the CUDA context is dead."""
@@ -127,9 +129,9 @@ class Harness:
             if self.thread_errors:
                 ending = {"ending": "raised", **describe_thread(self.thread_errors[0])}
         except SystemExit as exc:
-            ending = {"ending": "exited", **describe(exc), "message": f"called sys.exit({exc.code!r})"}
+            ending = {"ending": "exited", **describe(exc), "message": f"called sys.exit({describe(exc)['message']})"}
         except WrongNumbers as exc:
-            ending = {"ending": "wrong-result", **describe(exc.cause)}
+            ending = {"ending": "wrong-result", **describe(exc.__cause__ or exc)}
         except BaseException as exc:
             ending = {"ending": "raised", **describe(exc)}
         faulthandler.cancel_dump_traceback_later()
@@ -193,11 +195,7 @@ class Harness:
 
 
 class WrongNumbers(Exception):  # noqa: N818  # the numbers are wrong, nothing else is
-    """The probe's own check failed with this AssertionError."""
-
-    def __init__(self, cause: AssertionError) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
+    """The probe's own check failed with the AssertionError that is the cause of this."""
 
 
 def arguments(probe: Any, variant: str) -> tuple[str, ...]:
@@ -211,7 +209,7 @@ def call(probe: Any, args: tuple[str, ...]) -> dict[str, object]:
         returned = probe.run(*args)
     except AssertionError as exc:
         if raised_by(exc, probe.__file__):
-            raise WrongNumbers(exc) from exc
+            raise WrongNumbers from exc
         raise
     torch = cuda_in_use()
     if torch is not None:
@@ -233,8 +231,8 @@ def load(path: str) -> Any:
     module = types.ModuleType(f"fi_probe_{Path(path).stem}")
     module.__file__ = path
     sys.modules[module.__name__] = module
-    # Compiled here and not by the import system, which would leave its cache beside the probe.
-    exec(compile(Path(path).read_bytes(), path, "exec"), module.__dict__)  # noqa: S102
+    # The import system would leave a cache beside it, and PYTHONOPTIMIZE would strip assertions, which are its checks.
+    exec(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True, optimize=0), module.__dict__)  # noqa: S102
     return module
 
 
@@ -256,12 +254,22 @@ def plain(value: Any) -> bool | int | float | str:
     return str(value)[:1000]
 
 
+def sayable(value: Any) -> Any:
+    """The same with lone surrogates (a path that is not UTF-8) spelled out, for which JSON has no word."""
+    if isinstance(value, dict):
+        return {sayable(key): sayable(one) for key, one in value.items()}
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
 def describe(exc: BaseException) -> dict[str, object]:
     """Type, message and the last of the traceback."""
     kind = type(exc)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     text = "".join(traceback.format_exception(kind, exc, exc.__traceback__))
-    return {"error": name, "message": shortened(str(exc)), "traceback": text[-TRACEBACK_LIMIT:]}
+    message = repr(kind)
+    with contextlib.suppress(BaseException):  # an exception may fail to say what it is
+        message = str(exc)
+    return {"error": name, "message": shortened(message), "traceback": text[-TRACEBACK_LIMIT:]}
 
 
 def describe_thread(args: threading.ExceptHookArgs) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import tempfile
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import msgspec
 from msgspec.structs import replace
@@ -22,6 +24,8 @@ EXIT_GRACE_S = 15  # for what Python does after the last line of the record
 OUTPUT_LIMIT = 4 * 1024
 
 _RECORD_LIMIT = 16 << 20  # a record is a few KiB; more is a probe that writes into it
+# What fi-doctor itself runs out of. No folder for a temporary file is ENOENT.
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.ENOENT)
 _TOLD = {"imported": Stage.IMPORTED, "built": Stage.BUILT, "ran": Stage.RAN}
 
 
@@ -58,8 +62,9 @@ def try_probe(planned: PlannedProbe, bench: Bench, jobs: int) -> Outcome:
             break
         attempt = _Attempt(planned, bench, module, begun)
         attempts.append(attempt)
-        now = attempt.make(remaining, child)
-        settled.update(now or _left_out(remaining, "its record names no variant", Ending.LOST))
+        # A record may name anything. Each process has to settle something, or there would be no end of them.
+        now = {name: cell for name, cell in attempt.make(remaining, child).items() if name in remaining}
+        settled.update(now or _left_out(remaining, "its record names none of its variants", Ending.LOST))
     records = [attempt.record for attempt in attempts]
     failed = record.first_failed(planned, settled)
     in_build = failed is not None and record.failed_in_build(planned, failed, records)
@@ -106,25 +111,34 @@ class _Attempt:
 
     def make(self, variants: Sequence[str], child: Mapping[str, str]) -> dict[str, CellOutcome]:
         """Run the variants until the process ends; the cells that this settles."""
-        with tempfile.TemporaryFile() as file:
-            self._fd = file.fileno()
-            self._since = begun = time.monotonic()
-            result = sandbox.run(
-                self._argv(variants),
-                timeout_s=self._bench.deadline - begun,
-                env=child,
-                pass_fds=(self._fd,),
-                merge=True,
-                on_poll=self._poll,
-            )
-            self._read()
-        if result.timed_out and self._overtime is None:
-            self._overtime = self._out_of_budget(time.monotonic() - begun)
-        self.output = result.stdout
-        end = record.fate(self.record, result, self._overtime)
+        try:
+            with _record_file() as file:
+                self._fd = file.fileno()
+                end = self._run(variants, child)
+        except OSError as exc:
+            if exc.errno not in _SHORTAGES:
+                raise
+            end = record.not_started(str(exc))
         settled = record.cells(self.planned, variants, self.record, end)
         self.failed = any(cell.ending is not Ending.RETURNED for cell in settled.values())
         return settled
+
+    def _run(self, variants: Sequence[str], child: Mapping[str, str]) -> Fate | None:
+        """Why the record stops where it does, once the process has ended; None when it is complete."""
+        self._since = begun = time.monotonic()
+        result = sandbox.run(
+            self._argv(variants),
+            timeout_s=self._bench.deadline - begun,
+            env=child,
+            pass_fds=(self._fd,),
+            merge=True,
+            on_poll=self._poll,
+        )
+        self._read()
+        if result.timed_out and self._overtime is None:
+            self._overtime = self._out_of_budget(time.monotonic() - begun)
+        self.output = result.stdout
+        return record.fate(self.record, result, self._overtime)
 
     def _argv(self, variants: Sequence[str]) -> list[str]:
         spec = self.planned.spec
@@ -203,6 +217,14 @@ class _Attempt:
             where = "before it started"  # no Python with torch imports anything in so short a time
         used_s = time.monotonic() - self._begun
         return Fate(ending=Ending.NOT_RUN, detail=out_of_budget(self.planned, self._bench, where=where, used_s=used_s))
+
+
+def _record_file() -> IO[bytes]:
+    """A file without a name; in memory, since no folder may be writable, where the system has that."""
+    try:
+        return os.fdopen(os.memfd_create("fi-doctor-record"), "r+b", buffering=0)
+    except (OSError, AttributeError):
+        return tempfile.TemporaryFile()
 
 
 def _left_out(variants: Sequence[str], why: str, ending: Ending = Ending.NOT_RUN) -> dict[str, CellOutcome]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.metadata
 import importlib.util
 import re
@@ -20,8 +21,12 @@ from fi_doctor.model.base import Strict
 GROUP = "fi_doctor.probes"
 OWN = "fi-doctor"
 OWN_PACKAGE = "fi_doctor_probes"
+MOST_SECONDS = 7 * 24 * 60 * 60
+MOST_BYTES = 1 << 20  # of one probe
 
 _ROOT = Path(__file__).resolve().parents[2]
+# What importlib.metadata lets through: text that is not UTF-8, lines without "=", no name, no access.
+_BROKEN_METADATA = (OSError, ValueError, TypeError, AttributeError, KeyError)
 _ID = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_]+")
 _SENTENCE = re.compile(r".*?[.?!](?=\s|$)")
 
@@ -48,11 +53,12 @@ def discover(extra: tuple[Path, ...] = ()) -> tuple[ProbeSpec, ...]:
     """
     errors: dict[str, list[str]] = {}
     specs: list[ProbeSpec] = []
-    for folder, origin in [*_registered(errors), *((path, str(path)) for path in extra)]:
-        if not folder.is_dir():
-            errors.setdefault(origin, []).append(f"{folder}: no such folder")
+    for folder, origin in [*_registered(errors), *((path.absolute(), str(path.absolute())) for path in extra)]:
+        paths = _files(folder)
+        if isinstance(paths, str):
+            errors.setdefault(origin, []).append(paths)
             continue
-        for path in sorted(folder.glob("[!_]*.py")):
+        for path in paths:
             read = _read(path, origin)
             if isinstance(read, ProbeSpec):
                 specs.append(read)
@@ -67,9 +73,19 @@ def discover(extra: tuple[Path, ...] = ()) -> tuple[ProbeSpec, ...]:
 def parse(text: str, path: str, origin: str) -> ProbeSpec | list[str]:
     """One probe from its source, or everything that is wrong with it, each with the path."""
     try:
-        tree = ast.parse(text, filename=path)
+        return _parsed(ast.parse(text, filename=path), path, origin)
     except (SyntaxError, ValueError) as exc:
         return [f"{path}: not Python: {exc}"]
+    except (RecursionError, MemoryError):
+        return [f"{path}: cannot be read: nested too deeply"]
+
+
+def source(spec: ProbeSpec) -> str:
+    """The probe's file as it stands."""
+    return Path(spec.path).read_text(encoding="utf-8")
+
+
+def _parsed(tree: ast.Module, path: str, origin: str) -> ProbeSpec | list[str]:
     declared = _declared(tree)
     errors = [declared] if isinstance(declared, str) else []
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -95,19 +111,13 @@ def parse(text: str, path: str, origin: str) -> ProbeSpec | list[str]:
     )
 
 
-def source(spec: ProbeSpec) -> str:
-    """The probe's file as it stands."""
-    return Path(spec.path).read_text(encoding="utf-8")
-
-
 def _registered(errors: dict[str, list[str]]) -> list[tuple[Path, str]]:
     """The folders named by the entry points; a checkout's own probes stand beside the package and come first."""
     beside = _ROOT / "probes"
     checkout = beside.is_dir() and (_ROOT / "pyproject.toml").is_file()
     folders = [(beside, OWN)] if checkout else []
-    for entry in importlib.metadata.entry_points(group=GROUP):
-        origin = entry.dist.name if entry.dist is not None else entry.name
-        if origin == OWN and folders:
+    for origin, entry in _entries():
+        if origin == OWN and checkout:
             continue
         folder = _locate(entry.value)
         if isinstance(folder, str):
@@ -123,6 +133,25 @@ def _registered(errors: dict[str, list[str]]) -> list[tuple[Path, str]]:
     return folders
 
 
+def _entries() -> list[tuple[str, importlib.metadata.EntryPoint]]:
+    """Name of the distribution and entry point, of those that can be read: anybody's broken metadata is not our affair.
+
+    Of two distributions of one name the first on sys.path counts, as for importlib.metadata.entry_points, which
+    raises what the least of them makes it raise.
+    """
+    names: dict[str, None] = {}
+    for found in importlib.metadata.distributions():
+        with contextlib.suppress(*_BROKEN_METADATA):
+            if any(entry.group == GROUP for entry in found.entry_points):
+                names[found.name] = None
+    entries = []
+    for name in names:
+        with contextlib.suppress(*_BROKEN_METADATA):
+            first = importlib.metadata.distribution(name)
+            entries += [(name, entry) for entry in first.entry_points if entry.group == GROUP]
+    return entries
+
+
 def _locate(package: str) -> Path | str:
     """The folder of a package, found without importing it: only the top-level name is asked for."""
     top, *rest = package.partition(":")[0].strip().split(".")
@@ -135,8 +164,20 @@ def _locate(package: str) -> Path | str:
     return Path(next(iter(spec.submodule_search_locations))).joinpath(*rest)
 
 
+def _files(folder: Path) -> list[Path] | str:
+    """What may hold a probe, or why the folder cannot be read. Opening a FIFO would wait for somebody to write."""
+    try:
+        if not folder.is_dir():
+            return f"{folder}: no such folder"
+        return sorted(path for path in folder.glob("[!_]*.py") if path.is_file())
+    except OSError as exc:
+        return f"{folder}: cannot be read: {exc}"
+
+
 def _read(path: Path, origin: str) -> ProbeSpec | list[str]:
     try:
+        if (size := path.stat().st_size) > MOST_BYTES:
+            return [f"{path}: cannot be read: {size} bytes, more than {MOST_BYTES}"]
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         return [f"{path}: cannot be read: {exc}"]
@@ -161,7 +202,7 @@ def _literal(node: ast.stmt) -> dict[str, object] | str:
     value = getattr(node, "value", None)
     try:
         literal = ast.literal_eval(value) if isinstance(value, ast.expr) else None
-    except ValueError:
+    except (ValueError, TypeError):  # TypeError: a list as a key
         return "PROBE must be a literal: it is read without running the file"
     if not isinstance(literal, dict) or not all(isinstance(key, str) for key in literal) or not literal:
         return "PROBE must be a dict whose keys are text"
@@ -204,9 +245,9 @@ def _check(probe: Declared) -> list[str]:
         if not _ID.fullmatch(text)
     ]
     errors += [
-        f"PROBE[{key!r}]: expected seconds above 0, got {seconds}"
+        f"PROBE[{key!r}]: expected seconds above 0, a week at most, got {seconds}"
         for key, seconds in (("timeout_s", probe.timeout_s), ("build_timeout_s", probe.build_timeout_s))
-        if seconds <= 0
+        if not 0 < seconds <= MOST_SECONDS
     ]
     if probe.gpus < 0:
         errors.append(f"PROBE['gpus']: expected 0 or more, got {probe.gpus}")
@@ -242,8 +283,9 @@ def _question(tree: ast.Module) -> str:
 
 
 def _check_ids(specs: Iterable[ProbeSpec], errors: dict[str, list[str]]) -> None:
+    """Of two probes with one id the later is wrong, but never ours if the other is somebody else's."""
     seen: dict[str, ProbeSpec] = {}
-    for spec in specs:
+    for spec in sorted(specs, key=lambda spec: spec.origin != OWN):
         first = seen.setdefault(spec.id, spec)
         if first is not spec:
             errors.setdefault(spec.origin, []).append(f"{spec.path}: id {spec.id!r} is already that of {first.path}")

@@ -78,7 +78,7 @@ def fate(record: Record, result: Result, overtime: Fate | None) -> Fate | None:
     if record.place[1] == "end":
         return None
     if result.error:
-        return Fate(ending=Ending.RAISED, detail=f"could not be started: {result.error}")
+        return not_started(result.error)
     if overtime is not None:
         return overtime
     if result.signal is not None:
@@ -87,6 +87,11 @@ def fate(record: Record, result: Result, overtime: Fate | None) -> Fate | None:
         return Fate(ending=Ending.LOST, detail=f"its record is cut or unreadable; it was last seen{_while(record)}")
     status = "an unknown status" if result.returncode is None else f"status {result.returncode}"
     return Fate(ending=Ending.EXITED, detail=f"left with {status}{_while(record)}, its record unfinished")
+
+
+def not_started(why: str) -> Fate:
+    """There was no process: that says nothing about what it would have tried."""
+    return Fate(ending=Ending.LOST, detail=f"could not be started: {why}")
 
 
 def cells(planned: PlannedProbe, variants: Sequence[str], record: Record, end: Fate | None) -> dict[str, CellOutcome]:

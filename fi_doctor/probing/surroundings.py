@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from fi_doctor.errors import UsageError
 from fi_doctor.model import Depth, Facts, FlashInfer, Missing, PlannedProbe, Request
 
 HARNESS = Path(__file__).resolve().parents[1] / "inside" / "harness.py"
@@ -23,21 +24,37 @@ CACHES = {
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
     "CUTE_DSL_CACHE_DIR": "cute_dsl",
     "CUDA_CACHE_PATH": "cuda",
+    "TMPDIR": "tmp",  # must exist
 }
 _REPRODUCED = ("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
 @contextlib.contextmanager
 def scratch(facts: Facts, request: Request) -> Iterator[Path | None]:
-    """A folder for every cache, removed afterwards; None when the caches of the machine are used."""
+    """A folder for every cache and for temporary files, removed afterwards; None when the machine's own are used.
+
+    Some caches (the CuTe DSL's) lie in TMPDIR: where caches are to stay warm, it stays as it is.
+    """
     if not (request.fresh_cache or foreign_cache(facts)):
         yield None
         return
-    folder = Path(tempfile.mkdtemp(prefix="fi-doctor-"))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="fi-doctor-")).absolute()
+        (folder / CACHES["TMPDIR"]).mkdir()
+    except OSError as exc:
+        raise _no_folder(exc, foreign_cache(facts)) from exc
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _no_folder(exc: OSError, foreign: str) -> UsageError:
+    return UsageError(
+        "there is no folder for the fresh caches" if foreign else "there is no folder for --fresh-cache",
+        why=f"{exc}; {foreign}" if foreign else str(exc),
+        todo="set TMPDIR to a folder that is writable and has some GiB free",
+    )
 
 
 def foreign_cache(facts: Facts) -> str:

@@ -116,6 +116,39 @@ def test_whatever_is_raised_on_import_is_recorded(harness):
     assert lines[-1]["end"]
 
 
+@pytest.mark.parametrize("level", ["1", "2"])
+def test_no_optimisation_strips_the_checks_of_a_probe(harness, level):
+    source = "PROBE = {}\ndef run():\n    assert 1 == 2, 'max error 1'\n    return {}"
+    lines, _ = harness(source, env={"PYTHONOPTIMIZE": level})
+    [line] = [line for line in lines if "ending" in line]
+    assert (line["ending"], line["error"], line["message"]) == ("wrong-result", "AssertionError", "max error 1")
+
+
+def test_what_is_no_text_is_spelled_out(harness):
+    source = (
+        "PROBE = {'variants': {'a': {}, 'b': {}}}\ndef run(v):\n"
+        "    if v == 'a': raise RuntimeError('/data/\\udcff/lib.so')\n    return {'\\udcff': 'x\\ud800 \U0001f600'}"
+    )
+    lines, _ = harness(source, variants=("a", "b"))
+    first, second = [line for line in lines if "ending" in line]
+    assert (first["ending"], first["message"]) == ("raised", r"/data/\udcff/lib.so")
+    assert second["measurements"] == {r"\udcff": "x\\ud800 \U0001f600"}
+
+
+@pytest.mark.parametrize(
+    ("base", "ending"), [("Exception", "raised"), ("AssertionError", "wrong-result"), ("SystemExit", "exited")]
+)
+def test_an_exception_that_cannot_say_what_it_is_is_recorded(harness, base, ending):
+    source = (
+        f"PROBE = {{}}\nclass Mute({base}):\n    def __str__(self): raise SystemExit(3)\ndef run(): raise Mute(Mute())"
+    )
+    lines, done = harness(source)
+    [line] = [line for line in lines if "ending" in line]
+    assert line["ending"] == ending
+    assert "<class 'fi_probe_probe.Mute'>" in line["message"]
+    assert (lines[-1]["end"], done.returncode) == (True, 0)
+
+
 def test_run_must_return_measurements(harness):
     lines, _ = harness("PROBE = {}\ndef run(): return [1]")
     [line] = [line for line in lines if "ending" in line]

@@ -1,4 +1,5 @@
 import importlib.metadata
+import os
 import sys
 from pathlib import Path
 
@@ -83,7 +84,15 @@ def test_the_question_ends_where_the_sentence_does():
         ('"page"', "page()", "PROBE must be a literal"),
         ('"module"', '"modul"', "PROBE['modul']: unknown key; known are id, feature,"),
         ('"timeout_s": 7', '"timeout_s": "7"', "PROBE['timeout_s']: Expected `int`, got `str`"),
-        ('"timeout_s": 7', '"timeout_s": 0', "PROBE['timeout_s']: expected seconds above 0, got 0"),
+        ('"timeout_s": 7', '"timeout_s": 0', "PROBE['timeout_s']: expected seconds above 0, a week at most, got 0"),
+        (
+            '"timeout_s": 7',
+            '"timeout_s": 1' + "0" * 400,
+            "PROBE['timeout_s']: expected seconds above 0, a week at most",
+        ),
+        ('"timeout_s": 7', "[]: 7", "PROBE must be a literal"),
+        ('"timeout_s": 7', '"timeout_s": ' + "-" * 100_000 + "7", "nested too deeply"),
+        ('"timeout_s": 7', '"timeout_s": 7' + "+7" * 2_000, "PROBE must be a literal"),
         ('"id": "kv.copy"', '"id": "copy"', "PROBE['id']: expected \"family.name\", got 'copy'"),
         ('"feature"', '"module"', "PROBE['feature'] is missing"),
         (">=90,<100", "Hopper", "PROBE['requires']['sm']: expected a range such as \">=90,<100\", got 'Hopper'"),
@@ -163,6 +172,67 @@ def third_party(tmp_path, monkeypatch):
     return install
 
 
+def test_an_id_of_ours_that_somebody_else_takes_is_their_fault(third_party, tmp_path):
+    third_party("acme.probes")
+    [ours] = [spec for spec in catalog.discover() if spec.id == "import.torch"]
+    theirs = tmp_path / "acme" / "probes" / "kv_copy.py"
+    theirs.write_text(GOOD.replace("kv.copy", "import.torch"))
+    with pytest.raises(DataError) as caught:
+        catalog.discover()
+    assert caught.value.why == f"{theirs}: id 'import.torch' is already that of {ours.path}"
+
+
+def test_it_is_their_fault_in_whatever_order_the_folders_are_read():
+    ours, theirs = (catalog.parse(GOOD, f"{origin}.py", origin) for origin in (catalog.OWN, "acme"))
+    errors = {}
+    catalog._check_ids([theirs, ours], errors)
+    assert errors == {"acme": ["acme.py: id 'kv.copy' is already that of fi-doctor.py"]}
+
+
+def test_a_folder_that_has_our_name_is_not_ours(tmp_path, monkeypatch):
+    (tmp_path / "fi-doctor").mkdir()
+    (tmp_path / "fi-doctor" / "a.py").write_text("(")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError):
+        catalog.discover((Path("fi-doctor"),))
+
+
+def test_what_is_no_regular_file_is_passed_over(tmp_path):
+    os.mkfifo(tmp_path / "fifo.py")
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "dangling.py").symlink_to("nowhere")
+    (tmp_path / "kv_copy.py").write_text(GOOD)
+    assert [spec.id for spec in catalog.discover((tmp_path,)) if spec.origin == str(tmp_path)] == ["kv.copy"]
+
+
+def test_a_file_too_large_for_a_probe_is_refused(tmp_path):
+    (tmp_path / "a.py").write_text(GOOD + "#" * catalog.MOST_BYTES)
+    with pytest.raises(DataError, match="a probe cannot be used") as caught:
+        catalog.discover((tmp_path,))
+    assert caught.value.why.startswith(f"{tmp_path / 'a.py'}: cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("entry_points.txt", b"[fi_doctor.probes]\nx = \xff\xfe\n"),
+        ("entry_points.txt", b"[fi_doctor.probes]\nno equals sign\n"),
+        ("METADATA", b"Name: \xff\xfe\n"),
+        ("METADATA", b""),
+    ],
+    ids=["points-not-utf8", "points-not-pairs", "metadata-not-utf8", "no-name"],
+)
+def test_a_distribution_with_broken_metadata_hides_no_other(third_party, tmp_path, monkeypatch, name, content):
+    third_party("acme.probes")
+    info = tmp_path / "other" / "broken-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "entry_points.txt").write_text("[fi_doctor.probes]\nx = no_such_package\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (info / name).write_bytes(content)
+    monkeypatch.syspath_prepend(str(info.parent))
+    assert "acme-kernels" in {spec.origin for spec in catalog.discover()}
+
+
 def test_a_registered_folder_is_found_without_importing_anything(third_party):
     third_party("acme.probes")
     assert {spec.origin for spec in catalog.discover() if spec.id == "kv.copy"} == {"acme-kernels"}
@@ -185,5 +255,5 @@ def test_installed_probes_are_found_by_our_entry_point(tmp_path, monkeypatch):
     (package / "kv_copy.py").write_text(GOOD)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     monkeypatch.setattr(catalog, "_ROOT", tmp_path)
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: ())
+    monkeypatch.setattr(importlib.metadata, "distributions", list)
     assert [(spec.id, spec.origin) for spec in catalog.discover()] == [("kv.copy", "fi-doctor")]

@@ -1,3 +1,5 @@
+import signal
+
 import pytest
 from msgspec.structs import replace
 from test_plan import SPEC
@@ -40,6 +42,32 @@ def test_a_complete_record_outweighs_how_the_process_ended():
 def test_a_process_that_wrote_nothing_left_before_it_began():
     fate = record.fate(record.Record(), ENDED, None)
     assert (fate.ending, fate.detail) == (Ending.EXITED, "left with status 0 before it began, its record unfinished")
+
+
+def test_what_could_not_be_started_is_lost_and_not_broken():
+    failed = replace(ENDED, returncode=None, error="/venv/bin/python: Too many open files")
+    fate = record.fate(record.Record(), failed, None)
+    assert (fate.ending, fate.detail) == (
+        Ending.LOST,
+        "could not be started: /venv/bin/python: Too many open files",
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "detail"),
+    [
+        (signal.SIGTERM, "SIGTERM while running"),
+        (signal.SIGUSR1, "SIGUSR1 while running"),
+        (
+            signal.SIGKILL,
+            "SIGKILL, not sent by fi-doctor (the kernel does so when memory runs out) while running",
+        ),
+    ],
+)
+def test_the_name_of_the_signal_comes_first(number, detail):
+    read = record.read(b'{"variant": "", "stage": "running"}\n')
+    fate = record.fate(read, replace(ENDED, returncode=None, signal=int(number)), None)
+    assert (fate.ending, fate.detail) == (Ending.SIGNALLED, detail)
 
 
 @pytest.fixture

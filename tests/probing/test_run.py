@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 from fi_doctor import processes
-from fi_doctor.model import Depth, Ending, Missing, Request, Silent, Stage
+from fi_doctor.errors import UsageError
+from fi_doctor.model import Depth, Ending, Missing, Request, Requires, Silent, Stage
 from fi_doctor.probing import catalog, run, surroundings
 from fi_doctor.probing.plan import plan
 
@@ -68,7 +70,8 @@ def everything(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(scratch))
         patch.setenv("FI_DOCTOR_CHILD", EVERYTHING)  # children carry it in front of their own marker
-        outcomes = outcomes_of(machine_samples.bare_facts())
+        environ = {"PATH": os.environ["PATH"], "TMPDIR": str(scratch)}
+        outcomes = outcomes_of(machine_samples.bare_facts(), environ=environ)
     assert list(scratch.iterdir()) == []
     return outcomes
 
@@ -312,7 +315,7 @@ def test_a_process_that_had_no_time_to_import_anything_is_not_said_to_have_begun
 def test_an_interpreter_that_does_not_start_is_told(bare_facts):
     facts = replace(bare_facts, interpreter=replace(bare_facts.interpreter, executable="/no/such/python"))
     outcome = outcomes_of(facts, "returned")["returned"]
-    assert (outcome.stage, outcome.ending) == (Stage.NONE, Ending.RAISED)
+    assert (outcome.stage, outcome.ending) == (Stage.NONE, Ending.LOST)
     assert outcome.detail == "could not be started: /no/such/python: No such file or directory"
 
 
@@ -339,6 +342,47 @@ def test_ctrl_c_kills_every_child_and_goes_on(tmp_path):
     assert marked_processes(marker) == []
 
 
+SLEEPS = """
+'Does it sleep?'
+import os, time
+PROBE = {"id": "fake.sleeps", "feature": "fake.sleeps", "gpus": 0}
+def run():
+    with open(os.environ["SLEEPER"] + "~", "w") as file: file.write(str(os.getpid()))
+    os.rename(os.environ["SLEEPER"] + "~", os.environ["SLEEPER"])
+    time.sleep(60)
+"""
+
+
+def test_when_fi_doctor_is_killed_its_child_ends(tmp_path):
+    (tmp_path / "fake_sleeps.py").write_text(SLEEPS)
+    script = tmp_path / "main.py"
+    script.write_text(
+        f"import sys; sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[2])!r}]\n"
+        "import machine_samples, os, pathlib, test_run\n"
+        f"test_run.FAKES = pathlib.Path({str(tmp_path)!r})\n"
+        "test_run.outcomes_of(machine_samples.bare_facts(), 'sleeps', environ=os.environ)\n"
+    )
+    sleeper = tmp_path / "sleeper"
+    main = subprocess.Popen(
+        [sys.executable, str(script)], env={**os.environ, "SLEEPER": str(sleeper), "TMPDIR": str(tmp_path)}
+    )
+    try:
+        assert until(sleeper.exists)
+        child = Path(f"/proc/{sleeper.read_text()}/exe")
+        assert child.exists()
+    finally:
+        main.kill()
+        main.wait()
+    assert until(lambda: not child.exists(), most_s=5.0)
+
+
+def until(holds, most_s=10.0):
+    patience = time.monotonic() + most_s
+    while not holds() and time.monotonic() < patience:
+        time.sleep(0.02)
+    return holds()
+
+
 def test_a_cache_of_another_user_is_left_alone(bare_facts, flashinfer_facts):
     facts = replace(bare_facts, flashinfer=replace(flashinfer_facts, cache_owner=os.getuid() + 1))
     watch = Told()
@@ -356,6 +400,100 @@ def test_with_a_fresh_cache_every_cache_is_inside_one_folder_that_is_gone_afterw
     assert {Path(child[name]).is_relative_to(base) for name in surroundings.CACHES} == {True}
     assert child["MAX_JOBS"] == "3"
     assert child["NCCL_NVLS_ENABLE"] == "0"
+
+
+def test_without_a_folder_for_it_there_is_no_fresh_cache(bare_facts, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    request = replace(RUN, fresh_cache=True)
+    with pytest.raises(UsageError, match="there is no folder for --fresh-cache") as caught:
+        outcomes_of(bare_facts, "returned", request=request)
+    assert str(tmp_path / "none") in caught.value.why
+    assert "TMPDIR" in caught.value.todo
+
+
+def test_where_nothing_is_writable_probes_run_all_the_same(bare_facts, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    environ = {"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path / "none")}
+    assert outcomes_of(bare_facts, "returned", environ=environ)["returned"].ending is Ending.RETURNED
+
+
+def test_without_files_in_memory_the_record_is_a_temporary_file(bare_facts, monkeypatch):
+    monkeypatch.delattr(os, "memfd_create")
+    assert outcomes_of(bare_facts, "returned")["returned"].ending is Ending.RETURNED
+
+
+def test_without_any_file_for_the_record_nothing_is_known(bare_facts, monkeypatch, tmp_path):
+    monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    outcome = outcomes_of(bare_facts, "returned")["returned"]
+    assert (outcome.stage, outcome.ending) == (Stage.NONE, Ending.LOST)
+    assert outcome.detail.startswith("could not be started: ")
+
+
+def test_too_many_open_files_are_no_fault_of_the_probe(bare_facts):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open("/dev/null", os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 2, hard))
+    try:
+        outcome = outcomes_of(bare_facts, "second_crashes")["second_crashes"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert {cell.ending for cell in outcome.cells} == {Ending.LOST}
+    assert "Too many open files" in outcome.detail
+
+
+WRITES_ITS_RECORD = """
+import os, sys
+PROBE = {"variants": {"a": {}, "b": {}}}
+def run(variant):
+    with open(os.environ["COUNTED"], "a") as file: file.write("x")
+    for fd in range(3, 64):
+        try: os.ftruncate(fd, 0); os.lseek(fd, 0, 0); os.write(fd, b'{"variant": "c", "ending": "exited"}\\n')
+        except OSError: pass
+    os._exit(0)
+"""
+
+
+def test_a_record_of_unknown_variants_is_not_asked_for_again(bare_facts, tmp_path):
+    (tmp_path / "probe.py").write_text(WRITES_ITS_RECORD)
+    [spec] = specs("second_crashes")
+    spec = replace(spec, path=str(tmp_path / "probe.py"), variants={"a": Requires(), "b": Requires()}, has_build=False)
+    environ = {"PATH": os.environ["PATH"], "COUNTED": str(tmp_path / "counted")}
+    [outcome] = run.run_all(
+        plan([spec], bare_facts, RUN), facts=bare_facts, request=RUN, watch=Silent(), environ=environ
+    )
+    assert [cell.ending for cell in outcome.cells] == [Ending.LOST, Ending.LOST]
+    assert len((tmp_path / "counted").read_text()) == 1
+
+
+TMP = """
+import os, tempfile
+PROBE = {}
+def run():
+    os.mkdir(os.path.join(tempfile.gettempdir(), "tmpxft"))
+    return {"TMPDIR": os.environ["TMPDIR"]}
+"""
+
+
+def test_with_fresh_caches_what_a_child_leaves_in_its_temporary_folder_is_removed(bare_facts, tmp_path, monkeypatch):
+    (tmp_path / "probe.py").write_text(TMP)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    [spec] = specs("returned")
+    spec = replace(spec, path=str(tmp_path / "probe.py"), has_build=False)
+    request = replace(RUN, fresh_cache=True)
+    environ = {"PATH": os.environ["PATH"]}
+    planned = plan([spec], bare_facts, request)
+    [outcome] = run.run_all(planned, facts=bare_facts, request=request, watch=Silent(), environ=environ)
+    assert Path(outcome.cells[0].measurements["TMPDIR"]).is_relative_to(tmp_path / "tmp")
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert "TMPDIR" not in outcome.reproduce
+
+
+def test_where_caches_stay_the_temporary_folder_stays(bare_facts):
+    planned = plan(specs("returned"), bare_facts, RUN)[0]
+    assert surroundings.environment(planned, bare_facts, {"TMPDIR": "/x"}, None, jobs=3)["TMPDIR"] == "/x"
 
 
 def test_the_users_own_max_jobs_is_kept(bare_facts):
