@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
-import sys
 
+from fi_doctor.cli import streams
 from fi_doctor.errors import DoctorError, UsageError
 
 
@@ -19,24 +21,38 @@ def run(argv: list[str]) -> int:
         base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException" and issubclass(base, Exception)
     )
     command = typer.main.get_command(app)
+    printed = io.StringIO()  # by the parser: help and version; the commands write by themselves
     try:
         # Not command.main(): it turns SIGTERM into Ctrl-C's code, and an EPIPE from anywhere into exit code 1.
-        with command.make_context("fi-doctor", list(argv)) as context:
+        with contextlib.redirect_stdout(printed), command.make_context("fi-doctor", list(argv)) as context:
             return int(command.invoke(context) or 0)
     except typer.Exit as done:
-        return int(done.exit_code)
+        return _shown(printed.getvalue()) or int(done.exit_code)
     except DoctorError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
+        return _failed(error)
     except click_error as error:
         return _usage(error, argv)
+
+
+def _shown(text: str) -> int:
+    """0 once it is on stdout, UsageError's code when it cannot be."""
+    try:
+        streams.put(text)
+    except UsageError as error:
+        return _failed(error)
+    return 0
+
+
+def _failed(error: DoctorError) -> int:
+    streams.tell_error(error)
+    return error.exit_code
 
 
 def _usage(error: Exception, argv: list[str]) -> int:
     """Print what the parser has against the words, with the nearest word where it knows one."""
     message = str(getattr(error, "format_message", error.__str__)()).strip().rstrip(".?")
     if message.startswith("Usage:"):  # no command: the message is the help
-        print(message, file=sys.stderr)
+        streams.tell(message)
         return UsageError.exit_code
     message, _, hint = message.partition(". Did you mean ")
     command = ["fi-doctor", *_commands(argv)]
@@ -48,8 +64,7 @@ def _usage(error: Exception, argv: list[str]) -> int:
         listing = "fi-doctor probes list"
     todo = " ".join([*command, near[0]]) if near else listing
     why = f"`{listing}` lists what there is"
-    print(UsageError(message[:1].lower() + message[1:], why=why, todo=todo), file=sys.stderr)
-    return UsageError.exit_code
+    return _failed(UsageError(message[:1].lower() + message[1:], why=why, todo=todo))
 
 
 def _commands(argv: list[str]) -> list[str]:

@@ -40,7 +40,7 @@ def begin(asked: Asked) -> Gathering | None:
     _check(asked)
     if asked.from_file is not None or asked.example is not None:
         return None
-    return Gathering(asked.python or sys.executable)
+    return Gathering(sys.executable if asked.python is None else asked.python)
 
 
 def report_format(*, yaml: bool, json: bool) -> str:
@@ -59,6 +59,8 @@ def _check(asked: Asked) -> None:
     recorded = [
         name for name, value in (("--from", asked.from_file), ("--example", asked.example)) if value is not None
     ]
+    if asked.python == "":
+        raise UsageError("--python: '' names no interpreter", todo='fi-doctor check --python "$(command -v python3)"')
     if len(recorded) > 1:
         raise UsageError("--from and --example: one recording at a time", todo="fi-doctor check --example NAME")
     if recorded and asked.python is not None:

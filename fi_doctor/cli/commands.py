@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import pathlib
 import re
 import sys
@@ -13,6 +14,7 @@ import msgspec
 from fi_doctor import knowledge, pipeline
 from fi_doctor.cli import emit, parse
 from fi_doctor.cli.asked import Asked
+from fi_doctor.diagnosis import gate
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.knowledge import examples
@@ -151,7 +153,7 @@ def _judged(
 ) -> Report:
     if isinstance(source, Report):
         if asked.as_recorded:
-            return source
+            return _as_recorded(asked, request, source)
         depth = Depth(asked.depth) if asked.depth and asked.depth != "static" else source.request.depth
         return pipeline.rejudge(source, msgspec.structs.replace(request, depth=depth), kb=kb, specs=specs)
     with _progress(asked) as watch:
@@ -163,6 +165,28 @@ def _judged(
             gathering=source,
             watch=watch,
         )
+
+
+def _as_recorded(asked: Asked, request: Request, source: Report) -> Report:
+    """The recorded rows that are asked for, and what today's question makes of them: no code of the file counts."""
+    if asked.depth not in (None, Depth.STATIC.value, source.request.depth.value):
+        raise UsageError(
+            f"--depth: verdicts as recorded are those of depth {source.request.depth}",
+            todo="leave out --depth or --as-recorded",
+        )
+    request = msgspec.structs.replace(source.request, features=request.features, required=request.required)
+    rows = tuple(row for row in source.features if _is_chosen(row.feature, request))
+    return msgspec.structs.replace(
+        source,
+        request=request,
+        features=rows,
+        outcomes=tuple(outcome for outcome in source.outcomes if _is_chosen(outcome.feature, request)),
+        gate=gate.decide(request, rows),
+    )
+
+
+def _is_chosen(feature: str, request: Request) -> bool:
+    return not request.features or any(fnmatch.fnmatchcase(feature, glob) for glob in request.features)
 
 
 def _recorded(asked: Asked) -> Report:

@@ -4,36 +4,33 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import shutil
-import sys
+import stat
 import tempfile
 
+from fi_doctor.cli import streams
 from fi_doctor.errors import UsageError
+
+_STREAM = re.compile(r"/dev/(?:stdin|stdout|stderr|fd/\d+)|/proc/(?:self|thread-self|\d+)/fd/\d+")
 
 
 def style() -> tuple[int, bool]:
     """Width in columns and whether to colour, by stdout, COLUMNS, NO_COLOR and TERM."""
     # COLUMNS, else the terminal's width, else 80 where stdout is no terminal.
     width = min(200, max(60, shutil.get_terminal_size((80, 24)).columns))
-    if not sys.stdout.isatty():
+    if not os.isatty(streams.STDOUT):
         return width, False
     return width, not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") != "dumb"
 
 
 def check_writable(path: str) -> None:
     """UsageError now, before minutes of work, when `path` cannot be written later."""
-    target = _target(path)
-    folder = target.parent
-    if target.is_dir():
-        why = "it is a folder"
-    elif _is_stream(target):
-        why = "" if os.access(target, os.W_OK) else "it is not writable for this user"
-    elif not folder.is_dir():
-        why = f"there is no folder {str(folder)!r}"
-    elif not os.access(folder, os.W_OK):
-        why = f"the folder {str(folder)!r} is not writable for this user"
-    else:
-        why = ""
+    try:
+        target = _target(path)
+        why = _why_not(target, _kind(target))
+    except OSError as error:  # a loop of links, a name that is too long, a current folder that was deleted
+        raise _unwritable(path, error.strerror or str(error)) from error
     if why:
         raise _unwritable(path, why)
 
@@ -43,53 +40,66 @@ def write(text: str, output: str | None) -> None:
 
     Errors: UsageError when it cannot be written.
     """
+    if output is None:
+        streams.put(text)
+        return
     data = text.encode("utf-8", "backslashreplace")
     try:
-        if output is None:
-            sys.stdout.flush()
-            sys.stdout.buffer.write(data)
-            sys.stdout.flush()
-        elif _is_stream(target := _target(output)):
+        target = _target(output)
+        if _is_stream(target) or stat.S_ISCHR(_kind(target)):
             with target.open("ab") as stream:
                 stream.write(data)
         else:
             _write_file(data, target)
     except BrokenPipeError:
-        # The verdict's own code must survive `| head`; without this Python fails once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return  # the verdict's own code must survive `| head`
     except OSError as error:
-        if output is not None:
-            raise _unwritable(output, error.strerror or str(error)) from error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise UsageError(
-            "stdout cannot be written", why=error.strerror or str(error), todo="make room, or send it elsewhere"
-        ) from error
+        raise _unwritable(output, error.strerror or str(error)) from error
 
 
 def say(line: str) -> None:
     """One line to stderr; a stderr that is gone is no failure."""
-    try:
-        print(line, file=sys.stderr, flush=True)
-    except (OSError, ValueError):
-        return
+    streams.tell(streams.one_line(line))
 
 
 def _target(path: str) -> pathlib.Path:
-    """What a link leads to, so that the link stays; names in /dev and /proc stand for streams and stay as they are."""
+    """What a link leads to, so that the link stays; names of streams stay as they are. OSError without a folder."""
     absolute = pathlib.Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow /dev/stdout to a file
-    return absolute if _is_stream(absolute) else absolute.resolve()
+    # Not resolve(), which raises something else for a loop of links.
+    return absolute if _is_stream(absolute) else pathlib.Path(os.path.realpath(absolute))
 
 
 def _is_stream(target: pathlib.Path) -> bool:
-    """Whether there is nothing to rename onto: /dev/stderr, whatever it leads to, or a named pipe."""
-    if target.parts[1:2] in (("dev",), ("proc",)) and target.parts[1:3] != ("dev", "shm"):
-        return True
-    return target.exists() and not target.is_file() and not target.is_dir()
+    """Whether the name stands for something that is open already, to be added to: /dev/stdout, /dev/fd/63."""
+    return _STREAM.fullmatch(str(target)) is not None
+
+
+def _kind(target: pathlib.Path) -> int:
+    """The type bits of what is there, 0 for nothing; OSError when that cannot be told."""
+    try:
+        return stat.S_IFMT(target.stat().st_mode)
+    except FileNotFoundError:
+        return 0
+
+
+def _why_not(target: pathlib.Path, kind: int) -> str:
+    """Why nothing can be written there, or ""."""
+    folder = target.parent
+    if kind == stat.S_IFDIR:
+        return "it is a folder"
+    if _is_stream(target) or kind == stat.S_IFCHR:
+        return "" if os.access(target, os.W_OK) else "it is not writable for this user"
+    if kind not in (0, stat.S_IFREG):
+        # To open a pipe that nobody reads would wait for ever, once all the work is done.
+        return "it is neither a file nor a terminal; a pipe can be given as /dev/stdout or /dev/fd/N"
+    if not folder.is_dir():
+        return f"there is no folder {str(folder)!r}"
+    return "" if os.access(folder, os.W_OK) else f"the folder {str(folder)!r} is not writable for this user"
 
 
 def _write_file(data: bytes, target: pathlib.Path) -> None:
     """The whole file under a name of its own first, then under the one that was asked for."""
-    scratch = tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name[:100]}.", delete=False)  # noqa: SIM115
+    scratch = tempfile.NamedTemporaryFile(dir=target.parent, prefix=".fi-doctor-", delete=False)  # noqa: SIM115
     try:
         with scratch:
             scratch.write(data)
@@ -103,4 +113,11 @@ def _write_file(data: bytes, target: pathlib.Path) -> None:
 
 
 def _unwritable(path: str, why: str) -> UsageError:
-    return UsageError(f"-o: {str(pathlib.Path(path).absolute())!r} cannot be written", why=why, todo="-o report.yaml")
+    return UsageError(f"-o: {_named(path)!r} cannot be written", why=why, todo="-o report.yaml")
+
+
+def _named(path: str) -> str:
+    try:
+        return str(pathlib.Path(path).absolute())
+    except OSError:  # the current folder was deleted
+        return path

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -93,13 +95,12 @@ def survey(python: str, environ: Mapping[str, str]) -> Survey:
         env={**environ, "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"},
         max_output=_MAX_ANSWER,
     )
-    answer = result.stdout.split(word.encode())
-    if len(answer) == 3:
-        try:
-            return msgspec.json.decode(answer[1], type=Survey)
-        except msgspec.DecodeError as error:
-            raise _unusable(path, f"it answered with something else than a survey: {error}") from error
-    raise _unusable(path, _why_no_answer(result))
+    # A wrapper may have said the word too, when it tells what it runs: the last survey between two of them counts.
+    answers = result.stdout.split(word.encode())[1:-1]
+    for text in reversed(answers):
+        with contextlib.suppress(msgspec.DecodeError):
+            return msgspec.json.decode(text, type=Survey)
+    raise _unusable(path, "it answered with something else than a survey" if answers else _why_no_answer(result))
 
 
 def find_interpreter(python: str, environ: Mapping[str, str]) -> str:
@@ -108,15 +109,18 @@ def find_interpreter(python: str, environ: Mapping[str, str]) -> str:
         found = shutil.which(python, path=environ.get("PATH", os.defpath))
         if found is None:
             raise _unusable(python, f"there is no {python!r} on PATH")
-        return str(Path(found).absolute())
-    path = Path(python).expanduser().absolute()
-    if path.is_dir():
+        return str(_absolute(found))
+    path = _absolute(python)
+    try:
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+    except FileNotFoundError as error:
+        gone = f"it is a link to {path.resolve()}, which does not exist" if path.is_symlink() else ""
+        raise _unusable(path, gone or "there is no such file") from error
+    except OSError as error:  # a loop of links, a name that is too long
+        raise _unusable(path, error.strerror or str(error)) from error
+    if is_folder:
         inner = path / "bin" / "python"
         raise _unusable(path, "it is a directory", f"fi-doctor check --python {inner}" if inner.exists() else "")
-    if not os.path.lexists(path):
-        raise _unusable(path, "there is no such file")
-    if not path.exists():
-        raise _unusable(path, f"it is a link to {path.resolve()}, which does not exist")
     if not os.access(path, os.X_OK):
         raise _unusable(path, "it is not executable")
     return str(path)
@@ -203,6 +207,13 @@ def _unusable(path: str | Path, why: str, todo: str = "") -> TargetError:
         why=why,
         todo=todo or 'fi-doctor check --python "$(command -v python3)"',
     )
+
+
+def _absolute(python: str) -> Path:
+    try:
+        return Path(python).expanduser().absolute()
+    except (OSError, RuntimeError) as error:  # the current folder was deleted; ~name of nobody
+        raise _unusable(python, f"its place cannot be told: {error}") from error
 
 
 def _why_no_answer(result: sandbox.Result) -> str:

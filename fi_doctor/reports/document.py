@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,12 +21,17 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_BYTES = 64 * 1024 * 1024
+YAML_MAX_BYTES = 8 * 1024 * 1024  # it takes some 30 times as long to read as JSON
 MAX_DEPTH = 64  # a report nests about ten deep
 _SCHEMA = re.compile(r"fi-doctor\.report/(\d{1,6})\.(\d{1,6})")
 _MAJOR = 1
 # What a terminal or an editor may obey and JSON may hold raw: DEL, C1 controls, zero-width and bidirectional marks.
 _INVISIBLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _REWRITE = "fi-doctor report --yaml -o report.yaml (on the machine in question), then use that file"
+_STREAM = re.compile(r"/dev/(?:stdin|fd/\d+)|/proc/(?:self|\d+)/fd/\d+")  # open already, by whoever started us
+# What YAML takes for a number and is longer than any in a report: there 0xfff... and 59:59:59... have no limit, and the
+# latter, to the base 60, takes time with the square of its length.
+_LONG_NUMBER = re.compile(r"(?=.{65})[-+]?(?:0x[\da-fA-F_]+|0b[01_]+|[\d_.:]+(?:[eE][-+]?\d+)?)")
 # Numbers beyond 64 bits are not portable JSON; only measurements, which may be words too, can hold them.
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 
@@ -77,11 +84,17 @@ def schema() -> dict[str, Any]:
 
 def read_file(path: Path) -> Report:
     """The report in a file, or in a pipe such as /dev/stdin; DataError when there is none to be had."""
+    name = os.path.join(_current_folder(), path)  # noqa: PTH118 - Path.absolute() fails where that was deleted
+    what = f'cannot read the report "{name}"'
     try:
+        kind = path.stat().st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind) or _STREAM.fullmatch(name)):
+            # A pipe that nobody writes to, or a device, would be waited for.
+            raise DataError(what, why="it is not a file", todo="--from - reads stdin")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise DataError(f'cannot read the report "{path.absolute()}"', why=error.strerror or str(error)) from error
+        raise DataError(what, why=error.strerror or str(error)) from error
     return read(data, str(path))
 
 
@@ -95,12 +108,20 @@ def read(data: bytes, name: str) -> Report:
     if not isinstance(document, dict):
         raise _no_report(name, f"expected a mapping, got {_kind(document)}")
     _check_schema(document.get("schema"), name)
+    _check_numbers(document, name)
     try:
         return msgspec.convert(document, type=Report)
     except msgspec.ValidationError as error:
         raise DataError(f'"{name}" is not a whole report', why=_located(str(error)), todo=_REWRITE) from error
     except RecursionError as error:
         raise _too_deep(name) from error
+
+
+def _current_folder() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109 - as above
+    except OSError:
+        return ""
 
 
 def _sm_order(sm: int | Missing) -> tuple[bool, int]:
@@ -155,7 +176,7 @@ def _dumper() -> type[yaml.SafeDumper]:
 def _parse(data: bytes, name: str) -> Any:
     """JSON when it starts like an object, else YAML; scalars and containers only."""
     if len(data) > MAX_BYTES:
-        raise DataError(f'"{name}" is too large for a report', why=f"it is over {MAX_BYTES >> 20} MiB", todo=_REWRITE)
+        raise _too_large(name, f"it is over {MAX_BYTES >> 20} MiB")
     data = data.removeprefix(b"\xef\xbb\xbf")
     if not data.strip():
         raise _no_report(name, "it is empty")
@@ -163,6 +184,8 @@ def _parse(data: bytes, name: str) -> Any:
         raise DataError(f'"{name}" is compressed', why="it starts like a gzip file", todo=f'gunzip "{name}" first')
     if data.lstrip().startswith(b"{"):
         return _parse_json(data, name)
+    if len(data) > YAML_MAX_BYTES:
+        raise _too_large(name, f"it is YAML, and over {YAML_MAX_BYTES >> 20} MiB; JSON may have {MAX_BYTES >> 20} MiB")
     return _parse_yaml(data, name)
 
 
@@ -204,12 +227,27 @@ def _check_events(events: Iterator[yaml.Event], name: str) -> None:
             raise _no_report(name, f"{_line(event)} has an alias, which reports never have")
         if isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)) and event.tag not in (None, "!"):
             raise _no_report(name, f"{_line(event)} has a tag, which reports never have")
+        if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and _LONG_NUMBER.fullmatch(event.value):
+            raise _no_report(name, f"{_line(event)} has a number of {len(event.value)} digits")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > MAX_DEPTH:
             raise _too_deep(name)
+
+
+def _check_numbers(document: object, name: str) -> None:
+    """Refuse integers beyond 64 bits, which no report holds and which cannot be computed with as a float."""
+    rest = [document]
+    while rest:
+        match rest.pop():
+            case dict() as found:
+                rest += found.values()
+            case list() as found:
+                rest += found
+            case int() as number if not _INT_MIN <= number <= _INT_MAX:
+                raise _no_report(name, f"it holds a number of {number.bit_length()} bits")
 
 
 def _line(event: yaml.Event) -> str:
@@ -232,6 +270,10 @@ def _check_schema(found: object, name: str) -> None:
 
 def _no_report(name: str, why: str) -> DataError:
     return DataError(f'"{name}" is not a fi-doctor report', why=why, todo=_REWRITE)
+
+
+def _too_large(name: str, why: str) -> DataError:
+    return DataError(f'"{name}" is too large for a report', why=why, todo=_REWRITE)
 
 
 def _too_deep(name: str) -> DataError:

@@ -6,7 +6,7 @@ import itertools
 
 import factory as make
 import pytest
-from cli_command import BROKEN, FORMATS, ROOT, copied_package, in_three_parts, parsed, report, verdicts, with_verdicts
+from cli_command import BROKEN, FORMATS, copied_package, in_three_parts, parsed, report, verdicts, with_verdicts
 
 from fi_doctor.model import Depth, Verdict
 from fi_doctor.reports import render
@@ -65,12 +65,11 @@ def test_a_broken_rule_that_ships_is_4_and_named(doctor, tmp_path, fmt):
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("name", ["msgspec", "typer", "packaging"])
 def test_a_missing_dependency_is_4_and_named(doctor, tmp_path, name, fmt):
-    hidden = tmp_path / "hidden"
-    hidden.mkdir()
+    hidden = copied_package(tmp_path)
     raising = f"raise ModuleNotFoundError(\"No module named '{name}'\", name='{name}')\n"
     (hidden / f"{name}.py").write_text(raising, encoding="utf-8")
     path = doctor.report()
-    done = doctor("check", "--from", path, "--format", fmt, env={"PYTHONPATH": f"{hidden}:{ROOT}"})
+    done = doctor("check", "--from", path, "--format", fmt, env={"PYTHONPATH": hidden})
     assert (done.returncode, done.stdout) == (4, "")
     said = in_three_parts(done.stderr)
     assert name in said["why"]
@@ -159,7 +158,27 @@ def test_a_report_is_judged_anew_unless_it_is_shown_as_recorded(doctor, suffix):
     then = doctor("check", "--from", path, "--as-recorded", "--format", "json")
     assert then.returncode == 1
     assert set(verdicts(then.stdout).values()) == {"broken"}
-    assert then.stderr.splitlines()[-1] == "fi-doctor: as it was judged then (exit 1)"
+    assert then.stderr.splitlines()[-1].endswith(": as it was judged then (exit 1)")
+
+
+@pytest.mark.parametrize("code", [0, 1, 256, 10**18])
+def test_no_code_of_a_recording_counts(doctor, code):
+    path = doctor.folder / "old.json"
+    path.write_text(render(with_verdicts(report(), Verdict.WORKS, code), "json"), encoding="utf-8")
+    assert doctor("check", "--from", path, "--as-recorded").returncode == 0
+
+
+def test_what_was_recorded_is_asked_anew(doctor):
+    path = doctor.report(broken=(BROKEN,))
+    words = ("check", "--from", path, "--as-recorded", "--format", "json")
+    assert doctor(*words).returncode == 1
+    chosen = doctor(*words, "--feature", "sampling.*", "--require", "norm.fused*")
+    assert chosen.returncode == 0, chosen.stderr
+    assert {name.partition(".")[0] for name in verdicts(chosen.stdout)} == {"sampling", "norm"}
+    assert doctor(*words, "--feature", "sampling.*", "--require", BROKEN).returncode == 1
+    refused = doctor(*words, "--depth", "build")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "depth run" in in_three_parts(refused.stderr)["error"]
 
 
 def test_what_was_judged_works_then_is_broken_now(doctor):

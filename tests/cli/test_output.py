@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pathlib
 import resource
 import stat
 import subprocess
+import time
 
 import pytest
-from cli_command import BROKEN, FORMATS, in_three_parts, script, verdicts
+from cli_command import BROKEN, FORMATS, in_three_parts, report, script, verdicts
+from msgspec.structs import replace
 from permissions import obey_permissions
+
+from fi_doctor.reports import render
 
 
 @pytest.fixture
@@ -100,15 +105,77 @@ def test_o_may_name_a_stream_that_leads_to_a_file(doctor, broken):
     assert BROKEN in target.read_text(encoding="utf-8")
 
 
-def test_o_may_name_a_pipe(doctor, broken):
+def test_a_pipe_that_nobody_may_read_is_refused_before_any_work(doctor, broken):
     pipe = doctor.folder / "pipe"
     os.mkfifo(pipe)
-    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
-        done = doctor("check", "--from", broken, "--format", "json", "-o", pipe)
-        read, _ = reader.communicate(timeout=20)
-    assert done.returncode == 1, done.stderr
-    assert verdicts(read)[BROKEN] == "broken"
+    for words, part in ((("--from", broken, "-o", pipe), "neither a file"), (("--from", pipe), "not a file")):
+        done = doctor("check", *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert part in in_three_parts(done.stderr)["why"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_shell_may_put_a_command_in_place_of_a_file(doctor, broken):
+    shell = ["bash", "-c", f'"$@" --from <(cat {broken}) -o >(cat >&2)', "bash"]
+    done = doctor(argv=[*shell, *doctor.argv("check", "--format", "json")])
+    assert done.returncode == 1, done.stderr
+
+
+@pytest.mark.parametrize("name", ["loop", "x" * 300, "file/x"])
+def test_a_path_that_cannot_be_is_2(doctor, broken, name):
+    (doctor.folder / "loop").symlink_to("loop")
+    (doctor.folder / "file").touch()
+    for words in (("--from", broken, "-o", doctor.folder / name), ("--from", doctor.folder / name)):
+        done = doctor("check", *words)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert doctor("check", "--python", doctor.folder / name).returncode == 2
+
+
+def test_a_folder_that_was_deleted_is_2(doctor, broken):
+    for words in (["--from", broken, "-o", "x"], ["--from", "x"], ["--python", "x/y"], ["--python", ""]):
+        script = 'mkdir gone; cd gone; rmdir ../gone; exec "$@"'
+        done = doctor(argv=["sh", "-c", script, "sh", *doctor.argv("check", *words)])
+        assert done.returncode == 2, done.stderr
+        assert in_three_parts(done.stderr)["try"] or words[0] == "--from"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["check", "--help"], ["check", "--python", "/none"]])
+@pytest.mark.parametrize("stream", ["stdout", "stderr", "both"])
+def test_full_streams_are_never_a_fault(doctor, words, stream):
+    with pathlib.Path("/dev/full").open("w") as full:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        streams.update({name: full for name in streams if stream in (name, "both")})
+        done = doctor(*words, **streams)
+    assert done.returncode == (2 if stream != "stderr" or "--python" in words else 0)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_stdout_that_does_not_block_gets_all(doctor, broken, unbuffered):
+    whole = doctor("check", "--from", broken, "--format", "json").stdout
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    fcntl.fcntl(write_end, 1031, 4096)  # F_SETPIPE_SZ
+    words = ("check", "--from", broken, "--format", "json")
+    with doctor.start(*words, stdout=write_end, stderr=subprocess.DEVNULL, env={"PYTHONUNBUFFERED": unbuffered}) as one:
+        os.close(write_end)
+        time.sleep(1.5)  # the pipe is full by now
+        with os.fdopen(read_end, encoding="utf-8") as pipe:
+            assert pipe.read() == whole
+    assert one.returncode == 1
+    assert len(whole) > 4096
+
+
+def test_no_terminal_obeys_what_was_recorded(doctor):
+    done = report(broken=(BROKEN,))
+    rows = tuple(replace(row, why="\x1b[31mred\nerror: no\x9b") for row in done.features)
+    path = doctor.folder / "esc.json"
+    path.write_text(render(replace(done, features=rows), "json"), encoding="utf-8")
+    said = doctor("check", "--from", path, "--as-recorded").stderr
+    assert "\\x1b[31mred error: no\\x9b" in said
+    evil = script(doctor.folder / "python", "#!/bin/sh\nprintf '\\033[31mred' >&2; exit 3\n")
+    said = doctor("check", "--python", evil).stderr
+    assert "\\x1b[31mred" in said
+    assert "\x1b" not in said
 
 
 @pytest.mark.parametrize("fmt", FORMATS)

@@ -6,6 +6,7 @@ import os
 import pty
 import signal
 import subprocess
+import time
 
 import pytest
 from cli_command import ROOT, processes_with, script, wait_for
@@ -93,6 +94,24 @@ def test_under_nohup_a_closed_terminal_changes_nothing(doctor, slow_stack):
     out, err = child.communicate(timeout=60)
     assert child.returncode == 3, err
     assert '"import.torch"' in out
+
+
+@pytest.mark.parametrize("gap_s", [0.002, 0.03])
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_signals_that_follow_at_once_do_not_break_off_the_killing(doctor, slow_stack, first, gap_s):
+    begun = doctor.folder / "begun"
+    env = {"PYTHONPATH": f"{slow_stack}{os.pathsep}{ROOT}", "BEGUN": begun, "THIS_TEST": f"probe-{first.name}"}
+    words = ("check", "--feature", "import.torch")
+    child = doctor.start(*words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert wait_for(begun.exists)
+    for number in (first, signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+        child.send_signal(number)
+        time.sleep(gap_s)
+    _, err = child.communicate(timeout=30)
+    assert child.returncode == ENDINGS[first][0]
+    assert err.splitlines()[-1] == ENDINGS[first][1]
+    assert "Traceback" not in err
+    assert wait_for(lambda: processes_with(f"THIS_TEST=probe-{first.name}") == [], seconds=5)
 
 
 def ended(child, number):

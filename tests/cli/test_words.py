@@ -162,6 +162,9 @@ def test_a_feature_that_only_a_probe_names_is_known(doctor, tmp_path):
         done = doctor("check", "--from", path, option, "stranger.*", "--format", "json", env=env)
         assert done.returncode == 3, done.stderr
         assert verdicts(done.stdout)["stranger.thing"] == "unknown"
+    both = doctor("check", "--from", path, "--feature", "norm.*", "--require", "stranger.thing", env=env)
+    assert both.returncode == 3
+    assert "stranger.thing" in both.stderr
 
 
 def test_explain_features_and_probes_print_what_they_know(doctor):

@@ -215,3 +215,10 @@ def test_an_interpreter_that_hangs_is_given_up(tmp_path, monkeypatch):
 def test_a_name_is_looked_up_on_the_given_path(tmp_path):
     (tmp_path / "mine").symlink_to(sys.executable)
     assert survey("mine", {**os.environ, "PATH": str(tmp_path)}).version == sys.version.split()[0]
+
+
+def test_a_wrapper_may_tell_what_it_runs(tmp_path):
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\necho "$@" "$@"\n{sys.executable} "$@"\necho done "$@"\n')
+    wrapper.chmod(0o755)
+    assert survey(str(wrapper), dict(os.environ)).prefix == sys.prefix

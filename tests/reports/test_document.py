@@ -212,7 +212,11 @@ NO_REPORT = {
     "a Python tag": (b"a: !!python/object/apply:os.system [id]\n", "tag"),
     "a bad timestamp tag": (b"a: !!timestamp x\n", "tag"),
     "a bad number": (b"a: 0b_\n", "cannot be read"),
-    "a number without end": (b"a: " + b"9" * 5000, "cannot be read"),
+    "a number without end": (b"a: " + b"9" * 5000, "a number of 5000 digits"),
+    "a hexadecimal number without end": (b"a: 0x" + b"f" * 9000, "a number of 9002 digits"),
+    "a number to the base 60": (b"a: 1" + b":59" * 300 + b".5", "a number of 903 digits"),
+    "a number beyond 64 bits": (b'{"schema": "fi-doctor.report/1.0", "sm": ' + b"9" * 400 + b"}", "1329 bits"),
+    "YAML that would take minutes": (b"a: " + b"x" * (8 << 20), "over 8 MiB"),
     "a list as a key": (b"? [a]\n: b\n", "cannot be read as YAML"),
 }
 

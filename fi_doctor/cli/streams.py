@@ -1,0 +1,57 @@
+"""Stdout and stderr of the command: all of a text arrives or it is said why, and stderr never makes a failure."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+
+from fi_doctor.errors import DoctorError, UsageError
+
+STDOUT = 1
+
+
+def put(text: str) -> None:
+    """All of it to stdout, which may be slow, non-blocking or without a buffer; a reader that left is no failure.
+
+    Errors: UsageError when stdout takes no more.
+    """
+    rest = memoryview(text.encode("utf-8", "backslashreplace"))
+    try:
+        sys.stdout.flush()
+        while rest:
+            select.select([], [STDOUT], [])  # a full pipe that does not block is waited for
+            with contextlib.suppress(BlockingIOError):
+                rest = rest[os.write(STDOUT, rest) :]
+    except BrokenPipeError:
+        return  # the verdict's own code must survive `| head`
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UsageError("stdout cannot be written", why=why, todo="make room, or send it elsewhere") from error
+
+
+def tell(text: str) -> None:
+    """Lines to stderr; a stderr that is gone or full is no failure.
+
+    Reasons hold what probes and the examined interpreter said: what a terminal may obey is written as an escape.
+    """
+    try:
+        print("\n".join(map(one_line, text.split("\n"))), file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        return
+
+
+def tell_error(error: DoctorError) -> None:
+    """The three parts of an expected failure; only a reason may have lines (all errors of a file), set below it."""
+    why = "\n       ".join(one_line(line.strip()) for line in error.why.split("\n"))
+    tell(str(DoctorError(one_line(error.what), why=why, todo=one_line(error.todo))))
+
+
+def one_line(text: str) -> str:
+    """The text without anything that a terminal would obey."""
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    return " " if char in "\t\n\r" else char.encode("unicode_escape").decode("ascii")
