@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pathlib
 import signal
@@ -13,6 +14,7 @@ from types import FrameType
 from fi_doctor.cli import streams
 
 INTERRUPTED = 130
+UNTOLD = 3
 FAULT = 4
 # Signals that end the command, how that is called, and the code that a shell gives for it.
 ENDINGS = {
@@ -64,6 +66,12 @@ def _guarded(argv: list[str]) -> int:
     except ModuleNotFoundError as error:
         _report_missing(error)
         return FAULT
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            _report_fault(argv)
+            return FAULT
+        _report_shortage(error)
+        return UNTOLD
     except Exception:  # noqa: BLE001 - the top handler: whatever is left is our own fault and must end with 4
         _report_fault(argv)
         return FAULT
@@ -83,7 +91,10 @@ def _end_children() -> None:
     """
     outer = os.environ.get("FI_DOCTOR_CHILD", "")
     marker = f"FI_DOCTOR_CHILD={outer}{':' if outer else ''}".encode()
-    for task in pathlib.Path("/proc/self/task").glob("*/children"):
+    tasks: list[pathlib.Path] = []
+    with contextlib.suppress(OSError):  # no /proc, or no descriptor left to read it with
+        tasks = list(pathlib.Path("/proc/self/task").glob("*/children"))
+    for task in tasks:
         with contextlib.suppress(OSError):  # threads end meanwhile
             for pid in task.read_text(encoding="ascii").split():
                 with contextlib.suppress(OSError):  # and so do children
@@ -130,6 +141,15 @@ def _report_missing(error: ModuleNotFoundError) -> None:
         "error: fi-doctor is not installed whole; this says nothing about what it examines",
         f"  why: {error} (needed by {sys.executable})",
         f"  try: {sys.executable} -m pip install --force-reinstall fi-doctor",
+    ]
+    streams.tell("\n".join(lines))
+
+
+def _report_shortage(error: OSError) -> None:
+    lines = [
+        "error: this process may not open enough files to look at anything",
+        f"  why: {error.strerror}",
+        "  try: ulimit -n 1024",
     ]
     streams.tell("\n".join(lines))
 

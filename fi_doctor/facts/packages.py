@@ -205,7 +205,8 @@ def _unusable(path: str | Path, why: str, todo: str = "") -> TargetError:
     return TargetError(
         f"{path} cannot be used as the target interpreter",
         why=why,
-        todo=todo or 'fi-doctor check --python "$(command -v python3)"',
+        todo=todo
+        or ("ulimit -n 1024" if "Too many open files" in why else 'fi-doctor check --python "$(command -v python3)"'),
     )
 
 

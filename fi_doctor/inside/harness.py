@@ -268,7 +268,7 @@ def describe(exc: BaseException) -> dict[str, object]:
     text = "".join(traceback.format_exception(kind, exc, exc.__traceback__))
     message = repr(kind)
     with contextlib.suppress(BaseException):  # an exception may fail to say what it is
-        message = str(exc)
+        message = str(exc) or traceback.extract_tb(exc.__traceback__)[-1].line or message  # a bare assert says itself
     return {"error": name, "message": shortened(message), "traceback": text[-TRACEBACK_LIMIT:]}
 
 

@@ -295,4 +295,4 @@ def _refuse(errors: dict[str, list[str]]) -> None:
     lines = "\n".join(line for origin in sorted(errors) for line in errors[origin])
     if OWN in errors:
         raise BrokenDoctorError("fi-doctor's own probes are broken", why=lines, todo="reinstall fi-doctor")
-    raise DataError("a probe cannot be used", why=lines, todo="mend the file, or remove what brought it")
+    raise DataError("a probe cannot be used", why=lines, todo=f"mend the file, or remove {' '.join(sorted(errors))}")

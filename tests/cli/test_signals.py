@@ -6,6 +6,7 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -123,3 +124,11 @@ def ended(child, number):
     assert err.splitlines()[-1] == line
     assert "Traceback" not in err
     assert wait_for(lambda: processes_with(f"THIS_TEST=probe-{number.name}") == [], seconds=5)
+
+
+@pytest.mark.parametrize("most", [9, 11, 13, 16, 19])
+def test_with_too_few_descriptors_nothing_is_called_measured(most):
+    command = f'ulimit -n {most}; exec "{sys.executable}" -m fi_doctor check --depth static -f json'
+    for _ in range(3):
+        done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode in {2, 3, 4}, done.stderr

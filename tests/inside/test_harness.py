@@ -311,3 +311,9 @@ def test_every_variant_is_built_before_the_first_one_runs(harness):
         ("a", "building"), ("a", "built"), ("b", "building"), ("b", "built"),
         ("a", "running"), ("a", "ran"), ("b", "running"), ("b", "ran"),
     ]  # fmt: skip
+
+
+def test_a_bare_assert_says_which_one_it_is(harness):
+    lines, _ = harness("PROBE = {}\ndef run():\n    assert 1 == 2\n")
+    [line] = [line for line in lines if line.get("ending")]
+    assert (line["ending"], line["message"]) == ("wrong-result", "assert 1 == 2")
