@@ -12,11 +12,9 @@ from fi_doctor.diagnosis import advice, findings, gate, matrix
 from fi_doctor.facts import Gathering
 from fi_doctor.model import (
     SCHEMA,
-    Depth,
     Doctor,
     Facts,
     KnowledgeBase,
-    Missing,
     Outcome,
     PlannedProbe,
     ProbeSpec,
@@ -44,7 +42,7 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     """
     begun = time.monotonic()
     facts = gathering.finish(symbols_of(kb, specs))
-    request = request or msgspec.structs.replace(asked, depth=deepest(facts))
+    request = request or msgspec.structs.replace(asked, depth=planning.deepest(facts))
     planned = planning.plan(specs, facts, request)
     watch.planned(planned, request.budget_s)
     outcomes = running.run_all(planned, facts=facts, request=request, watch=watch, environ=gathering.environ)
@@ -84,18 +82,10 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
         facts=facts,
         features=rows,
         findings=found,
-        recommendations=advice.advise(kb, facts, outcomes, rows, found),
+        recommendations=advice.advise(kb, facts, outcomes, found),
         outcomes=outcomes,
         gate=gate.decide(request, rows),
     )
-
-
-def deepest(facts: Facts) -> Depth:
-    """As deep as this machine allows: run where CUDA sees a GPU, else build."""
-    order = facts.gpus.cuda_order
-    if not isinstance(order, Missing) and order:
-        return Depth.RUN
-    return Depth.BUILD
 
 
 def symbols_of(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ ARROWS = {
     "knowledge": PURE | {"conditions"},
     "diagnosis": PURE | {"conditions"},
     "pipeline": PURE | {"__init__", "facts", "probing", "knowledge", "diagnosis"},
-    "cli": PURE | {"__init__", "pipeline", "facts", "probing", "knowledge", "diagnosis", "reports"},
+    "cli": PURE | {"__init__", "processes", "pipeline", "facts", "probing", "knowledge", "diagnosis", "reports"},
     "__main__": {"__init__", "cli"},
     "inside": set(),
 }

@@ -20,7 +20,6 @@ probes_app = typer.Typer(
 )
 app.add_typer(probes_app, name="probes")
 
-# Optional[...] and not "| None": Typer evaluates these at run time, also on Python 3.10.
 Python = Annotated[
     str | None,
     typer.Option("--python", metavar="PATH", help="Examine this interpreter; fi-doctor need not be installed in it."),

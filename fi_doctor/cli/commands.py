@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import pathlib
-import re
 import sys
 from collections.abc import Iterator
 
@@ -30,11 +28,10 @@ from fi_doctor.model import (
     Silent,
     Verdict,
     Watch,
+    selects,
 )
 from fi_doctor.probing import catalog
 from fi_doctor.reports import document, lists, render
-
-_PLACEHOLDER = re.compile(r"\{([a-z][a-z_]*(?::[\w.-]+)?)\}")
 
 
 def check(asked: Asked, gathering: Gathering | None) -> int:
@@ -106,7 +103,7 @@ def _explained(kb: KnowledgeBase) -> dict[str, list[tuple[str, str]]]:
     words = dict(explaining.WORDS)
     verdicts = [(word.value, words.pop(word.value)) for word in Verdict]
     evidence = [(word.value, words.pop(word.value)) for word in Evidence]
-    rules = [(rule.id, _without_braces(rule.title)) for rule in kb.rules]
+    rules = [(rule.id, explaining.plain(rule.title)) for rule in kb.rules]
     settings = {setting.name: setting.what for setting in kb.settings}
     return {
         "Rules and other findings": sorted([*rules, *words.items()]),
@@ -115,11 +112,6 @@ def _explained(kb: KnowledgeBase) -> dict[str, list[tuple[str, str]]]:
         "Evidence, the weakest first": evidence,
         "Settings": sorted(settings.items()),
     }
-
-
-def _without_braces(text: str) -> str:
-    """Placeholders of a title, which stand for facts of the machine that it is about, as people write them."""
-    return _PLACEHOLDER.sub(lambda found: f"<{found[1].replace('_', ' ').replace(':', ' ')}>", text)
 
 
 def _write_report(asked: Asked, gathering: Gathering | None) -> Report:
@@ -175,18 +167,14 @@ def _as_recorded(asked: Asked, request: Request, source: Report) -> Report:
             todo="leave out --depth or --as-recorded",
         )
     request = msgspec.structs.replace(source.request, features=request.features, required=request.required)
-    rows = tuple(row for row in source.features if _is_chosen(row.feature, request))
+    rows = tuple(row for row in source.features if selects(request.features, row.feature))
     return msgspec.structs.replace(
         source,
         request=request,
         features=rows,
-        outcomes=tuple(outcome for outcome in source.outcomes if _is_chosen(outcome.feature, request)),
+        outcomes=tuple(outcome for outcome in source.outcomes if selects(request.features, outcome.feature)),
         gate=gate.decide(request, rows),
     )
-
-
-def _is_chosen(feature: str, request: Request) -> bool:
-    return not request.features or any(fnmatch.fnmatchcase(feature, glob) for glob in request.features)
 
 
 def _recorded(asked: Asked) -> Report:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import pathlib
 import signal
 import sys
 import time
@@ -89,17 +88,16 @@ def _end_children() -> None:
 
     Ours are told by the marker that the sandbox gives them, and each leads a group of its own.
     """
-    outer = os.environ.get("FI_DOCTOR_CHILD", "")
-    marker = f"FI_DOCTOR_CHILD={outer}{':' if outer else ''}".encode()
-    tasks: list[pathlib.Path] = []
-    with contextlib.suppress(OSError):  # no /proc, or no descriptor left to read it with
-        tasks = list(pathlib.Path("/proc/self/task").glob("*/children"))
-    for task in tasks:
-        with contextlib.suppress(OSError):  # threads end meanwhile
-            for pid in task.read_text(encoding="ascii").split():
-                with contextlib.suppress(OSError):  # and so do children
-                    if marker in pathlib.Path(f"/proc/{pid}/environ").read_bytes():
-                        os.killpg(int(pid), signal.SIGKILL)
+    if "fi_doctor.processes" not in sys.modules:
+        return  # the sandbox was not even imported
+    from fi_doctor import processes
+
+    outer = os.environ.get(processes.MARKER, "")
+    marker = f"{processes.MARKER}={outer}{':' if outer else ''}".encode()
+    for pid in processes.children():
+        if marker in processes.environ(pid):
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                os.killpg(pid, signal.SIGKILL)
 
 
 def _take_signals() -> None:

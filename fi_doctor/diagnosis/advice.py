@@ -10,7 +10,6 @@ from fi_doctor.model import (
     Action,
     ActionKind,
     Facts,
-    FeatureRow,
     Finding,
     KnowledgeBase,
     Missing,
@@ -37,11 +36,9 @@ def advise(
     kb: KnowledgeBase,
     facts: Facts,
     outcomes: tuple[Outcome, ...],
-    rows: tuple[FeatureRow, ...],
     findings: tuple[Finding, ...],
 ) -> tuple[Recommendation, ...]:
     """For each finding the first of its fixes that applies here; equal ones are merged and name all their findings."""
-    del rows  # what a row's failure asks for is said by the findings about it
     view = View(facts, outcomes)
     rules = {rule.id: rule for rule in kb.rules}
     asked: dict[tuple[ActionKind, str], tuple[str, list[str]]] = {}

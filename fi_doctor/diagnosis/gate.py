@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 
 from fi_doctor.diagnosis.findings import is_measured, row_name
-from fi_doctor.model import FeatureRow, Gate, Request, Verdict
+from fi_doctor.model import FeatureRow, Gate, Request, Verdict, selects
 
 HOLDS, FAILS, CANNOT_TELL = 0, 1, 3
 _BAD = (Verdict.BROKEN, Verdict.WRONG_RESULT)
@@ -24,7 +24,7 @@ def decide(request: Request, rows: tuple[FeatureRow, ...]) -> Gate:
     1: one of them was measured and does not hold. 3: nothing that counts was measured, a required row could not be
     told, or a failure is only predicted. 1 beats 3.
     """
-    chosen = tuple(row for row in rows if _matches(row, request.features))
+    chosen = tuple(row for row in rows if selects(request.features, row.feature))
     failed, untold = _required(request, rows)
     counted = [row for row in chosen if row.needs_gpu] or list(chosen)
     code, why = _verdict(chosen, counted, failed, untold)
@@ -79,10 +79,6 @@ def _required(request: Request, rows: tuple[FeatureRow, ...]) -> tuple[list[tupl
             said = (row.feature, f"{row_name(row)} is {row.verdict}: {_short(row.why)}")
             (failed if measured or row.verdict is Verdict.UNSUPPORTED else untold).append(said)
     return failed, untold
-
-
-def _matches(row: FeatureRow, globs: tuple[str, ...]) -> bool:
-    return not globs or any(fnmatch.fnmatchcase(row.feature, glob) for glob in globs)
 
 
 def _summary(rows: tuple[FeatureRow, ...]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
-
 import msgspec
 
 from fi_doctor.conditions.ranges import version_in
@@ -26,6 +24,7 @@ from fi_doctor.model import (
     Scope,
     Verdict,
     VllmUse,
+    selects,
 )
 
 # Worst first: what one deciding cell shows is what the row shows. A variant that is not supported here says nothing
@@ -47,7 +46,7 @@ def judge(  # noqa: PLR0913 - the whole of what a verdict rests on
     held = {finding.id for finding in findings}
     rules = tuple(rule for rule in kb.rules if rule.id in held and rule.predicts is not None)
     for feature in _features(kb, planned, outcomes):
-        if selected and not any(fnmatch.fnmatchcase(feature.id, glob) for glob in selected):
+        if not selects(selected, feature.id):
             continue
         ours = tuple(probe for probe in planned if probe.spec.feature == feature.id)
         theirs = tuple(outcome for outcome in outcomes if outcome.feature == feature.id)

@@ -70,13 +70,6 @@ class Heard(NamedTuple):
     others: tuple[Nvcc, ...]
 
 
-def read_toolkit(
-    environ: Mapping[str, str], *, torch_cuda: str | Missing, jit_cache_cuda: str | Missing
-) -> ToolkitFacts:
-    """CUDA as FlashInfer would compile with it in this environment; compilers are asked, nothing is compiled."""
-    return conclude(ask_compilers(environ), environ, torch_cuda=torch_cuda, jit_cache_cuda=jit_cache_cuda)
-
-
 def ask_compilers(environ: Mapping[str, str]) -> Heard:
     """Ask every nvcc and the host compiler, side by side."""
     home = find_home(environ)

@@ -80,7 +80,7 @@ def _hint(kb: KnowledgeBase, name: str) -> str:
 
 
 def _rule(rule: Rule) -> str:
-    parts = [f"{rule.id} ({rule.severity}, {rule.status})", _wrapped(_plain(rule.title)), _wrapped(_plain(rule.why))]
+    parts = [f"{rule.id} ({rule.severity}, {rule.status})", _wrapped(plain(rule.title)), _wrapped(plain(rule.why))]
     parts.append("What helps, the best first:\n" + "\n".join(_action(action.line, action.why) for action in rule.fix))
     if rule.features:
         parts.append(f"Concerns: {', '.join(rule.features)}")
@@ -92,7 +92,7 @@ def _rule(rule: Rule) -> str:
 
 def _action(line: str, why: str) -> str:
     # A command stays on its line, however long: it is there to be copied.
-    return f"  {_plain(line)}" + (f"\n      {_plain(why)}" if why else "")
+    return f"  {plain(line)}" + (f"\n      {plain(why)}" if why else "")
 
 
 def _feature(feature: Feature) -> str:
@@ -112,7 +112,7 @@ def _setting(setting: Setting) -> str:
     return f"{head}\n\n{_wrapped(setting.what)}\n\nKnown from: {setting.source}\n"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """The text with what a machine would fill in shown as <words>."""
     shown = re.sub(
         r"(?<!\{)\{([^{}]+)\}(?!\})", lambda found: f"<{found[1].replace('_', ' ').replace(':', ' ')}>", text

@@ -50,6 +50,7 @@ from fi_doctor.model.report import (
     Scope,
     Severity,
     Verdict,
+    selects,
 )
 from fi_doctor.model.watch import Silent, Watch
 
@@ -102,4 +103,5 @@ __all__ = [
     "VersionCheck",
     "VllmUse",
     "Watch",
+    "selects",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+
 from fi_doctor.model.base import Closed, Data, Missing
 from fi_doctor.model.facts import Facts
 from fi_doctor.model.probes import Depth, Outcome
@@ -117,6 +119,11 @@ class Request(Data, frozen=True):
     budget_s: float = 600.0
     jobs: int = 0  # 0: as many as the machine has CPUs
     fresh_cache: bool = False
+
+
+def selects(globs: tuple[str, ...], feature: str) -> bool:
+    """Whether a feature is among those that the globs name; no glob names all of them."""
+    return not globs or any(fnmatch.fnmatchcase(feature, glob) for glob in globs)
 
 
 class Doctor(Data, frozen=True):

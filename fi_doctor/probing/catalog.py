@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal, get_type_hints
 
 import msgspec
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from fi_doctor.conditions.ranges import number_range, version_range
 from fi_doctor.errors import BrokenDoctorError, DataError
 from fi_doctor.model import ProbeSpec, Requires
 from fi_doctor.model.base import Strict
@@ -264,16 +264,16 @@ def _check_ranges(where: str, requires: Requires) -> list[str]:
     return [
         f'{where}[{name!r}]: expected a range such as ">=90,<100", got {text!r}'
         for name, text in ranges.items()
-        if not _is_range(text)
+        if not _is_range(name, text)
     ]
 
 
-def _is_range(text: str) -> bool:
+def _is_range(name: str, text: str) -> bool:
+    """Whether the plan can read it; an empty one asks for nothing."""
     try:
-        SpecifierSet(text)
-    except InvalidSpecifier:
+        return not text or bool(number_range(text) if name == "sm" else version_range(text))
+    except ValueError:
         return False
-    return True
 
 
 def _question(tree: ast.Module) -> str:

@@ -6,15 +6,24 @@ empty all the same, it is tried less deep than was asked for, and `skip` says wh
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Sequence
 
 from msgspec.structs import replace
-from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
 
-from fi_doctor.model import Depth, Facts, FlashInfer, Missing, Package, PlannedProbe, ProbeSpec, Request, Requires
+from fi_doctor.conditions.ranges import number_in, version_in
+from fi_doctor.model import (
+    Depth,
+    Facts,
+    FlashInfer,
+    Missing,
+    Package,
+    PlannedProbe,
+    ProbeSpec,
+    Request,
+    Requires,
+    selects,
+)
 
 ONLY_WHEN_CALLED = "it is compiled only when it is called"
 
@@ -23,17 +32,13 @@ _TIED_TO_NO_GPU = Missing(reason="this probe needs no GPU")
 
 def plan(specs: Sequence[ProbeSpec], facts: Facts, request: Request) -> tuple[PlannedProbe, ...]:
     """Every selected probe, once for each compute capability among the GPUs that CUDA sees, by id and capability."""
-    selected = sorted((spec for spec in specs if _is_selected(spec, request.features)), key=lambda spec: spec.id)
+    selected = sorted((spec for spec in specs if selects(request.features, spec.feature)), key=lambda spec: spec.id)
     return tuple(planned for spec in selected for planned in _plan_probe(spec, facts, request.depth))
 
 
 def deepest(facts: Facts) -> Depth:
     """As deep as this machine allows: run where CUDA sees a GPU, else build."""
     return Depth.RUN if _visible_gpus(facts) else Depth.BUILD
-
-
-def _is_selected(spec: ProbeSpec, globs: Sequence[str]) -> bool:
-    return not globs or any(fnmatch.fnmatchcase(spec.feature, glob) for glob in globs)
 
 
 def _plan_probe(spec: ProbeSpec, facts: Facts, depth: Depth) -> list[PlannedProbe]:
@@ -159,9 +164,9 @@ def _sm_obstacle(wanted: str, facts: Facts, sm: int | Missing) -> str:
     if not wanted:
         return ""
     if not isinstance(sm, Missing):
-        return "" if _is_in(str(sm), wanted) else f"needs compute capability {wanted}, this is {sm}"
+        return "" if number_in(sm, wanted) else f"needs compute capability {wanted}, this is {sm}"
     architectures = _architectures(facts)
-    if not isinstance(architectures, Missing) and any(_is_in(str(n), wanted) for n in _numbers(architectures)):
+    if not isinstance(architectures, Missing) and any(number_in(n, wanted) for n in _numbers(architectures)):
         return ""
     return f"needs compute capability {wanted}, and it is not known here: {sm.reason}"
 
@@ -171,7 +176,7 @@ def _range_obstacle(name: str, wanted: str, version: str | Missing) -> str:
         return ""
     if isinstance(version, Missing):
         return f"needs {name} {wanted}, and its version is not known: {version.reason}"
-    return "" if _is_in(version, wanted) else f"needs {name} {wanted}, found {version}"
+    return "" if version_in(version, wanted) else f"needs {name} {wanted}, found {version}"
 
 
 def _symbol_obstacle(name: str, flashinfer: FlashInfer | Missing) -> str:
@@ -188,13 +193,6 @@ def _package_obstacle(name: str, wanted: str, package: Package | Missing | None)
     if isinstance(package, Missing):
         return f"needs {name}{wanted}: {package.reason}" if wanted else _not_there(name, package)
     return _range_obstacle(name, wanted, package.version)
-
-
-def _is_in(version: str, wanted: str) -> bool:
-    try:
-        return SpecifierSet(wanted).contains(Version(version), prereleases=True)
-    except InvalidVersion:
-        return False
 
 
 def _gpu_obstacle(spec: ProbeSpec, seen: int) -> str:

@@ -11,7 +11,7 @@ from fi_doctor.facts import toolchain, toolkit
 from fi_doctor.facts.commandline import option_values
 from fi_doctor.facts.nvcc import Folders, parse_dryrun, parse_gpu_code, parse_nvcc_version
 from fi_doctor.facts.toolchain import parse_cccl, parse_linker_dirs, parse_search_dirs, parse_search_list
-from fi_doctor.facts.toolkit import Home, compiler_command, find_home, read_toolkit
+from fi_doctor.facts.toolkit import Home, ask_compilers, compiler_command, conclude, find_home
 from fi_doctor.model import JitToolkit, Missing, Nvcc
 
 NO_TORCH = Missing(reason="torch is not installed")
@@ -142,7 +142,7 @@ def tools(tmp_path, monkeypatch):
 
 
 def read(environ, torch_cuda=NO_TORCH):
-    return read_toolkit(environ, torch_cuda=torch_cuda, jit_cache_cuda=NO_CACHE)
+    return conclude(ask_compilers(environ), environ, torch_cuda=torch_cuda, jit_cache_cuda=NO_CACHE)
 
 
 def jit_of(facts):
