@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from fi_doctor.conditions.ranges import version_in
+from fi_doctor.conditions.ranges import number_in, version_in
 from fi_doctor.diagnosis.cells import BEGUN, badness, cells_of
 from fi_doctor.diagnosis.findings import concerns, is_measured
-from fi_doctor.diagnosis.needs import declared_at, lacks_entry, not_installed
+from fi_doctor.diagnosis.needs import declared_at, lacks_entry, not_compiled_for, not_installed
 from fi_doctor.model import (
     Cell,
     Evidence,
@@ -56,12 +56,23 @@ def judge(  # noqa: PLR0913 - the whole of what a verdict rests on
     return tuple(sorted(rows, key=lambda row: (row.feature, -1 if isinstance(row.sm, Missing) else row.sm)))
 
 
-def vllm_use(feature: Feature, facts: Facts) -> VllmUse | None:
-    """What the installed vLLM does with a feature; None without vLLM, or with one that nothing is known of."""
+def vllm_use(feature: Feature, sm: int | Missing, facts: Facts) -> VllmUse | None:
+    """What the installed vLLM does with a feature on this SM; None without vLLM, or where nothing is known of it."""
     package = facts.packages.get("vllm")
     if not isinstance(package, Package) or isinstance(package.version, Missing):
         return None
-    return next((use for use in feature.vllm if version_in(package.version, use.vllm)), None)
+    version = package.version
+    uses = (use for use in feature.vllm if version_in(version, use.vllm))
+    return next((use for use in uses if _is_for(use, sm)), None)
+
+
+def _is_for(use: VllmUse, sm: int | Missing) -> bool:
+    return not use.sm or (not isinstance(sm, Missing) and number_in(sm, use.sm))
+
+
+def _newest_use(feature: Feature, sm: int | Missing) -> VllmUse | None:
+    """What the newest known vLLM does with it."""
+    return next((use for use in reversed(feature.vllm) if _is_for(use, sm)), None)
 
 
 def _features(
@@ -133,7 +144,7 @@ def _predicted(cells: tuple[Cell, ...], feature: Feature, rules: tuple[Rule, ...
 def _row(
     feature: Feature, sm: int | Missing, cells: tuple[Cell, ...], facts: Facts, rules: tuple[Rule, ...]
 ) -> FeatureRow:
-    verdict, evidence, scope, why = _decide(feature, cells, facts, rules)
+    verdict, evidence, scope, why = _decide(feature, sm, cells, facts, rules)
     return FeatureRow(
         feature=feature.id,
         sm=sm,
@@ -142,21 +153,24 @@ def _row(
         scope=scope,
         why=why,
         needs_gpu=feature.needs_gpu,
-        vllm=_vllm_words(feature, facts),
+        vllm=_vllm_words(feature, sm, facts),
         cells=cells,
-        vllm_calls=_is_called(feature, facts),
+        vllm_calls=_is_called(feature, sm, facts),
     )
 
 
 def _decide(
-    feature: Feature, cells: tuple[Cell, ...], facts: Facts, rules: tuple[Rule, ...]
+    feature: Feature, sm: int | Missing, cells: tuple[Cell, ...], facts: Facts, rules: tuple[Rule, ...]
 ) -> tuple[Verdict, Evidence, Scope, str]:
-    deciding = _deciding(feature, cells, facts)
+    use = vllm_use(feature, sm, facts)
+    deciding = _deciding(use, cells)
     tried = any(is_measured(cell.verdict, cell.evidence) for cell in deciding)
     # Without the package every probe fails in its import, which says no more than that.
     if absent := not_installed(feature, facts):
         return Verdict.UNKNOWN, Evidence.NONE, Scope.FULL, absent
     if (lack := lacks_entry(feature, facts)) and not tried:
+        return Verdict.UNSUPPORTED, Evidence.DECLARED, Scope.FULL, lack
+    if (lack := not_compiled_for(feature, sm, facts)) and not tried:
         return Verdict.UNSUPPORTED, Evidence.DECLARED, Scope.FULL, lack
     if not deciding:
         return _undecided(feature, facts, rules)
@@ -165,16 +179,17 @@ def _decide(
     evidence = min((cell.evidence for cell in same), key=lambda word: word.rank)
     scope = min((cell.scope for cell in same), key=lambda word: word.rank)
     why = _why(same, deciding)
+    if use is not None and use.unchecked and verdict in (Verdict.WORKS, Verdict.BROKEN, Verdict.WRONG_RESULT):
+        return Verdict.UNKNOWN, Evidence.DECLARED, scope, f"{use.unchecked}; what was checked: {verdict}: {why}"
     if verdict is Verdict.UNKNOWN and evidence is Evidence.NONE and (place := declared_at(feature, facts)):
         # What was begun and cut off says so itself.
         return verdict, Evidence.DECLARED, scope, f"{place}; {'' if why.startswith(BEGUN) else 'not run: '}{why}"
     return verdict, evidence, scope, why
 
 
-def _deciding(feature: Feature, cells: tuple[Cell, ...], facts: Facts) -> tuple[Cell, ...]:
-    use = vllm_use(feature, facts)
-    named = tuple(cell for cell in cells if use is not None and cell.variant in use.variants)
-    return named or cells
+def _deciding(use: VllmUse | None, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
+    globs = use.variants if use is not None else ()
+    return tuple(cell for cell in cells if globs and selects(globs, cell.variant)) or cells
 
 
 def _undecided(feature: Feature, facts: Facts, rules: tuple[Rule, ...]) -> tuple[Verdict, Evidence, Scope, str]:
@@ -195,18 +210,17 @@ def _why(same: list[Cell], deciding: tuple[Cell, ...]) -> str:
     return f"{', '.join(variants)}: {reason}" if variants and len(variants) < len(offered) else reason
 
 
-def _is_called(feature: Feature, facts: Facts) -> bool:
-    use = vllm_use(feature, facts) or (feature.vllm[-1] if feature.vllm else None)
+def _is_called(feature: Feature, sm: int | Missing, facts: Facts) -> bool:
+    use = vllm_use(feature, sm, facts) or _newest_use(feature, sm)
     return use is None or use.called
 
 
-def _vllm_words(feature: Feature, facts: Facts) -> str:
+def _vllm_words(feature: Feature, sm: int | Missing, facts: Facts) -> str:
     package = facts.packages.get("vllm")
-    use = vllm_use(feature, facts)
+    use = vllm_use(feature, sm, facts)
     if use is not None:
         return use.use
     if isinstance(package, Package):
         return f"not known for vLLM {package.version if isinstance(package.version, str) else 'of this version'}"
-    if not feature.vllm:
-        return "vLLM is not installed"
-    return f"{feature.vllm[-1].use} (vLLM {feature.vllm[-1].vllm})"
+    newest = _newest_use(feature, sm)
+    return f"{newest.use} (vLLM {newest.vllm})" if newest is not None else "vLLM is not installed"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fi_doctor.conditions.ranges import number_in, version_in
-from fi_doctor.model import Facts, Feature, Missing, PlannedProbe, Requires
+from fi_doctor.model import Facts, Feature, Majors, Missing, PlannedProbe, Requires
 
 
 def unmet(planned: PlannedProbe, variant: str, facts: Facts) -> str:
@@ -25,6 +25,17 @@ def lacks_entry(feature: Feature, facts: Facts) -> str:
     # A name without a dot is the package itself.
     place = facts.flashinfer.symbols.get(feature.entry[0]) if "." in feature.entry[0] else None
     return f"{feature.entry[0]}: {place.reason}" if isinstance(place, Missing) and place.absent else ""
+
+
+def not_compiled_for(feature: Feature, sm: int | Missing, facts: Facts) -> str:
+    """That FlashInfer compiles the feature's module for other GPUs only, and where that was read; "" else."""
+    if not feature.generator or isinstance(sm, Missing) or isinstance(facts.flashinfer, Missing):
+        return ""
+    found = facts.flashinfer.majors.get(feature.generator)
+    if not isinstance(found, Majors) or not found.majors or sm // 10 in found.majors:
+        return ""
+    majors = ", ".join(f"{major}.x" for major in found.majors)
+    return f"FlashInfer compiles it for compute capability {majors} only ({found.source}), this is SM{sm}"
 
 
 def declared_at(feature: Feature, facts: Facts) -> str:

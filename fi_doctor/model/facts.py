@@ -135,6 +135,27 @@ class FlashInfer(Data, frozen=True, tag_field="kind", tag="flashinfer"):
     # Module -> what its cached build.ninja says otherwise than FlashInfer would write today, "cuda_home = /usr/local;
     # now /usr/local/cuda-13.0". Empty where the installed version writes that file for every build.
     stale_modules: dict[str, str] = {}
+    # Generator function, "flashinfer.jit.comm.gen_trtllm_comm_module" -> the majors that it is compiled for.
+    majors: dict[str, Majors | Missing] = {}
+
+
+class Majors(Data, frozen=True, tag_field="kind", tag="majors"):
+    """For which compute capability majors one of FlashInfer's modules is compiled, as its generator says."""
+
+    majors: tuple[int, ...]  # empty: for any
+    source: str  # "jit/comm.py:198"
+
+
+class Vllm(Data, frozen=True, tag_field="kind", tag="vllm"):
+    """The installed vllm package, read from its files and never imported."""
+
+    root: str  # the package folder
+    variables: dict[str, str]  # variables that its registry (envs.py) knows -> "envs.py:887"
+    # Of those, the ones that no other file of the package names: registered, and without effect.
+    unread_variables: tuple[str, ...]
+    flags: dict[str, str]  # "--moe-backend" -> "engine/arg_utils.py:1238", those of vllm serve
+    keys: dict[str, str]  # "PassConfig.fuse_allreduce_rms" -> "config/compilation.py:107"
+    unreadable: dict[str, str] = {}  # "variables", "flags" or "keys" -> why it could not be read (and is empty above)
 
 
 class Interpreter(Data, frozen=True):
@@ -178,3 +199,4 @@ class Facts(Data, frozen=True):
     system: SystemFacts
     environment: dict[str, str]  # variables by allow-list, secrets hidden
     sources: dict[str, str]
+    vllm: Vllm | Missing = Missing(reason="it was not read")

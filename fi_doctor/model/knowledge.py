@@ -45,8 +45,14 @@ class VllmUse(Strict, frozen=True):
     vllm: str  # version range
     use: str  # in words: "not called", "sampler, off by default"
     entry: str = ""  # dotted name that it calls
-    variants: tuple[str, ...] = ()  # the cells that decide the row; empty: all
+    sm: str = ""  # range of compute capability that this holds for; "": any
+    variants: tuple[str, ...] = ()  # globs of the cells that decide the row; empty: all
     called: bool = True  # False: these releases never call it
+    # What these releases would run and no probe checks, in words. A row whose cells work is then unknown all the same.
+    unchecked: str = ""
+    default: bool = True  # whether they call it without being told to
+    enable: tuple[Action, ...] = ()  # what turns it on where it is off; the first whose setting is read is given
+    avoid: tuple[Action, ...] = ()  # what takes the fallback instead
 
 
 class Feature(Strict, frozen=True):
@@ -59,6 +65,7 @@ class Feature(Strict, frozen=True):
     vllm: tuple[VllmUse, ...]
     fallback: str = ""  # what serves instead when it does not work
     needs_gpu: bool = True
+    generator: str = ""  # FlashInfer's function whose supported_major_versions say for which GPUs it is compiled
 
 
 class Setting(Strict, frozen=True):
@@ -67,7 +74,7 @@ class Setting(Strict, frozen=True):
     name: str
     owner: str  # distribution that reads it: flashinfer-python, vllm
     kind: str  # "env" or "flag"
-    read_by: str  # version range of the owner
+    read_by: str  # version range of the owner; "" for a name that no release reads (a fork's)
     what: str
     source: str
 

@@ -63,6 +63,8 @@ class ProbeSpec(Data, frozen=True):
     compiles: tuple[str, ...]  # nvcc, nvrtc, cute-dsl, triton, ptx
     has_build: bool
     checks_numbers: bool  # False: a return is `ran`, not `verified` (imports)
+    # It only asks whether FlashInfer's own checks let the call through: a return is `declared` and no more.
+    gate_only: bool = False
     runs_by_hand: bool = True  # it has a __main__ block, which takes names of variants where there are any
 
 

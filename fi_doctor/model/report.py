@@ -8,7 +8,7 @@ from fi_doctor.model.base import Closed, Data, Missing
 from fi_doctor.model.facts import Facts
 from fi_doctor.model.probes import Depth, Outcome
 
-SCHEMA = "fi-doctor.report/1.0"
+SCHEMA = "fi-doctor.report/1.1"
 
 
 class Verdict(Closed):
@@ -108,6 +108,8 @@ class Recommendation(Data, frozen=True):
     line: str  # ready to paste: export NAME=value, pip install ...
     why: str
     findings: tuple[str, ...]
+    features: tuple[str, ...] = ()  # rows whose verdict asks for it
+    optional: bool = False  # it turns on what works here and is off; nothing is wrong without it
 
 
 class Request(Data, frozen=True):
@@ -143,6 +145,16 @@ class Gate(Data, frozen=True):
     failed_required: tuple[str, ...] = ()
 
 
+class Builds(Data, frozen=True):
+    """What was compiled before any probe ran: all modules in one go, so that every compile job has work."""
+
+    seconds: float = 0.0
+    jobs: int = 0
+    modules: dict[
+        str, str
+    ] = {}  # JIT module -> "built", "already built", "failed: ...", "not begun: ...", "cut off: ..."
+
+
 class Report(Data, frozen=True):
     """The whole answer. `created` and every field named seconds are the only ones that differ between equal runs."""
 
@@ -157,3 +169,4 @@ class Report(Data, frozen=True):
     outcomes: tuple[Outcome, ...]
     gate: Gate
     seconds: float = 0.0  # wall time of reading, building and running
+    builds: Builds = Builds()

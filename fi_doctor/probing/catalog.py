@@ -43,7 +43,7 @@ class Declared(Strict, frozen=True):
     timeout_s: int = 120
     build_timeout_s: int = 600
     compiles: tuple[Literal["nvcc", "nvrtc", "cute-dsl", "triton", "ptx"], ...] = ("nvcc",)
-    checks: Literal["numbers", "nothing"] = "numbers"
+    checks: Literal["numbers", "nothing", "gate"] = "numbers"
 
 
 def discover(extra: tuple[Path, ...] = ()) -> tuple[ProbeSpec, ...]:
@@ -107,6 +107,7 @@ def _parsed(tree: ast.Module, path: str, origin: str) -> ProbeSpec | list[str]:
         question=question,
         has_build="build" in functions,
         checks_numbers=probe.checks == "numbers",
+        gate_only=probe.checks == "gate",
         runs_by_hand=_runs_by_hand(tree, takes_names=bool(probe.variants)),
     )
 

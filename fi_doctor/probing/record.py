@@ -17,6 +17,8 @@ from fi_doctor.probing.deciding import deciding_line
 from fi_doctor.probing.plan import ONLY_WHEN_CALLED
 from fi_doctor.sandbox import Result
 
+GATE_OPEN = "FlashInfer's own checks let the call through; the kernel was not compiled"
+
 _TRACEBACK_LIMIT = 4 * 1024
 
 
@@ -177,6 +179,9 @@ def _cell(planned: PlannedProbe, record: Record, line: Line) -> CellOutcome:
     if returned and planned.depth is Depth.BUILD:
         # build() returned False where there is no "built": nothing is compiled before the call.
         detail = planned.skip if reached is Stage.BUILT else ONLY_WHEN_CALLED
+    elif returned and planned.spec.gate_only:
+        # A recording has to say so by itself: read without this probe it must not look like a run of the kernel.
+        reached, detail = Stage.IMPORTED, GATE_OPEN
     elif returned:
         reached = Stage.VERIFIED if planned.spec.checks_numbers else Stage.RAN
     return CellOutcome(
