@@ -10,6 +10,7 @@ from pathlib import Path
 from fi_doctor.facts.architectures import architectures
 from fi_doctor.facts.builds import Builder, read_builder, read_stale
 from fi_doctor.facts.companions import DISABLE, Companions, built_modules, count_cubins
+from fi_doctor.facts.majors import read_majors
 from fi_doctor.facts.packages import Survey, constants
 from fi_doctor.facts.symbols import Symbols
 from fi_doctor.model import FlashInfer, GpuFacts, Missing, ToolkitFacts
@@ -40,6 +41,7 @@ def read_flashinfer(
     cubin_dir = companions.cubin_dir()
     builder = read_builder(root)
     names = Symbols(root, f"flashinfer {own_version}")
+    places = {name: names.where(name) for name in symbols}
     return FlashInfer(
         root=str(root),
         version=version,
@@ -57,9 +59,10 @@ def read_flashinfer(
         cubins=count_cubins(cubin_dir),
         jit_cache_modules=companions.modules(),
         jit_cache_architectures=companions.architectures(),
-        symbols={name: names.where(name) for name in symbols},
+        symbols=places,
         shared_ninja_log=builder.shares_log,
         stale_modules=_stale(builder, cache_dir, toolkit, environ),
+        majors={name: read_majors(root, place) for name, place in places.items() if _is_generator(name)},
     )
 
 
@@ -81,6 +84,11 @@ def access(folder: Path) -> tuple[bool | Missing, int | Missing]:
         reason = Missing(reason=f"{folder}: {error.strerror or error}")
         return reason, reason
     return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK), owner
+
+
+def _is_generator(name: str) -> bool:
+    """FlashInfer names every function that describes a module's build gen_..._module."""
+    return name.rpartition(".")[2].startswith("gen_")
 
 
 def _cache_dir(folder: Path, tags: tuple[str, ...] | Missing) -> str | Missing:

@@ -155,7 +155,9 @@ class Vllm(Data, frozen=True, tag_field="kind", tag="vllm"):
     unread_variables: tuple[str, ...]
     flags: dict[str, str]  # "--moe-backend" -> "engine/arg_utils.py:1238", those of vllm serve
     keys: dict[str, str]  # "PassConfig.fuse_allreduce_rms" -> "config/compilation.py:107"
-    unreadable: dict[str, str] = {}  # "variables", "flags" or "keys" -> why it could not be read (and is empty above)
+    # Variables that other files of the package name although its registry does not know them -> the first such file.
+    other_variables: dict[str, str] = {}
+    unreadable: dict[str, str] = {}  # a field of these -> why it could not be read (and is empty)
 
 
 class Interpreter(Data, frozen=True):
