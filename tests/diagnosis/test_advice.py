@@ -49,11 +49,11 @@ def test_equal_advice_is_given_once_with_all_the_findings_that_ask_for_it():
         jit=make.jit("12.6", compiler=make.nvcc("12.6", architectures=("sm_80", "sm_90"))),
         others=(make.nvcc("12.9"), make.nvcc("13.0")),
     )
-    fi = make.flashinfer(architectures=("103a",))
-    facts = make.facts(toolkit=kit, flashinfer=fi, gpus=make.gpu_facts(make.gpu(sm=103)))
+    fi = make.flashinfer(architectures=("90a", "103a"))
+    facts = make.facts(toolkit=kit, flashinfer=fi, gpus=make.gpu_facts(make.gpu(), make.gpu(index=1, sm=103)))
     sets = [one for one in advised(facts) if one.kind is ActionKind.SET]
     assert [(one.line, one.findings) for one in sets] == [
-        ("export CUDA_HOME=/usr/local/cuda-13.0", ("nvcc-too-old-for-gpu", "nvcc-below-cuda-12-8"))
+        ("export CUDA_HOME=/usr/local/cuda-13.0", ("nvcc-too-old-for-gpu", "fp8-block-moe-refused-below-cuda-12-8"))
     ]
 
 

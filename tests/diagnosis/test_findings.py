@@ -30,16 +30,24 @@ def test_a_finding_says_its_rule_in_words_of_this_machine():
 
 def test_a_fix_whose_placeholders_are_unknown_is_left_out():
     kit = make.toolkit("12.6")
-    [one] = [one for one in findings.find(KB, make.facts(toolkit=kit), ()) if one.id == "nvcc-below-cuda-12-8"]
+    [one] = [
+        one
+        for one in findings.find(KB, make.facts(toolkit=kit), ())
+        if one.id == "fp8-block-moe-refused-below-cuda-12-8"
+    ]
     assert [line.split()[0] for line in one.fix] == ["Install"]
     kit = make.toolkit("12.6", others=(make.nvcc("13.0"),))
-    [one] = [one for one in findings.find(KB, make.facts(toolkit=kit), ()) if one.id == "nvcc-below-cuda-12-8"]
+    [one] = [
+        one
+        for one in findings.find(KB, make.facts(toolkit=kit), ())
+        if one.id == "fp8-block-moe-refused-below-cuda-12-8"
+    ]
     assert one.fix[0] == "export CUDA_HOME=/usr/local/cuda-13.0"
 
 
 def test_a_fact_that_is_missing_fires_no_rule_about_its_value():
     facts = make.facts(toolkit=make.toolkit(gate_version=make.missing("no nvcc, no torch")))
-    assert "nvcc-below-cuda-12-8" not in {one.id for one in findings.find(KB, facts, ())}
+    assert "fp8-block-moe-refused-below-cuda-12-8" not in {one.id for one in findings.find(KB, facts, ())}
 
 
 def test_the_gravest_come_first_and_the_order_is_the_same_each_time():

@@ -15,9 +15,13 @@ ENTRIES = sorted({name for feature in knowledge.load().features for name in feat
 @pytest.mark.wheels
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_every_entry_point_is_a_function_of_the_wheel(unpacked, version, entry):
+def test_every_entry_point_is_a_name_of_the_wheel(unpacked, version, entry):
     module, _, function = entry.rpartition(".")
     path = unpacked(version).parent / module.replace(".", "/")
     source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     tree = ast.parse(source.read_text())
-    assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    defined = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    imported = {
+        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert function in defined | imported

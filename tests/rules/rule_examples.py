@@ -37,6 +37,15 @@ def _flashinfer(**changes) -> Facts:
     return make.facts(flashinfer=make.flashinfer(**changes))
 
 
+def _with_cuda(cuda: str, flashinfer: str, *, cccl: str = "2.8.0", cached_modules: tuple[str, ...] = ()) -> Facts:
+    """A toolkit of that CUDA, with those headers, under that FlashInfer."""
+    return make.facts(
+        toolkit=make.toolkit(cuda, jit=make.jit(cuda, cccl=cccl)),
+        flashinfer=make.flashinfer(flashinfer, cached_modules=cached_modules),
+        packages={"flashinfer-python": flashinfer},
+    )
+
+
 def _arch_list(value: str, architectures, **changes) -> Facts:
     fi = make.flashinfer(architectures=architectures, architectures_from="FLASHINFER_CUDA_ARCH_LIST")
     return make.facts(environment={"FLASHINFER_CUDA_ARCH_LIST": value}, flashinfer=fi, **changes)
@@ -50,6 +59,7 @@ RAISES = "import flashinfer raises RuntimeError: flashinfer-cubin version (0.6.1
 IGNORED = "the package is ignored: Ignoring incompatible flashinfer-cubin package"
 DISABLED = "nothing, because FLASHINFER_DISABLE_VERSION_CHECK is set: the package is used as it is"
 HEALTHY = make.facts()
+NO_CHECKSUMS = "Failed to get checksums.txt from 55bba5/batched_gemm-b3c1646-c111d7c/checksums.txt"
 TWO_GPUS = make.gpu_facts(make.gpu(), make.gpu(index=1))
 NO_LINK = {"cudart": make.absent("libcudart.so is in none of: /usr/local/lib64"), "cuda": "/usr/lib/libcuda.so"}
 NO_STUB = {"cudart": "/usr/local/cuda/lib64/libcudart.so", "cuda": make.absent("libcuda.so is in none of: /usr/lib")}
@@ -149,7 +159,22 @@ EXAMPLES: dict[str, Example] = {
         ),
         _flashinfer(architectures=make.missing("FlashInfer has no architecture to build for: no driver")),
     ),
-    "nvcc-below-cuda-12-8": Example(_toolkit("12.6"), _toolkit("12.8")),
+    # One nvcc that is too old, seen at three places, and what it leaves behind.
+    "fp8-block-moe-refused-below-cuda-12-8": Example(_with_cuda("12.6", "0.5.3"), _with_cuda("12.8", "0.5.3")),
+    "mxfp4-moe-left-out-below-cuda-12-8": Example(_with_cuda("12.6", "0.6.16.post3"), _with_cuda("12.6", "0.6.16")),
+    "allreduce-fusion-needs-newer-cccl": Example(
+        _with_cuda("12.6", "0.5.3", cccl="2.5.0"), _with_cuda("12.6", "0.6.8", cccl="2.5.0")
+    ),
+    "old-builds-survive-new-cuda-home": Example(
+        _with_cuda("12.6", "0.6.7.post3", cached_modules=("norm",)),
+        _with_cuda("12.6", "0.6.12", cached_modules=("norm",)),
+    ),
+    "artifact-download-for-absent-kernel": Example(
+        HEALTHY,
+        make.facts(gpus=make.gpu_facts(make.gpu(sm=100))),
+        (make.outcome("moe.trtllm", Ending.RAISED, Stage.IMPORTED, detail=NO_CHECKSUMS, error="AssertionError"),),
+        (make.outcome("moe.trtllm", Ending.RAISED, Stage.IMPORTED, detail=NO_CHECKSUMS, error="AssertionError"),),
+    ),
     "nvcc-major-differs-from-torch": Example(_toolkit("12.9"), _toolkit("13.1")),
     "ninja-not-found": Example(
         _toolkit(ninja=make.missing("no ninja on PATH")),

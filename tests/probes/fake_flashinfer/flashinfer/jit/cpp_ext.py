@@ -1,0 +1,2 @@
+def get_cuda_version():
+    return "13.0"

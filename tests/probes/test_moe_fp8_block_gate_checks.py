@@ -1,0 +1,53 @@
+"""The probe of the gate, against a stand-in: it tells an open gate from a closed one and never builds anything."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+FAKE = Path(__file__).parent / "fake_flashinfer"
+PROBE = Path(__file__).parents[2] / "probes" / "moe_fp8_block_gate.py"
+
+
+@pytest.fixture
+def faults(monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(FAKE)
+    monkeypatch.setenv("FI_DOCTOR_PROBE_DEVICE", "cpu")
+    import flashinfer.faults
+
+    yield flashinfer.faults
+    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def probe():
+    spec = importlib.util.spec_from_file_location("moe_fp8_block_gate", PROBE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_an_open_gate_is_open_and_nothing_is_built(probe, faults):
+    from flashinfer.fused_moe import core
+
+    builder = core.get_cutlass_fused_moe_module
+    assert probe.run() == {"gate": "open", "gate_version": "13.0"}
+    assert core.get_cutlass_fused_moe_module is builder
+
+
+def test_a_closed_gate_raises_in_its_own_words(probe, faults, monkeypatch):
+    monkeypatch.setattr(faults, "ACTIVE", "gate_closed")
+    with pytest.raises(NotImplementedError, match="not for this CUDA"):
+        probe.run()
+
+
+def test_a_call_that_never_asks_for_the_module_is_no_open_gate(probe, faults, monkeypatch):
+    monkeypatch.setattr(faults, "ACTIVE", "module_not_asked_for")
+    with pytest.raises(RuntimeError, match="does not fit this version"):
+        probe.run()
