@@ -1,4 +1,4 @@
-"""Wheels of FlashInfer to read: fetched once with pip into the user's cache, or from the folder FI_DOCTOR_WHEELS."""
+"""Wheels to read, fetched once with pip into the user's cache; FlashInfer's may lie in the folder FI_DOCTOR_WHEELS."""
 
 import os
 import re
@@ -18,14 +18,19 @@ def locate(version):
     given = os.environ.get("FI_DOCTOR_WHEELS")
     if given:
         unpacked = Path(given) / f"fi-{version}"
-        found = unpacked if (unpacked / "flashinfer").is_dir() else _wheel_in(Path(given), version)
+        found = unpacked if (unpacked / "flashinfer").is_dir() else _wheel_in(Path(given), "flashinfer-python", version)
         assert found is not None, f"FI_DOCTOR_WHEELS holds neither fi-{version}/flashinfer nor a wheel of {version}"
         return found
+    return wheel("flashinfer-python", version)
+
+
+def wheel(distribution, version):
+    """The wheel of a distribution, fetched if need be; skips the test only where FI_DOCTOR_OFFLINE=1."""
     cache = Path(platformdirs.user_cache_dir("fi-doctor")) / "test-wheels"
-    found = _wheel_in(cache, version)
+    found = _wheel_in(cache, distribution, version)
     if found is None and os.environ.get("FI_DOCTOR_OFFLINE") == "1":
-        pytest.skip(f"flashinfer-python {version} is not in {cache}, and FI_DOCTOR_OFFLINE=1 is set")
-    return found or _download(version, cache)
+        pytest.skip(f"{distribution} {version} is not in {cache}, and FI_DOCTOR_OFFLINE=1 is set")
+    return found or _download(distribution, version, cache)
 
 
 class Unpacked:
@@ -50,15 +55,15 @@ def _is_python_of_package(name):
     return name.startswith("flashinfer/") and name.endswith(".py") and not name.startswith("flashinfer/data/")
 
 
-def _wheel_in(folder, version):
-    pattern = re.compile(rf"flashinfer_python-{re.escape(version)}-.*\.whl")
+def _wheel_in(folder, distribution, version):
+    pattern = re.compile(rf"{distribution.replace('-', '_')}-{re.escape(version)}-.*\.whl")
     return next((path for path in sorted(folder.glob("*.whl")) if pattern.fullmatch(path.name)), None)
 
 
-def _download(version, cache):
+def _download(distribution, version, cache):
     cache.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(cache)]
-    done = subprocess.run([*command, f"flashinfer-python=={version}"], capture_output=True, text=True, timeout=280)
+    done = subprocess.run([*command, f"{distribution}=={version}"], capture_output=True, text=True, timeout=280)
     if done.returncode:
-        pytest.fail(f"flashinfer-python {version} cannot be fetched (FI_DOCTOR_OFFLINE=1 skips): {done.stderr}")
-    return _wheel_in(cache, version)
+        pytest.fail(f"{distribution} {version} cannot be fetched (FI_DOCTOR_OFFLINE=1 skips): {done.stderr}")
+    return _wheel_in(cache, distribution, version)
