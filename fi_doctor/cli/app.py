@@ -172,6 +172,25 @@ def report(  # noqa: PLR0913 - the options of a command
 
 
 @app.command()
+def diff(
+    *,
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help="A report that was written as YAML or JSON.")],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="Another one; '-' reads stdin.")],
+    as_recorded: Annotated[bool, typer.Option("--as-recorded", help="The verdicts as they were, not today's.")] = False,
+    format_: Annotated[
+        str, typer.Option("--format", "-f", metavar="console|json", help="How to write the difference.")
+    ] = "console",
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit 1 when a verdict differs, not 0 as else.")
+    ] = False,
+) -> int:
+    """What differs between two reports: verdicts, the facts that they rest on, findings."""
+    from fi_doctor.cli import commands
+
+    return commands.diff(before, after, as_recorded=as_recorded, form=format_, exit_code=exit_code)
+
+
+@app.command()
 def explain(
     name: Annotated[
         str | None, typer.Argument(metavar="ID", help="What to explain; without it, all ids are listed.")

@@ -1,6 +1,7 @@
 """The frozen types and closed sets that cross a stage boundary."""
 
 from fi_doctor.model.base import Closed, Data, Missing, Strict
+from fi_doctor.model.changes import DIFFERENCE_SCHEMA, Difference, FactChange, RowChange
 from fi_doctor.model.facts import (
     Driver,
     Facts,
@@ -58,6 +59,7 @@ from fi_doctor.model.report import (
 from fi_doctor.model.watch import Silent, Watch
 
 __all__ = [
+    "DIFFERENCE_SCHEMA",
     "SCHEMA",
     "Action",
     "ActionKind",
@@ -68,10 +70,12 @@ __all__ = [
     "Condition",
     "Data",
     "Depth",
+    "Difference",
     "Doctor",
     "Driver",
     "Ending",
     "Evidence",
+    "FactChange",
     "Facts",
     "Feature",
     "FeatureRow",
@@ -95,6 +99,7 @@ __all__ = [
     "Report",
     "Request",
     "Requires",
+    "RowChange",
     "Rule",
     "Scope",
     "Setting",
