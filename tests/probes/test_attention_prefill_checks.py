@@ -1,0 +1,186 @@
+"""attention_prefill's own checks, on the CPU against a stand-in: right kernels pass, each fault is caught."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
+
+PROBE = Path(__file__).parents[2] / "probes" / "attention_prefill.py"
+FAKE = Path(__file__).parent / "fake_flashinfer"
+ASSERTION = "static_assert(HEAD_DIM_VO == 64 || HEAD_DIM_VO == 128 || HEAD_DIM_VO == 256);"
+HEADER = """cudaError_t BatchPrefillWithPagedKVCacheDispatched(Params& params, bool enable_pdl,
+                                                   cudaStream_t stream) {
+  %s
+"""
+FAULTS = (
+    "no_causal_mask",
+    "mask_at_top_left",
+    "one_key_too_many",
+    "diagonal_hidden",
+    "last_key_dropped",
+    "first_key_dropped",
+    "wrong_page",
+    "page_table_ignored",
+    "whole_last_page",
+    "layout_ignored",
+    "packing_ignored",
+    "key_and_value_swapped",
+    "ragged_shifted",
+    "heads_interleaved",
+    "scale_missing",
+    "scale_ignored",
+    "normalised_twice",
+    "not_normalised",
+    "value_coarse",
+    "value_scaled",
+    "request_not_written",
+    "empty_request_shifts",
+    "natural_log",
+    "lse_not_written",
+    "lse_written_behind",
+    "nan_element",
+    "last_columns_lost",
+    "written_behind",
+    "returns_copy",
+)
+
+
+@pytest.fixture
+def fake(monkeypatch, tmp_path):
+    """The stand-in, importable as flashinfer, with a header that has no assertion about head sizes."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(FAKE)
+    monkeypatch.setenv("FI_DOCTOR_PROBE_DEVICE", "cpu")
+    import flashinfer.faults
+    import flashinfer.jit
+    import flashinfer.page
+    import flashinfer.prefill
+
+    assert Path(flashinfer.__file__).is_relative_to(FAKE)
+    env = ModuleType("flashinfer.jit.env")
+    env.FLASHINFER_INCLUDE_DIR = tmp_path
+    monkeypatch.setitem(sys.modules, "flashinfer.jit.env", env)
+    monkeypatch.setattr(flashinfer.jit, "env", env, raising=False)
+    header = tmp_path / "flashinfer/attention/hopper/prefill_sm90.cuh"
+    header.parent.mkdir(parents=True)
+    header.write_text(HEADER % "")
+    yield SimpleNamespace(faults=flashinfer.faults, prefill=flashinfer.prefill, page=flashinfer.page, header=header)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def probe(fake, monkeypatch):
+    """The probe, with batches for a CPU: as ragged as the real ones, and one of them still the longest by far."""
+    spec = importlib.util.spec_from_file_location("attention_prefill", PROBE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    small = {"long": ((1, 40), (0, 21), (37, 37), (50, 83), (0, 0), (19, 33), (1, 300)), "short": ((3, 20), (1, 18))}
+    monkeypatch.setattr(module, "BATCHES", small)
+    monkeypatch.setattr(module, "WORKSPACE_BYTES", 1024)
+    return module
+
+
+@pytest.mark.parametrize("variant", ["fa2_d64", "fa2_d128", "fa2_d256", "fa3_d64", "fa3_d128", "fa3_d256"])
+def test_right_attention_passes_and_is_measured(variant, probe):
+    probe.build(variant)
+    measured = probe.run(variant)
+    assert measured["answer"] == "right"
+    assert measured["elements"] > 100_000
+    assert all(isinstance(value, (bool, int, float, str)) for value in measured.values()), measured
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_caught(fault, probe, fake, monkeypatch):
+    monkeypatch.setattr(fake.faults, "ACTIVE", fault)
+    with pytest.raises(AssertionError) as caught:
+        probe.run("fa2_d64")
+    assert "fa2, head size 64, " in str(caught.value)
+
+
+def test_the_real_batches_notice_a_dropped_last_key(probe, fake, monkeypatch):
+    """In a request of one query and 2100 keys it is one key of many."""
+    monkeypatch.setattr(probe, "BATCHES", {"long": ((1, 2100),)})
+    monkeypatch.setattr(fake.faults, "ACTIVE", "last_key_dropped")
+    with pytest.raises(AssertionError, match="elements are wrong"):
+        probe.run("fa2_d128")
+
+
+def test_build_asks_for_the_module_that_the_call_uses(probe, fake):
+    probe.build("fa2_d128")
+    assert len(fake.prefill.BUILDS) == 1
+    probe.run("fa2_d128")
+    assert len(set(fake.prefill.BUILDS)) == 1
+
+
+@pytest.mark.parametrize(("backend", "expected"), [("fa2", 0), ("fa3", 1)])
+def test_fa3_of_flashinfer_0_5_has_the_page_module_built(backend, expected, probe, fake, monkeypatch):
+    asked = []
+    monkeypatch.setattr(fake.page, "get_page_module", lambda: asked.append(1))
+    monkeypatch.setattr(fake.page, "block_sparse_indices_to_vector_sparse_offsets", None, raising=False)
+    probe.build(f"{backend}_d64")
+    assert len(asked) == expected
+
+
+def test_an_assertion_in_the_header_is_a_refusal_without_a_build(probe, fake):
+    fake.header.write_text(HEADER % ASSERTION)
+    assert probe.build("fa3_d80") is False
+    assert probe.run("fa3_d80")["answer"] == f"refused: {ASSERTION}"
+    assert fake.prefill.BUILDS == []
+    assert probe.build("fa3_d64") is None
+
+
+def test_a_failed_assertion_of_the_compiler_is_a_refusal(probe):
+    assert probe.build("fa3_d192") is False
+    answer = probe.run("fa3_d192")["answer"]
+    assert answer == f"refused: prefill_sm90.cuh(568): error: static assertion failed {ASSERTION}"
+
+
+@pytest.mark.parametrize("fault", ["header_missing", "foreign_assertion"])
+@pytest.mark.parametrize("variant", ["fa3_d80", "fa2_d80", "fa2_d64"])
+def test_a_fault_of_the_environment_is_no_refusal(variant, fault, probe, fake, monkeypatch):
+    monkeypatch.setattr(fake.faults, "ACTIVE", fault)
+    with pytest.raises(RuntimeError):
+        probe.build(variant)
+
+
+def test_an_assertion_against_an_offered_head_size_is_no_refusal(probe, fake, monkeypatch):
+    monkeypatch.setattr(fake.prefill, "PAIRS", (128,))
+    with pytest.raises(RuntimeError, match="static assertion failed"):
+        probe.build("fa3_d64")
+
+
+def test_a_refusal_by_the_call_is_an_answer(probe):
+    measured = probe.run("fa2_d45")
+    assert measured["answer"].startswith("refused: ")
+    assert "Invalid configuration :" in measured["answer"]
+    assert measured["elements"] == 0
+
+
+def test_a_head_size_may_be_refused_for_large_tiles_only(probe):
+    measured = probe.run("fa2_d192")
+    assert measured["answer"].startswith("right or refused: ")
+    assert measured["elements"] > 0
+
+
+def test_a_right_answer_for_a_head_size_that_is_not_offered_passes(probe):
+    assert probe.run("fa2_d80")["answer"] == "right"
+
+
+@pytest.mark.parametrize(("variant", "fault"), [("fa2_d45", "garbage_for_45"), ("fa2_d80", "last_columns_lost")])
+def test_garbage_for_a_head_size_that_is_not_offered_is_caught(variant, fault, probe, fake, monkeypatch):
+    monkeypatch.setattr(fake.faults, "ACTIVE", fault)
+    with pytest.raises(AssertionError, match="elements are wrong"):
+        probe.run(variant)
+
+
+def test_an_error_of_the_gpu_is_no_refusal(probe, fake, monkeypatch):
+    monkeypatch.setattr(fake.faults, "ACTIVE", "cuda_error")
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        probe.run("fa2_d80")
