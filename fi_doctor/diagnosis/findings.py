@@ -117,7 +117,8 @@ def _unexplained(rows: tuple[FeatureRow, ...], found: tuple[Finding, ...], rules
     groups: defaultdict[str, list[tuple[FeatureRow, Cell]]] = defaultdict(list)
     for row in rows:
         bad = [cell for cell in row.cells if cell.verdict in _BAD and is_measured(cell.verdict, cell.evidence)]
-        if bad and not any(_explains(rule, finding, row, bad) for finding, rule in telling):
+        bad = [cell for cell in bad if not any(_explains(rule, finding, row, cell) for finding, rule in telling)]
+        if bad:
             worst = max(bad, key=lambda cell: cell.verdict is Verdict.WRONG_RESULT)
             groups[worst.why].append((row, worst))
     return [_failure(why, members) for why, members in groups.items()]
@@ -129,9 +130,10 @@ def _tells(finding: Finding, rules: dict[str, Rule]) -> bool:
     return rule is not None and (finding.severity is Severity.ERROR or rule.predicts is not None or bool(rule.explains))
 
 
-def _explains(rule: Rule, finding: Finding, row: FeatureRow, bad: list[Cell]) -> bool:
-    """Whether a row's failure is this one: what fails in other words has another cause, which must not be hidden."""
-    return row.feature in finding.features and any(re.search(rule.explains, cell.why) for cell in bad)
+def _explains(rule: Rule, finding: Finding, row: FeatureRow, cell: Cell) -> bool:
+    """Whether a cell's failure is this one: what fails in other words has another cause, which must not be hidden."""
+    said = f"{cell.variant}: {cell.why}" if cell.variant else cell.why
+    return row.feature in finding.features and re.search(rule.explains, said) is not None
 
 
 def _failure(why: str, members: list[tuple[FeatureRow, Cell]]) -> Finding:

@@ -34,7 +34,7 @@ class Rule(Strict, frozen=True):
     source: str  # URL or file:line of the package that shows it
     status: str  # "confirmed" (measured or read in source) or "suspected"
     features: tuple[str, ...] = ()  # globs of the rows that it concerns; empty: none in particular
-    explains: str = ""  # regular expression; only failures in words that match are laid to it. Empty: any failure
+    explains: str = ""  # regular expression on "variant: why"; only failures that match are laid to it. Empty: any
     predicts: Verdict | None = None  # what rows that were not measured become, with evidence `predicted`
     aliases: tuple[str, ...] = ()
 

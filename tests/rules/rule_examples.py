@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import factory as make
 
-from fi_doctor.model import Ending, Facts, Outcome, Stage
+from fi_doctor.model import CellOutcome, Ending, Facts, Outcome, Stage
 
 
 class Example(NamedTuple):
@@ -87,7 +87,19 @@ OLD_NVCC = make.nvcc("12.6", architectures=("sm_80", "sm_90"))
 BF16_FAILS = make.cell(Ending.RAISED, Stage.BUILT, "bf16", detail="MLIRError")
 WIDTH_CRASHES = make.cell(Ending.RAISED, Stage.BUILT, "bf16_d3420", detail="CUDA error: misaligned address")
 WIDTH_WORKS = make.cell(variant="bf16_d3420")
+CAP_IGNORED = make.cell(
+    Ending.WRONG,
+    Stage.RAN,
+    "fa2_softcap_orders_d64",
+    detail="the soft cap is ignored: the numbers are those without it",
+)
+CAP_REFUSED = make.cell(variant="fa2_softcap_orders_d64")
 CUDA_WORKS, CUDA_FAILS = make.cell(variant="cuda_bf16"), make.cell(Ending.WRONG, Stage.RAN, "cuda_bf16")
+
+
+def _cell(probe: str, *cells: CellOutcome) -> Outcome:
+    return make.outcome(probe, cells=cells)
+
 
 EXAMPLES: dict[str, Example] = {
     "flashinfer-not-installed": Example(
@@ -168,6 +180,27 @@ EXAMPLES: dict[str, Example] = {
     "old-builds-survive-new-cuda-home": Example(
         _with_cuda("12.6", "0.6.7.post3", cached_modules=("norm",)),
         _with_cuda("12.6", "0.6.12", cached_modules=("norm",)),
+    ),
+    "sinks-drop-soft-cap": Example(
+        HEALTHY, HEALTHY, (_cell("attention.sinks", CAP_IGNORED),), (_cell("attention.sinks", CAP_REFUSED),)
+    ),
+    "sink-module-key-lacks-head-size": Example(
+        HEALTHY,
+        HEALTHY,
+        (_cell("attention.sinks", make.cell(variant="fa2_d64")),),
+        (_cell("attention.sinks", CAP_IGNORED),),
+    ),
+    "unoffered-head-size-is-not-refused": Example(
+        HEALTHY,
+        HEALTHY,
+        (_cell("attention.prefill", make.cell(Ending.WRONG, Stage.RAN, "fa2_d80")),),
+        (_cell("attention.prefill", make.cell(Ending.WRONG, Stage.RAN, "fa2_d128"), make.cell(variant="fa2_d80")),),
+    ),
+    "one-shot-allreduce-adds-absent-lanes": Example(
+        make.facts(packages={"flashinfer-python": "0.5.3"}),
+        make.facts(packages={"flashinfer-python": "0.6.15"}),
+        (_cell("comm.allreduce_fusion", make.cell(Ending.WRONG, Stage.RAN, "oneshot_bf16_h2880")),),
+        (_cell("comm.allreduce_fusion", make.cell(Ending.WRONG, Stage.RAN, "oneshot_bf16_h2880")),),
     ),
     "artifact-download-for-absent-kernel": Example(
         HEALTHY,
@@ -261,11 +294,5 @@ EXAMPLES: dict[str, Example] = {
     ),
     "sampler-repeats-random-numbers": Example(
         make.facts(packages={"flashinfer-python": "0.5.3"}), make.facts(packages={"flashinfer-python": "0.6.0"})
-    ),
-    "flashinfer-sampler-fails": Example(
-        make.facts(packages={"vllm": "0.33.0"}),
-        make.facts(packages={"vllm": "0.17.1"}),
-        (make.outcome("sampling.top_k_top_p", Ending.SIGNALLED, Stage.BUILT, detail="SIGSEGV"),),
-        (make.outcome("sampling.top_k_top_p", Ending.SIGNALLED, Stage.BUILT, detail="SIGSEGV"),),
     ),
 }
