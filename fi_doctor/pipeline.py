@@ -45,9 +45,9 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     request = request or msgspec.structs.replace(asked, depth=planning.deepest(facts))
     planned = planning.plan(specs, facts, request)
     watch.planned(planned, request.budget_s)
-    outcomes = running.run_all(planned, facts=facts, request=request, watch=watch, environ=gathering.environ)
+    outcomes, builds = running.run_all(planned, facts=facts, request=request, watch=watch, environ=gathering.environ)
     report = conclude(request, kb=kb, facts=facts, planned=planned, outcomes=outcomes, created=_now())
-    return msgspec.structs.replace(report, seconds=round(time.monotonic() - begun, 1))
+    return msgspec.structs.replace(report, seconds=round(time.monotonic() - begun, 1), builds=builds)
 
 
 def rejudge(recorded: Report, request: Request, *, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> Report:
@@ -58,7 +58,7 @@ def rejudge(recorded: Report, request: Request, *, kb: KnowledgeBase, specs: tup
     report = conclude(
         request, kb=kb, facts=recorded.facts, planned=planned, outcomes=outcomes, created=recorded.created
     )
-    return msgspec.structs.replace(report, seconds=recorded.seconds)
+    return msgspec.structs.replace(report, seconds=recorded.seconds, builds=recorded.builds)
 
 
 def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
@@ -82,7 +82,7 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
         facts=facts,
         features=rows,
         findings=found,
-        recommendations=advice.advise(kb, facts, outcomes, found),
+        recommendations=advice.advise(kb, facts, outcomes, rows, found),
         outcomes=outcomes,
         gate=gate.decide(request, rows),
     )

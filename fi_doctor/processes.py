@@ -38,25 +38,28 @@ class Household:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs = 0
+        self._suspects = 0  # of them, those that may leave orphans behind
         self._started: set[int] = set()  # our own children, not yet reaped
         self._strangers: set[int] = set()  # children that were there before the first run
         self._adopting = False
         self._adopted_before = False
 
     @contextlib.contextmanager
-    def open_door(self) -> Iterator[None]:
-        """Adopt orphans for as long as at least one run is inside."""
+    def open_door(self, *, suspect: bool = True) -> Iterator[None]:
+        """Adopt orphans for as long as at least one run is inside. suspect: whether orphans may be its own."""
         with self._lock:
             if self._runs == 0:
                 self._strangers = set(children())
                 self._adopted_before = _adopts_orphans()
                 self._adopting = _adopt_orphans(wanted=True)
             self._runs += 1
+            self._suspects += suspect
         try:
             yield
         finally:
             with self._lock:
                 self._runs -= 1
+                self._suspects -= suspect
                 if self._runs == 0 and self._adopting and not self._adopted_before:
                     _adopt_orphans(wanted=False)
 
@@ -117,7 +120,7 @@ class Household:
 
     def _belongs(self, environ: bytes, marker: bytes) -> bool:
         """An orphan that cleared its environment belongs to the last run that is left."""
-        return marker in environ or (self._runs == 1 and MARKER.encode() not in environ)
+        return marker in environ or (self._suspects <= 1 and MARKER.encode() not in environ)
 
 
 def has_ended(pid: int) -> bool:
@@ -126,6 +129,15 @@ def has_ended(pid: int) -> bool:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:  # SIGCHLD is ignored here: the kernel reaps by itself
         return True
+
+
+def is_child(pid: int) -> bool:
+    """Whether a process is a child of ours, not yet reaped."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def children() -> list[int]:

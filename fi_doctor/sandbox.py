@@ -2,7 +2,8 @@
 
 Every child gets its own session, /dev/null as stdin, a time limit and bounded output. After every ending its whole
 group is killed, and then whoever left the group: while a child runs this process adopts orphans
-(PR_SET_CHILD_SUBREAPER), and a marker in the environment, which children inherit, tells whose orphan one is.
+(PR_SET_CHILD_SUBREAPER), and a marker in the environment, which children inherit, tells whose orphan one is. A child
+may also be forked by another child (run's fork): it is then adopted in the same way, and is no different afterwards.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import selectors
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO
+from typing import IO, Protocol
 
 from msgspec.structs import replace
 
@@ -25,6 +26,14 @@ POLL_S = 0.2
 
 _CHUNK = 1 << 16
 _household = processes.Household()
+
+# Given the environment and a descriptor for stdout and stderr, it has a process forked that is to become our child, and
+# gives its number and a pipe, owned by us: the process goes on at the first byte and leaves at the end of the pipe.
+Fork = Callable[[Mapping[str, str], int], tuple[int, int]]
+
+
+class NotForked(Exception):  # noqa: N818 - the caller starts a fresh process instead
+    """Why a process that was to be forked is not there, in words."""
 
 
 class Result(Data, frozen=True):
@@ -52,32 +61,40 @@ def run(  # noqa: PLR0913  # the one door to a process: what varies between its 
     merge: bool = False,
     on_poll: Callable[[], bool | None] | None = None,
     memory_mib: int | None = None,
+    fork: Fork | None = None,
+    leaves_orphans: bool = True,
 ) -> Result:
     """Run a command to its end and leave nothing of it behind.
 
     merge sends stderr into stdout, in order. on_poll is called about every 0.2 s; when it returns True, the child has
     timed out; what it raises is raised here once the child is dead. memory_mib limits the address space of the child
     itself, set just after its start. Never raises because of the command: Result.error tells why it did not start.
-    Safe in several threads at once.
+    Safe in several threads at once. With fork the child does not come from argv, cwd and pass_fds, its streams are
+    merged, and NotForked is raised where it did not start. leaves_orphans=False: an orphan without a marker is
+    somebody else's while this one runs.
     """
     begun = time.monotonic()
     marker = _new_marker()
     outputs = (_Tail(max_output), _Tail(max_output))
 
-    def spawn() -> subprocess.Popen[bytes]:
+    environ = {**(os.environ if env is None else env), processes.MARKER: marker}
+
+    def spawn() -> _Child:
+        if fork is not None:
+            return _Forked(fork, environ)
         return subprocess.Popen(
             list(argv),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if merge else subprocess.PIPE,
-            env={**(os.environ if env is None else env), processes.MARKER: marker},
+            env=environ,
             cwd=cwd,
             pass_fds=tuple(pass_fds),
             start_new_session=True,
             bufsize=0,
         )
 
-    with _household.open_door():
+    with _household.open_door(suspect=leaves_orphans):
         try:
             child = _household.start(spawn)
         except (OSError, ValueError) as exc:
@@ -89,6 +106,45 @@ def run(  # noqa: PLR0913  # the one door to a process: what varies between its 
             code, signum = _household.bury(child, marker)
             _drain(child, outputs)
     return replace(_result(argv, begun, outputs), returncode=code, signal=signum, timed_out=timed_out)
+
+
+class _Child(Protocol):
+    """What is needed of a started process: subprocess.Popen has it."""
+
+    pid: int
+    returncode: int
+
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+    @property
+    def stderr(self) -> IO[bytes] | None: ...
+
+
+class _Forked:
+    """A process that another one forked, adopted."""
+
+    stderr = None
+
+    def __init__(self, fork: Fork, environ: Mapping[str, str]) -> None:
+        self.returncode = 0
+        reading, writing = os.pipe()
+        self.stdout = os.fdopen(reading, "rb", buffering=0)
+        try:
+            self.pid, go = fork(environ, writing)
+            _let_go(self.pid, go)
+        except BaseException:
+            self.stdout.close()
+            raise
+        finally:
+            os.close(writing)
+
+
+def _let_go(pid: int, go: int) -> None:
+    with os.fdopen(go, "wb", buffering=0) as pipe:
+        if not processes.is_child(pid):
+            raise NotForked("this system does not hand orphans over to fi-doctor")
+        with contextlib.suppress(BrokenPipeError):  # it is dead already, which is for its end to tell
+            pipe.write(b"g")
 
 
 class _Tail:
@@ -146,7 +202,7 @@ def _limit_memory(pid: int, memory_mib: int | None) -> None:
 
 
 def _attend(
-    child: subprocess.Popen[bytes],
+    child: _Child,
     outputs: tuple[_Tail, _Tail],
     deadline: float,
     on_poll: Callable[[], bool | None] | None,
@@ -188,7 +244,7 @@ def _exit_event(pid: int) -> Iterator[int | None]:
         os.close(fd)
 
 
-def _streams(child: subprocess.Popen[bytes], outputs: tuple[_Tail, _Tail]) -> list[tuple[IO[bytes], _Tail]]:
+def _streams(child: _Child, outputs: tuple[_Tail, _Tail]) -> list[tuple[IO[bytes], _Tail]]:
     pairs = zip((child.stdout, child.stderr), outputs, strict=True)
     return [(stream, tail) for stream, tail in pairs if stream is not None]
 
@@ -200,7 +256,7 @@ def _read(fd: int, tail: _Tail) -> bool:
     return bool(chunk)
 
 
-def _drain(child: subprocess.Popen[bytes], outputs: tuple[_Tail, _Tail]) -> None:
+def _drain(child: _Child, outputs: tuple[_Tail, _Tail]) -> None:
     """Take what is left in the pipes without waiting for anybody who may still hold them, and close them."""
     for stream, tail in _streams(child, outputs):
         os.set_blocking(stream.fileno(), False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from fi_doctor.facts.packages import Survey
 from fi_doctor.model import (
     Cell,
     CellOutcome,
@@ -32,6 +33,7 @@ from fi_doctor.model import (
     ToolkitFacts,
     Verdict,
     VersionCheck,
+    Vllm,
 )
 
 PYTHON = "/venv/bin/python"
@@ -169,6 +171,37 @@ def flashinfer(version: str = "0.7.2.post1", **changes) -> FlashInfer:
         jit_cache_modules=(),
         jit_cache_architectures=missing("flashinfer-jit-cache is not installed"),
         symbols=dict(SYMBOLS),
+    )
+    return replace(base, **changes)
+
+
+def survey(**modules: str | Missing) -> Survey:
+    """An interpreter that would import these modules from these files, and has nothing else."""
+    return Survey(
+        executable=PYTHON,
+        version="3.12.4",
+        implementation="CPython",
+        prefix="/venv",
+        base_prefix="/usr",
+        sys_path=(SITE,),
+        distributions=(),
+        modules=modules,
+        problems=(),
+    )
+
+
+def vllm(**changes) -> Vllm:
+    """The source of a vLLM that registers two variables, one of them for nothing, and reads a third unregistered."""
+    base = Vllm(
+        root=f"{SITE}/vllm",
+        variables={
+            "VLLM_FLASHINFER_ALLREDUCE_FUSION_THRESHOLDS_MB": "envs.py:1337",
+            "VLLM_USE_FLASHINFER_SAMPLER": "envs.py:697",
+        },
+        unread_variables=("VLLM_FLASHINFER_ALLREDUCE_FUSION_THRESHOLDS_MB",),
+        flags={"--attention-backend": "engine/arg_utils.py:743"},
+        keys={"AttentionConfig.use_trtllm_attention": "config/attention.py:41"},
+        other_variables={"VLLM_BATCH_INVARIANT": "model_executor/layers/batch_invariant.py"},
     )
     return replace(base, **changes)
 

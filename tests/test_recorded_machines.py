@@ -59,11 +59,22 @@ def test_a_recording_looks_as_its_golden_file_says(path, format_, golden):
 
 
 @named
-def test_every_row_was_measured_on_the_gpu_and_none_is_unknown(path):
+def test_every_row_whose_probes_were_run_there_was_measured_on_the_gpu_and_none_of_them_is_unknown(path):
     rows = judged(path).features
     assert {row.feature for row in rows} == {feature.id for feature in knowledge.load().features}
-    assert [row.feature for row in rows if row.verdict is Verdict.UNKNOWN] == []
+    run = {outcome.feature for outcome in recorded(path).outcomes}
+    assert run
+    measured = [row for row in rows if row.feature in run]
+    assert {row.feature for row in measured} == run
+    assert [row.feature for row in measured if row.verdict is Verdict.UNKNOWN] == []
     assert [row.feature for row in rows if row.needs_gpu and row.sm != 90] == []
+
+
+@named
+def test_of_a_row_whose_probe_is_not_in_the_recording_nothing_is_said_to_work_or_to_fail(path):
+    run = {outcome.feature for outcome in recorded(path).outcomes}
+    others = [row for row in judged(path).features if row.feature not in run]
+    assert {row.verdict for row in others} <= {Verdict.UNKNOWN, Verdict.UNSUPPORTED}
 
 
 @named

@@ -113,6 +113,77 @@ def test_an_orphan_that_cleared_its_environment_is_found():
     assert processes.children() == []
 
 
+def test_an_orphan_without_a_marker_is_not_laid_to_a_run_that_leaves_none():
+    long = threading.Thread(
+        target=sandbox.run, args=(["sleep", "1.5"],), kwargs={"timeout_s": 5, "leaves_orphans": False}
+    )
+    long.start()
+    time.sleep(0.2)
+    result = sandbox.run(["sh", "-c", "env -i setsid sleep 300 & sleep 0.3"], timeout_s=5)
+    assert result.returncode == 0
+    assert len(processes.children()) == 1  # the long run's
+    long.join()
+    assert processes.children() == []
+
+
+def a_forked_child(code):
+    """A Fork, and the orphan's number: a process in between starts it and leaves."""
+
+    def fork(environ, output):
+        wait, go = os.pipe()
+        started = subprocess.run(
+            ["sh", "-c", 'setsid "$@" >/dev/null & echo $!', "sh", PYTHON, "-c", code.format(wait=wait, output=output)],
+            env=environ, pass_fds=(wait, output), stdout=subprocess.PIPE, check=True,
+        )  # fmt: skip
+        os.close(wait)
+        return int(started.stdout), go
+
+    return fork
+
+
+WAITS = "import os\nif not os.read({wait}, 1): os._exit(9)\nos.dup2({output}, 1)\n"
+
+
+def test_a_child_that_another_process_forked_is_seen_to_its_end():
+    result = sandbox.run(["by", "name"], timeout_s=20, fork=a_forked_child(WAITS + "os.write(1, b'out'); os._exit(3)"))
+    assert (result.argv, result.returncode, result.stdout) == (("by", "name"), 3, b"out")
+    assert processes.children() == []
+
+
+def test_a_forked_child_is_timed_out_like_any():
+    code = WAITS + "import time; print('go', flush=True); time.sleep(300)"
+    result = sandbox.run([], timeout_s=1, fork=a_forked_child(code))
+    assert (result.timed_out, result.signal) == (True, signal.SIGKILL)
+    assert processes.children() == []
+
+
+def test_a_process_that_is_not_handed_over_is_let_go(monkeypatch):
+    monkeypatch.setattr(processes, "_adopt_orphans", lambda *, wanted: False)
+    pids = []
+
+    def fork(environ, output):
+        pid, go = a_forked_child(WAITS)(environ, output)
+        pids.append(pid)
+        return pid, go
+
+    with pytest.raises(sandbox.NotForked, match="does not hand orphans over"):
+        sandbox.run([], timeout_s=5, fork=fork)
+    deadline = time.monotonic() + 5
+    while is_alive(pids[0]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not is_alive(pids[0])
+
+
+def test_what_could_not_be_forked_leaves_no_descriptor():
+    def fork(environ, output):
+        raise sandbox.NotForked("no")
+
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(sandbox.NotForked):
+        sandbox.run([], timeout_s=5, fork=fork)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 def test_without_adoption_the_marker_finds_a_stray(monkeypatch):
     monkeypatch.setattr(processes, "_adopt_orphans", lambda *, wanted: False)
     result = python("import subprocess; print(subprocess.Popen(['sleep', '300'], start_new_session=True).pid)")

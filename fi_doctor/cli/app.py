@@ -184,7 +184,10 @@ def diff(
         bool, typer.Option("--exit-code", help="Exit 1 when a verdict differs, not 0 as else.")
     ] = False,
 ) -> int:
-    """What differs between two reports: verdicts, the facts that they rest on, findings."""
+    """What differs between two reports.
+
+    Verdicts come first, then the facts that they rest on, then findings.
+    """
     from fi_doctor.cli import commands
 
     return commands.diff(before, after, as_recorded=as_recorded, form=format_, exit_code=exit_code)

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fi_doctor.conditions import relations, stale, tried
+from fi_doctor.conditions import relations, stale, tried, vllm
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.model import Facts, FlashInfer, Gpu, JitToolkit, Library, Missing, Nvcc, Outcome, Package, VersionCheck
 
@@ -245,6 +245,10 @@ SUBJECTS: dict[str, Subject] = {
     "stale_toolkits": Subject(Kind.TEXT, _relation(stale.stale_toolkits)),
     "stale_build_files": Subject(Kind.TEXT, _relation(stale.stale_build_files)),
     "shared_ninja_log": Subject(Kind.FLAG, _flashinfer(lambda package: package.shared_ninja_log)),
+    "nvcc_on_path": Subject(Kind.TEXT, _toolkit("nvcc_on_path")),
+    "vllm_fork_variables": Subject(Kind.TEXT, _relation(vllm.fork_variables)),
+    "vllm_unread_variables": Subject(Kind.TEXT, _relation(vllm.unread_variables)),
+    "sinks_backend": Subject(Kind.TEXT, _relation(vllm.sinks_backend)),
     "uid": Subject(Kind.NUMBER, lambda view: (view.facts.system.uid,)),
     "python": Subject(Kind.TEXT, lambda view: (view.facts.interpreter.executable,)),
     "nvcc_newer_than_driver": Subject(Kind.FLAG, _relation(relations.nvcc_newer_than_driver)),
@@ -268,5 +272,6 @@ KEYED: dict[str, Keyed] = {
     "library_origin": Keyed(Kind.TEXT, "short library names", _library("origin")),
     "reason": Keyed(Kind.TEXT, "subjects", _reason),  # why a subject is Missing
     "env": Keyed(Kind.TEXT, "variables", _env),
+    "vllm_unread": Keyed(Kind.TEXT, "variables", lambda view, name: vllm.unread_variable(view.facts, name)),
     "env_set": Keyed(Kind.FLAG, "variables", _env_set),  # set and not empty
 }

@@ -1,20 +1,22 @@
-"""Advice: of what would mend the findings, that which the installed versions read, ready to paste."""
+"""Advice: of what would mend the findings and serve the rows, that which the installed versions read."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fi_doctor import conditions
 from fi_doctor.conditions import View
-from fi_doctor.conditions.ranges import version_in
 from fi_doctor.diagnosis.findings import UNEXPLAINED_FAILURE, UPSTREAM, filled_line
+from fi_doctor.diagnosis.reads import is_read
+from fi_doctor.diagnosis.uses import Asked, asked_by_rows
 from fi_doctor.model import (
     Action,
     ActionKind,
     Facts,
+    FeatureRow,
     Finding,
     KnowledgeBase,
-    Missing,
     Outcome,
-    Package,
     Recommendation,
     Rule,
     Setting,
@@ -36,41 +38,66 @@ def advise(
     kb: KnowledgeBase,
     facts: Facts,
     outcomes: tuple[Outcome, ...],
+    rows: tuple[FeatureRow, ...],
     findings: tuple[Finding, ...],
 ) -> tuple[Recommendation, ...]:
-    """For each finding the first of its fixes that applies here; equal ones are merged and name all their findings."""
+    """For each finding the first of its fixes that applies here, then what the rows ask for; equal lines are merged.
+
+    What turns on something that works and is off is optional, and comes last.
+    """
     view = View(facts, outcomes)
     rules = {rule.id: rule for rule in kb.rules}
-    asked: dict[tuple[ActionKind, str], tuple[str, list[str]]] = {}
-    for finding in findings:
-        chosen = _chosen(finding, rules.get(finding.id), view, kb.settings)
-        if chosen is not None:
-            kind, line, why = chosen
-            asked.setdefault((kind, line), (why, []))[1].append(finding.id)
+    asked = [one for finding in findings if (one := _chosen(finding, rules.get(finding.id), view, kb.settings))]
+    asked += asked_by_rows(kb, view, rows, lambda name: is_read(name, facts, kb.settings))
     recommended = (
-        Recommendation(kind=kind, line=line, why=why, findings=tuple(dict.fromkeys(ids)))
-        for (kind, line), (why, ids) in asked.items()
+        Recommendation(
+            kind=one.kind,
+            line=one.line,
+            why=one.why,
+            findings=one.findings,
+            features=one.features,
+            optional=one.optional,
+        )
+        for one in _merged(asked)
     )
-    return tuple(sorted(recommended, key=lambda one: (_ORDER.index(one.kind), one.findings, one.line)))
+    return tuple(sorted(recommended, key=_place))
 
 
-def is_read(name: str, facts: Facts, settings: tuple[Setting, ...]) -> bool:
-    """Whether an installed package reads this setting in its installed version."""
-    return any(setting.name == name and _owner_reads(setting, facts) for setting in settings)
+def _place(one: Recommendation) -> tuple[bool, int, tuple[str, ...], tuple[str, ...], str]:
+    return (one.optional, _ORDER.index(one.kind), one.findings, one.features, one.line)
 
 
-def _chosen(
-    finding: Finding, rule: Rule | None, view: View, settings: tuple[Setting, ...]
-) -> tuple[ActionKind, str, str] | None:
+def _merged(asked: Iterable[Asked]) -> list[Asked]:
+    """One of each line, which names all that ask for it; the first one says why.
+
+    What would set to one value what is needed at another is left out.
+    """
+    lines: dict[tuple[ActionKind, str], Asked] = {}
+    taken: set[str] = set()
+    for one in sorted(asked, key=lambda each: each.optional):
+        known = lines.get((one.kind, one.line))
+        if known is not None:
+            lines[one.kind, one.line] = known._replace(
+                findings=tuple(dict.fromkeys((*known.findings, *one.findings))),
+                features=tuple(dict.fromkeys((*known.features, *one.features))),
+            )
+        elif not one.optional or one.setting not in taken:
+            lines[one.kind, one.line] = one
+            taken |= {one.setting} if one.setting else set()
+    return list(lines.values())
+
+
+def _chosen(finding: Finding, rule: Rule | None, view: View, settings: tuple[Setting, ...]) -> Asked | None:
+    asked_by = (finding.id,)
     if finding.id == UNEXPLAINED_FAILURE:
         line = f"{UPSTREAM}: the script that `{finding.fix[0]}` prints, and fi-doctor report --yaml"
-        return ActionKind.REPORT, line, "no known problem explains the failure"
+        return Asked(ActionKind.REPORT, line, "no known problem explains the failure", "", asked_by)
     if rule is None or finding.severity is Severity.INFO:
         return None
     for action in rule.fix:
         if _applies(action, view, settings):
             why = conditions.fill(action.why, view) if action.why else finding.title
-            return action.kind, filled_line(action, view), why
+            return Asked(action.kind, filled_line(action, view), why, action.setting, asked_by)
     return None
 
 
@@ -78,10 +105,3 @@ def _applies(action: Action, view: View, settings: tuple[Setting, ...]) -> bool:
     if conditions.unknowns(action.line, view):
         return False
     return not action.setting or is_read(action.setting, view.facts, settings)
-
-
-def _owner_reads(setting: Setting, facts: Facts) -> bool:
-    package = facts.packages.get(setting.owner)
-    if not isinstance(package, Package) or isinstance(package.version, Missing):
-        return False
-    return version_in(package.version, setting.read_by) is True

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+from packaging.version import Version
 
-from fi_doctor.conditions.ranges import number_in, version_in
+from fi_doctor.conditions.ranges import number_in, version_in, version_range
 from fi_doctor.diagnosis.cells import BEGUN, badness, cells_of
 from fi_doctor.diagnosis.findings import concerns, is_measured
 from fi_doctor.diagnosis.needs import declared_at, lacks_entry, not_compiled_for, not_installed
@@ -66,13 +67,25 @@ def vllm_use(feature: Feature, sm: int | Missing, facts: Facts) -> VllmUse | Non
     return next((use for use in uses if _is_for(use, sm)), None)
 
 
+def deciding_cells(use: VllmUse | None, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
+    """Of a row's cells those that the installed vLLM would call; all of them where that is not known."""
+    globs = use.variants if use is not None else ()
+    return tuple(cell for cell in cells if globs and selects(globs, cell.variant)) or cells
+
+
 def _is_for(use: VllmUse, sm: int | Missing) -> bool:
     return not use.sm or (not isinstance(sm, Missing) and number_in(sm, use.sm))
 
 
 def _newest_use(feature: Feature, sm: int | Missing) -> VllmUse | None:
     """What the newest known vLLM does with it."""
-    return next((use for use in reversed(feature.vllm) if _is_for(use, sm)), None)
+    return max((use for use in feature.vllm if _is_for(use, sm)), key=_end, default=None)
+
+
+def _end(use: VllmUse) -> Version:
+    """Before which release it ends; of several that end alike, the first one holds, as for an installed vLLM."""
+    ends = [Version(bound.version) for bound in version_range(use.vllm) if bound.operator == "<"]
+    return min(ends, default=Version("9999"))
 
 
 def _features(
@@ -163,7 +176,7 @@ def _decide(
     feature: Feature, sm: int | Missing, cells: tuple[Cell, ...], facts: Facts, rules: tuple[Rule, ...]
 ) -> tuple[Verdict, Evidence, Scope, str]:
     use = vllm_use(feature, sm, facts)
-    deciding = _deciding(use, cells)
+    deciding = deciding_cells(use, cells)
     tried = any(is_measured(cell.verdict, cell.evidence) for cell in deciding)
     # Without the package every probe fails in its import, which says no more than that.
     if absent := not_installed(feature, facts):
@@ -180,16 +193,11 @@ def _decide(
     scope = min((cell.scope for cell in same), key=lambda word: word.rank)
     why = _why(same, deciding)
     if use is not None and use.unchecked and verdict in (Verdict.WORKS, Verdict.BROKEN, Verdict.WRONG_RESULT):
-        return Verdict.UNKNOWN, Evidence.DECLARED, scope, f"{use.unchecked}; what was checked: {verdict}: {why}"
+        return Verdict.UNKNOWN, Evidence.DECLARED, scope, f"{use.unchecked} ({verdict}: {why})"
     if verdict is Verdict.UNKNOWN and evidence is Evidence.NONE and (place := declared_at(feature, facts)):
         # What was begun and cut off says so itself.
         return verdict, Evidence.DECLARED, scope, f"{place}; {'' if why.startswith(BEGUN) else 'not run: '}{why}"
     return verdict, evidence, scope, why
-
-
-def _deciding(use: VllmUse | None, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
-    globs = use.variants if use is not None else ()
-    return tuple(cell for cell in cells if globs and selects(globs, cell.variant)) or cells
 
 
 def _undecided(feature: Feature, facts: Facts, rules: tuple[Rule, ...]) -> tuple[Verdict, Evidence, Scope, str]:

@@ -14,7 +14,8 @@ from fi_doctor.facts.flashinfer import read_flashinfer
 from fi_doctor.facts.gpus import read_gpus
 from fi_doctor.facts.libraries import read_libraries
 from fi_doctor.facts.system import read_system
-from fi_doctor.model import Facts, Interpreter, Library, Missing
+from fi_doctor.facts.vllm import read_vllm
+from fi_doctor.model import Facts, Interpreter, Library, Missing, Vllm
 
 SOURCES = {
     "environment": "the environment given to fi-doctor, by allow-list",
@@ -26,10 +27,11 @@ SOURCES = {
     "toolkit": "nvcc --version and nvcc --list-gpu-code",
     "toolkit.jit_cache_cuda": "version of flashinfer-jit-cache",
     "toolkit.torch_cuda": "torch/version.py",
+    "vllm": "files of the installed package, which is not imported",
 }
 
 
-_READERS = 5
+_READERS = 6
 
 
 def collect(python: str, *, symbols: tuple[str, ...] = (), environ: Mapping[str, str] | None = None) -> Facts:
@@ -51,6 +53,7 @@ class Gathering:
         self._gpus = pool.submit(read_gpus, self.environ)
         self._system = pool.submit(read_system)
         self._libraries = pool.submit(self._read_libraries)
+        self._vllm = pool.submit(self._read_vllm)
         pool.shutdown(wait=False)
 
     def finish(self, symbols: tuple[str, ...] = ()) -> Facts:
@@ -73,10 +76,14 @@ class Gathering:
             system=self._system.result(),
             environment=read_environment(self.environ),
             sources=dict(sorted({**SOURCES, **gpu_sources}.items())),
+            vllm=self._vllm.result(),
         )
 
     def _read_libraries(self) -> dict[str, Library | Missing]:
         return read_libraries(self.environ, self._survey.result())
+
+    def _read_vllm(self) -> Vllm | Missing:
+        return read_vllm(self._survey.result())
 
 
 def interpreter(seen: packages.Survey, environ: Mapping[str, str]) -> Interpreter:

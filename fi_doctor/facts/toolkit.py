@@ -100,6 +100,7 @@ def conclude(
         ninja=which("ninja", environ) or Missing(reason="there is no ninja on PATH, where FlashInfer looks for it"),
         host_compiler=host.compiler if isinstance(host.compiler, Missing) else host.compiler.path,
         host_compiler_version=host.version,
+        nvcc_on_path=which("nvcc", environ) or Missing(reason="there is no nvcc on PATH", absent=True),
     )
 
 

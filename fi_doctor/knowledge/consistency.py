@@ -8,13 +8,16 @@ from collections import Counter
 from pathlib import PurePosixPath
 
 from fi_doctor import conditions
-from fi_doctor.conditions.ranges import version_range
-from fi_doctor.model import ActionKind, Feature, Rule, Setting, Verdict
+from fi_doctor.conditions.ranges import number_in, number_range, version_in, version_range
+from fi_doctor.model import Action, ActionKind, Feature, Rule, Setting, Verdict, VllmUse
 
 _RULE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 _FEATURE_ID = re.compile(r"[a-z0-9]+\.[a-z0-9_]+")
 _STATUSES = ("confirmed", "suspected")
-_KINDS = ("env", "flag")
+_KINDS = ("env", "flag", "key")
+# The releases of vLLM that were read, and the GPUs: what is said of a feature has to say it for each of them.
+_RELEASES = ("0.11.0", "0.14.1", "0.17.1", "0.20.2", "0.25.1", "0.28.0", "0.33.0")
+_SMS = (80, 89, 90, 100, 103, 120, 121)
 
 
 def check_whole(rules: dict[str, Rule], features: tuple[Feature, ...], settings: tuple[Setting, ...]) -> list[str]:
@@ -22,8 +25,9 @@ def check_whole(rules: dict[str, Rule], features: tuple[Feature, ...], settings:
     names = {setting.name for setting in settings}
     rows = [feature.id for feature in features]
     errors = [error for place, rule in rules.items() for error in _check_rule(place, rule, names, rows)]
-    errors += [error for feature in features for error in _check_feature(feature)]
+    errors += [error for feature in features for error in _check_feature(feature, names)]
     errors += [error for setting in settings for error in _check_setting(setting)]
+    errors += _unread(rules, features, settings)
     errors += _repeated("rules", [word for rule in rules.values() for word in (rule.id, *rule.aliases)])
     errors += _repeated("features.yaml", rows)
     # One variable may be read by several packages, each with its own range.
@@ -56,38 +60,82 @@ def _check_rule(place: str, rule: Rule, settings: set[str], rows: list[str]) -> 
 
 def _check_texts(place: str, rule: Rule, settings: set[str]) -> list[str]:
     texts = {"title": rule.title, "why": rule.why}
-    for number, action in enumerate(rule.fix):
-        texts[f"fix[{number}].line"] = action.line
-        texts[f"fix[{number}].why"] = action.why
     errors = [f"{place}: {error}" for path, text in texts.items() for error in conditions.check_text(text, path)]
-    for number, action in enumerate(rule.fix):
-        here = f"{place}: fix[{number}].setting"
+    return errors + _check_actions(place, {"fix": rule.fix}, settings)
+
+
+def _check_actions(place: str, actions: dict[str, tuple[Action, ...]], settings: set[str]) -> list[str]:
+    """What is wrong with lists of actions, given by their paths in the file."""
+    errors: list[str] = []
+    for path, action in ((f"{key}[{at}]", one) for key, several in actions.items() for at, one in enumerate(several)):
+        errors += [f"{place}: {error}" for error in conditions.check_text(action.line, f"{path}.line")]
+        errors += [f"{place}: {error}" for error in conditions.check_text(action.why, f"{path}.why")]
         if action.setting and action.setting not in settings:
-            errors.append(f"{here}: {action.setting!r} is not in settings/")
+            errors.append(f"{place}: {path}.setting: {action.setting!r} is not in settings/")
         if not action.setting and action.kind in (ActionKind.SET, ActionKind.FLAG):
-            errors.append(f"{here}: missing; an action of kind {action.kind} names the setting that it sets")
+            kind = action.kind
+            errors.append(f"{place}: {path}.setting: missing; an action of kind {kind} names the setting that it sets")
     return errors
 
 
-def _check_feature(feature: Feature) -> list[str]:
-    errors = []
-    if not _FEATURE_ID.fullmatch(feature.id):
-        errors.append(f"features.yaml: {feature.id}: expected family.name")
-    errors += [
-        f"features.yaml: {feature.id}: vllm[{number}].vllm: {wrong}"
-        for number, use in enumerate(feature.vllm)
-        if (wrong := _wrong_range(use.vllm))
+def _check_feature(feature: Feature, settings: set[str]) -> list[str]:
+    place = f"features.yaml: {feature.id}"
+    errors = [] if _FEATURE_ID.fullmatch(feature.id) else [f"{place}: expected family.name"]
+    for number, use in enumerate(feature.vllm):
+        errors += _check_use(place, f"vllm[{number}]", use, settings)
+    return errors or _gaps(place, feature)
+
+
+def _check_use(place: str, path: str, use: VllmUse, settings: set[str]) -> list[str]:
+    errors = [f"{place}: {path}.vllm: {wrong}"] if (wrong := _wrong_range(use.vllm)) else []
+    if wrong := _wrong_numbers(use.sm):
+        errors.append(f"{place}: {path}.sm: {wrong}")
+    actions = {f"{path}.enable": use.enable, f"{path}.avoid": use.avoid}
+    for key, several in actions.items():
+        errors += [
+            f"{place}: {key}[{at}].setting: missing; what turns a feature on or off names the setting that it sets"
+            for at, one in enumerate(several)
+            if not one.setting and one.kind not in (ActionKind.SET, ActionKind.FLAG)
+        ]
+    return errors + _check_actions(place, actions, settings)
+
+
+def _gaps(place: str, feature: Feature) -> list[str]:
+    """The releases that were read, and GPUs, of which nothing is said; a feature without any use says nothing."""
+    missing: dict[str, list[int]] = {}
+    for release in _RELEASES if feature.vllm else ():
+        uses = [use for use in feature.vllm if version_in(release, use.vllm)]
+        without = [sm for sm in _SMS if not any(not use.sm or number_in(sm, use.sm) for use in uses)]
+        if without:
+            missing[release] = without
+    return [
+        f"{place}: vllm: nothing is said of {release} on {', '.join(f'SM{sm}' for sm in sms)}"
+        for release, sms in missing.items()
     ]
-    return errors
 
 
 def _check_setting(setting: Setting) -> list[str]:
     errors = []
     if setting.kind not in _KINDS:
         errors.append(f"settings: {setting.name}: kind: expected one of {', '.join(_KINDS)}, got {setting.kind!r}")
-    if wrong := _wrong_range(setting.read_by):
+    if setting.read_by and (wrong := _wrong_range(setting.read_by)):
         errors.append(f"settings: {setting.name}: read_by: {wrong}")
     return errors
+
+
+def _unread(rules: dict[str, Rule], features: tuple[Feature, ...], settings: tuple[Setting, ...]) -> list[str]:
+    """Actions that set what no release reads, a name from a fork: it may be known, and not recommended."""
+    read = {setting.name for setting in settings if setting.read_by}
+    unread = {setting.name for setting in settings} - read
+    actions = [(place, action) for place, rule in rules.items() for action in rule.fix]
+    for feature in features:
+        for use in feature.vllm:
+            actions += [(f"features.yaml: {feature.id}", action) for action in (*use.enable, *use.avoid)]
+    return [
+        f"{place}: {action.line!r}: no release reads {action.setting}, so that nobody may be told to set it"
+        for place, action in actions
+        if action.setting in unread
+    ]
 
 
 def _wrong_pattern(text: str) -> str:
@@ -95,6 +143,14 @@ def _wrong_pattern(text: str) -> str:
         re.compile(text)
     except re.error as error:
         return f"not a regular expression: {error}"
+    return ""
+
+
+def _wrong_numbers(text: str) -> str:
+    try:
+        number_range(text or ">=0")
+    except ValueError as error:
+        return str(error)
     return ""
 
 

@@ -7,7 +7,7 @@ import re
 import textwrap
 
 from fi_doctor.errors import UsageError
-from fi_doctor.model import Evidence, Feature, KnowledgeBase, Rule, Setting, Verdict
+from fi_doctor.model import Evidence, Feature, KnowledgeBase, Rule, Setting, Verdict, VllmUse
 
 WORDS = {
     Verdict.WORKS.value: (
@@ -100,15 +100,22 @@ def _feature(feature: Feature) -> str:
     if feature.entry:
         parts.append("Enters FlashInfer by:\n" + "\n".join(f"  {name}" for name in feature.entry))
     if feature.vllm:
-        parts.append("What vLLM does with it:\n" + "\n".join(f"  {use.vllm}: {use.use}" for use in feature.vllm))
+        parts.append("What vLLM does with it:\n" + "\n".join(_use(use) for use in feature.vllm))
     parts.append("Decided by the probes: " + (", ".join(feature.probes) or "none"))
     if feature.fallback:
         parts.append(_wrapped(f"Where it does not work: {feature.fallback}"))
     return "\n\n".join(parts) + "\n"
 
 
+def _use(use: VllmUse) -> str:
+    where = f", SM {use.sm}" if use.sm else ""
+    return textwrap.fill(f"{use.vllm}{where}: {use.use}", 80, initial_indent="  ", subsequent_indent="    ")
+
+
 def _setting(setting: Setting) -> str:
-    head = f"{setting.name} ({'variable' if setting.kind == 'env' else 'flag'} of {setting.owner} {setting.read_by})"
+    kind = {"env": "variable", "flag": "flag"}.get(setting.kind, "key")
+    owner = f"of {setting.owner} {setting.read_by}" if setting.read_by else f"that no release of {setting.owner} reads"
+    head = f"{setting.name} ({kind} {owner})"
     return f"{head}\n\n{_wrapped(setting.what)}\n\nKnown from: {setting.source}\n"
 
 

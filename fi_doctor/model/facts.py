@@ -74,6 +74,7 @@ class ToolkitFacts(Data, frozen=True):
     ninja: str | Missing  # path of the ninja that FlashInfer would start
     host_compiler: str | Missing  # path of the C++ compiler that it would call (CXX, else c++)
     host_compiler_version: str | Missing
+    nvcc_on_path: str | Missing = Missing(reason="it was not looked for")  # vLLM looks for it there, whatever CUDA_HOME
 
 
 class Library(Data, frozen=True, tag_field="kind", tag="library"):

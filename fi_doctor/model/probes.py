@@ -113,3 +113,4 @@ class Outcome(Data, frozen=True):
     output: str = ""  # last lines of its stdout and stderr
     reproduce: str = ""  # a shell line that runs the same probe by hand
     cached: bool = False  # whether the build stage found a finished module and compiled nothing
+    started: str = ""  # "fresh": an interpreter of its own; "forked": from one that had imported torch and flashinfer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from fi_doctor.model.probes import Outcome, PlannedProbe, Stage
+from fi_doctor.model.report import Builds
 
 
 class Watch(Protocol):
@@ -15,6 +16,12 @@ class Watch(Protocol):
 
     def planned(self, probes: tuple[PlannedProbe, ...], budget_s: float) -> None:
         """The plan is made; said once, before anything runs."""
+
+    def building(self, modules: int, done: int, total: int, jobs: int, left_s: float) -> None:
+        """Before any probe: so many modules are being built, of whose `total` objects `done` are compiled."""
+
+    def prebuilt(self, builds: Builds) -> None:
+        """What was to be built beforehand is built."""
 
     def started(self, probe: PlannedProbe) -> None:
         """A probe's process starts."""
@@ -36,6 +43,12 @@ class Silent:
         """Say nothing."""
 
     def planned(self, probes: tuple[PlannedProbe, ...], budget_s: float) -> None:
+        """Say nothing."""
+
+    def building(self, modules: int, done: int, total: int, jobs: int, left_s: float) -> None:
+        """Say nothing."""
+
+    def prebuilt(self, builds: Builds) -> None:
         """Say nothing."""
 
     def started(self, probe: PlannedProbe) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import os
@@ -19,6 +20,7 @@ from fi_doctor import sandbox
 from fi_doctor.model import CellOutcome, Ending, Facts, Missing, Outcome, PlannedProbe, Request, Stage, Watch
 from fi_doctor.probing import budget, objects, record, surroundings
 from fi_doctor.probing.record import Fate, Record
+from fi_doctor.probing.template import Template
 
 EXIT_GRACE_S = 15  # for what Python does after the last line of the record
 OUTPUT_LIMIT = 4 * 1024
@@ -45,6 +47,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     stop: threading.Event  # set when the run is being stopped
     talk: threading.Lock  # one thread at a time talks to the watch
     told_paths: threading.Event  # set once it was said that another FlashInfer is imported
+    template: Template | None = None  # what forks processes that need not import torch and flashinfer again
 
 
 def try_probe(planned: PlannedProbe, bench: Bench, jobs: int) -> Outcome:
@@ -74,6 +77,7 @@ def try_probe(planned: PlannedProbe, bench: Bench, jobs: int) -> Outcome:
         output=_output(attempts),
         reproduce=surroundings.reproduce(planned, bench.facts, child, bench.scratch, failed=failed, in_build=in_build),
         cached=planned.spec.has_build and module.was_finished(),
+        started=", ".join(dict.fromkeys(attempt.started for attempt in attempts)),
     )
     with bench.talk:
         bench.watch.ended(planned, outcome)
@@ -99,6 +103,7 @@ class _Attempt:
         self.record = Record()
         self.output = b""
         self.failed = False
+        self.started = "fresh"
         self._bench = bench
         self._module = module
         self._begun = begun  # when the first process of the probe started
@@ -125,30 +130,57 @@ class _Attempt:
 
     def _run(self, variants: Sequence[str], child: Mapping[str, str]) -> Fate | None:
         """Why the record stops where it does, once the process has ended; None when it is complete."""
+        forks = self._forks(child)  # which may have to wait for the template
         self._since = begun = time.monotonic()
-        result = sandbox.run(
-            self._argv(variants),
-            timeout_s=self._bench.deadline - begun,
-            env=child,
-            pass_fds=(self._fd,),
-            merge=True,
-            on_poll=self._poll,
-        )
+        result = self._start(variants, child, forks=forks)
         self._read()
         if result.timed_out and self._overtime is None:
             self._overtime = self._out_of_budget(time.monotonic() - begun)
         self.output = result.stdout
         return record.fate(self.record, result, self._overtime)
 
-    def _argv(self, variants: Sequence[str]) -> list[str]:
+    def _forks(self, child: Mapping[str, str]) -> bool:
+        """Whether the template takes it; what is wrong with the template is said once."""
+        template = self._bench.template
+        if template is None or not template.suits(self.planned.spec, child):
+            return False
+        if template.is_ready(self._gives_up):
+            return True
+        with self._bench.talk:
+            if complaint := template.complain():
+                self._bench.watch.note(complaint)
+        return False
+
+    def _gives_up(self) -> bool:
+        if self._bench.stop.is_set():
+            raise Cancelled
+        return time.monotonic() >= self._bench.deadline
+
+    def _start(self, variants: Sequence[str], child: Mapping[str, str], *, forks: bool) -> sandbox.Result:
+        """Run the harness in a forked process or, where that is not to be had, in a fresh interpreter."""
+        timeout_s = self._bench.deadline - self._since
+        words = self._arguments(variants)
+        argv = [self._bench.facts.interpreter.executable, "-u", str(surroundings.HARNESS), *words]
+        if forks and self._bench.template is not None:
+            fork = self._bench.template.forking(words, self._fd)
+            with contextlib.suppress(sandbox.NotForked):
+                self.started = "forked"
+                return sandbox.run(argv, timeout_s=timeout_s, env=child, on_poll=self._poll, fork=fork)
+            self._forks(child)  # says why not
+        self.started = "fresh"
+        argv.append(f"--record-fd={self._fd}")
+        fds = (self._fd,)
+        return sandbox.run(argv, timeout_s=timeout_s, env=child, pass_fds=fds, merge=True, on_poll=self._poll)
+
+    def _arguments(self, variants: Sequence[str]) -> list[str]:
+        """The harness's, but for the record."""
         spec = self.planned.spec
         limits = [f"--build-limit={spec.build_timeout_s}", f"--run-limit={spec.timeout_s}"]
         lock = objects.build_lock(spec.module, self._bench.facts.flashinfer, self._bench.scratch)
         if lock is not None:
             limits.append(f"--build-lock={lock}")
         wanted = [f"--variant={name}" for name in variants]
-        harness = [self._bench.facts.interpreter.executable, "-u", str(surroundings.HARNESS)]
-        return [*harness, f"--record-fd={self._fd}", f"--depth={self.planned.depth}", *limits, *wanted, spec.path]
+        return [f"--depth={self.planned.depth}", *limits, *wanted, spec.path]
 
     def _poll(self) -> bool:
         """Whether the time of the present stage is up."""

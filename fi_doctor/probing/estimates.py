@@ -1,20 +1,24 @@
-"""Rough seconds that a module takes to build: to start the longest first and to say what a budget leaves out.
+"""Rough seconds that modules take to build: for the order of builds, for what a budget leaves out and for what is left.
 
-Measured on one Hopper machine with 16 to 64 vCPU, FlashInfer 0.5.3 and 0.7.2.post1, a cold cache, a few modules at
-once: orders of magnitude, not benchmarks. A few cores take several times as long.
+Measured on one Hopper machine with 16 to 64 vCPU, FlashInfer 0.5.3 and 0.7.2.post1, a cold cache: orders of magnitude,
+not benchmarks. With a core for each object a module takes as long as its slowest object; the others take less.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
 from fi_doctor.model import Facts, Missing, ProbeSpec
 
+# Module -> seconds with more cores than objects, which is what the slowest object takes.
 BUILD_S = {
     "fused_moe": 1800,
     "trtllm_comm": 300,
-    "batch_prefill_attention_sink": 210,
+    "batch_prefill": 60,
+    "batch_decode": 60,
     "sampling": 160,
-    "batch_prefill": 145,
-    "batch_decode": 140,
     "rope": 80,
     "norm": 70,
     "gemm": 36,
@@ -23,13 +27,72 @@ BUILD_S = {
     "silu_and_mul": 24,
     "xqa": 10,
 }
+FA3_S = 145  # attention written for SM90
 UNKNOWN_S = 60
 IMPORT_S = 7
 RUN_S = 5
+SHARE = 0.7  # of the slowest object's time that an object takes on average
+LEAST = 0.5  # of an estimate: what does not even fit so is not begun
+
+_OBJECTS = {"batch_prefill": 10, "batch_decode": 3, "trtllm_comm": 3, "sampling": 3, "rope": 2, "norm": 2, "page": 2}
+_FA3 = re.compile(r"_prefill_.*(?:_sm90$|_fa3(?:_|$))")
+
+
+class Build(NamedTuple):
+    """A module that has something to compile."""
+
+    objects: int
+    rank: int  # 0: some row is decided by it, 1: it serves only variants that are declared last
+
+
+def object_seconds(module: str) -> int:
+    """What the slowest object of a module takes."""
+    if _FA3.search(module):
+        return FA3_S
+    prefix = _prefix(module, BUILD_S)
+    return BUILD_S[prefix] if prefix else UNKNOWN_S
+
+
+def core_seconds(module: str, objects: int) -> float:
+    """What all of its objects take together, on one core."""
+    slowest = object_seconds(module)
+    return slowest + SHARE * slowest * max(0, objects - 1)
+
+
+def wall_seconds(modules: Mapping[str, int], jobs: int) -> float:
+    """For modules (name -> objects) that share so many jobs."""
+    slowest = max((object_seconds(name) for name, objects in modules.items() if objects), default=0)
+    total = sum(core_seconds(name, objects) for name, objects in modules.items() if objects)
+    return max(float(slowest), total / max(1, jobs))
+
+
+def batches(builds: Mapping[str, Build], *, jobs: int, seconds: float) -> tuple[list[list[str]], dict[str, str]]:
+    """The order to build in, and why what surely does not fit into so many seconds is not begun.
+
+    All at once and the longest first when everything fits. Else what decides rows first, the cheapest first, in
+    batches that keep all jobs at work: something is finished then, instead of everything half done.
+    """
+    if wall_seconds({name: build.objects for name, build in builds.items()}, jobs) <= seconds:
+        return [sorted(builds, key=lambda name: (-object_seconds(name), -builds[name].objects, name))], {}
+    alone_s = {name: wall_seconds({name: build.objects}, jobs) for name, build in builds.items()}
+    ordered: list[list[str]] = [[]]
+    for name in sorted(builds, key=lambda name: (builds[name].rank, core_seconds(name, builds[name].objects), name)):
+        if LEAST * alone_s[name] > seconds:
+            continue
+        if sum(builds[one].objects for one in ordered[-1]) >= 2 * jobs:
+            ordered.append([])
+        ordered[-1].append(name)
+    begun = {name for batch in ordered for name in batch}
+    words = {
+        name: f"estimated {needed_s:.0f} s with {jobs} jobs, {seconds:.0f} s were left for building"
+        for name, needed_s in alone_s.items()
+        if name not in begun
+    }
+    return [batch for batch in ordered if batch], words
 
 
 def build_seconds(module: str, facts: Facts, *, fresh: bool) -> int:
-    """For one module; 0 when it need not be built."""
+    """For one module on this machine by itself; 0 when it need not be built."""
     if not module:
         return 0
     flashinfer = facts.flashinfer
@@ -37,10 +100,15 @@ def build_seconds(module: str, facts: Facts, *, fresh: bool) -> int:
         there = flashinfer.jit_cache_modules if fresh else (*flashinfer.cached_modules, *flashinfer.jit_cache_modules)
         if module in there:
             return 0
-    prefixes = [prefix for prefix in BUILD_S if module.startswith(prefix)]
-    return BUILD_S[max(prefixes, key=len)] if prefixes else UNKNOWN_S
+    objects = _OBJECTS.get(_prefix(module, _OBJECTS), 1)
+    return round(wall_seconds({module: objects}, facts.system.cpus))
 
 
 def probe_seconds(spec: ProbeSpec, facts: Facts, *, fresh: bool) -> int:
     """For one probe in a process of its own."""
     return IMPORT_S + RUN_S + build_seconds(spec.module, facts, fresh=fresh)
+
+
+def _prefix(module: str, known: Mapping[str, int]) -> str:
+    """The longest known name that the module's name begins with; "" for none."""
+    return max((prefix for prefix in known if module.startswith(prefix)), key=len, default="")

@@ -1,7 +1,8 @@
-"""Running a plan: probes side by side in a plain pool, within one budget of time and of compile jobs.
+"""Running a plan: what nvcc compiles is built first, then probes run side by side, within one budget of time.
 
-Probes of one module run one after the other, since they would wait for the same build; the longest module starts first.
-Where FlashInfer's builds would spoil one another's log they go one at a time (objects.build_lock).
+Without a prebuild, probes of one module run one after the other, since they would wait for the same build, and the
+longest module starts first. Where FlashInfer's builds would spoil one another's log they go one at a time
+(objects.build_lock).
 """
 
 from __future__ import annotations
@@ -12,9 +13,23 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from fi_doctor.model import Depth, Facts, Missing, Outcome, PlannedProbe, Request, Watch
-from fi_doctor.probing import estimates, record, surroundings
-from fi_doctor.probing.attempt import Bench, leave_out, try_probe
+from msgspec.structs import replace
+
+from fi_doctor.model import (
+    Builds,
+    CellOutcome,
+    Depth,
+    Ending,
+    Facts,
+    Missing,
+    Outcome,
+    PlannedProbe,
+    Request,
+    Stage,
+    Watch,
+)
+from fi_doctor.probing import estimates, objects, prebuild, record, surroundings, template
+from fi_doctor.probing.attempt import Bench, leave_out, out_of_budget, try_probe
 
 MOST_AT_ONCE = 8  # each imports torch: more processes cost more memory than they save time
 JOB_MIB = 2048  # what one nvcc on a CUTLASS source takes; most take less
@@ -22,22 +37,32 @@ JOB_MIB = 2048  # what one nvcc on a CUTLASS source takes; most take less
 
 def run_all(
     planned: Sequence[PlannedProbe], *, facts: Facts, request: Request, watch: Watch, environ: Mapping[str, str]
-) -> tuple[Outcome, ...]:
-    """An outcome for every planned probe, in the plan's order; those that are not tried have one as well.
+) -> tuple[tuple[Outcome, ...], Builds]:
+    """An outcome for every planned probe, in the plan's order, and what was built before; who is not tried has one too.
 
     Takes at most request.budget_s: what does not fit is not run, and says so. On KeyboardInterrupt every child is
     killed first. The machine's own caches grow, unless request.fresh_cache is set or they belong to another user.
     """
-    groups = group([probe for probe in planned if probe.depth is not Depth.STATIC], facts, fresh=request.fresh_cache)
+    tried = [probe for probe in planned if probe.depth is not Depth.STATIC]
     outcomes = {id(probe): record.outcome(probe, {}) for probe in planned}
-    if groups:
+    built = prebuild.Prebuilt()
+    if tried:
         foreign = surroundings.foreign_cache(facts)
         if foreign and not request.fresh_cache:
             watch.note(foreign)
-        with surroundings.scratch(facts, request) as base:
-            bench = _bench(facts, request, watch, environ, base)
-            outcomes |= _run_groups(groups, bench)
-    return tuple(outcomes[id(probe)] for probe in planned)
+        with (
+            surroundings.scratch(facts, request) as base,
+            template.started(tried, facts, environ, base) as forker,
+        ):
+            bench = replace(_bench(facts, request, watch, environ, base), template=forker)
+            # As they are before anything is built: a module that is compiled in this check was not cached.
+            modules = {id(probe): objects.module_of(probe.spec.module, facts.flashinfer, base) for probe in tried}
+            built = prebuild.build_all(tried, bench, usable_jobs(facts, request))
+            outcomes |= _run_built(tried, built, bench) if built.happened else _run_groups(_groups(tried, bench), bench)
+            for probe in tried:
+                if outcomes[id(probe)].cached and not modules[id(probe)].was_finished():
+                    outcomes[id(probe)] = replace(outcomes[id(probe)], cached=False)
+    return tuple(outcomes[id(probe)] for probe in planned), built.builds
 
 
 def group(probes: Sequence[PlannedProbe], facts: Facts, *, fresh: bool) -> list[list[PlannedProbe]]:
@@ -87,10 +112,65 @@ def _bench(facts: Facts, request: Request, watch: Watch, environ: Mapping[str, s
     )
 
 
+def _groups(tried: Sequence[PlannedProbe], bench: Bench) -> list[list[PlannedProbe]]:
+    return group(tried, bench.facts, fresh=bench.request.fresh_cache)
+
+
 def _run_groups(groups: Sequence[Sequence[PlannedProbe]], bench: Bench) -> dict[int, Outcome]:
+    """Probes that build for themselves."""
     jobs = usable_jobs(bench.facts, bench.request)
     workers = max(1, min(len(groups), jobs, MOST_AT_ONCE))
     share = _Share(jobs, 1 if _one_build_at_a_time(bench.facts) else workers, len(groups))
+    return _run_pool(groups, bench, share, workers)
+
+
+def _run_built(tried: Sequence[PlannedProbe], built: prebuild.Prebuilt, bench: Bench) -> dict[int, Outcome]:
+    """Probes whose modules are built: all side by side, without the variants for whose modules there was no time."""
+    late = {id(probe): _late(probe, built, bench) for probe in tried}
+    reduced = [
+        replace(probe, variants=tuple(name for name in probe.variants if name not in late[id(probe)]))
+        for probe in tried
+    ]
+    ready = [probe for probe in reduced if probe.variants]
+    jobs = usable_jobs(bench.facts, bench.request)
+    workers = max(1, min(len(ready), jobs, prebuild.AT_ONCE))
+    share = _Share(jobs, max(1, min(workers, len(built.to_build))), len(ready))
+    ran = _run_pool([[probe] for probe in ready], bench, share, workers) if ready else {}
+    outcomes = {}
+    for probe, rest in zip(tried, reduced, strict=True):
+        outcomes[id(probe)] = _completed(probe, late[id(probe)], ran.get(id(rest)))
+        if id(rest) not in ran:
+            with bench.talk:
+                bench.watch.ended(probe, outcomes[id(probe)])
+    return outcomes
+
+
+def _late(probe: PlannedProbe, built: prebuild.Prebuilt, bench: Bench) -> dict[str, CellOutcome]:
+    """The variants of a probe for whose modules there was no time, each with these words."""
+    why = out_of_budget(probe, bench, where="before its module was compiled")
+    return {
+        name: CellOutcome(variant=name, stage=Stage.NONE, ending=Ending.NOT_RUN, detail=why)
+        for name in probe.variants
+        if (probe.spec.id, name) in built.unfinished
+    }
+
+
+def _completed(probe: PlannedProbe, late: dict[str, CellOutcome], ran: Outcome | None) -> Outcome:
+    """The outcome of all variants from that of those that were tried."""
+    if ran is not None and not late:
+        return ran
+    tried = {cell.variant: cell for cell in ran.cells if cell.variant in probe.variants} if ran else {}
+    whole = record.outcome(probe, {**tried, **late})
+    if ran is None:
+        return whole
+    return replace(
+        whole, seconds=ran.seconds, output=ran.output, reproduce=ran.reproduce, cached=ran.cached, started=ran.started
+    )
+
+
+def _run_pool(
+    groups: Sequence[Sequence[PlannedProbe]], bench: Bench, share: _Share, workers: int
+) -> dict[int, Outcome]:
     pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="probe")
     try:
         futures = [pool.submit(_run_group, members, bench, share) for members in groups]

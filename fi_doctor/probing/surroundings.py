@@ -13,6 +13,7 @@ from fi_doctor.errors import UsageError
 from fi_doctor.model import Depth, Facts, FlashInfer, Missing, PlannedProbe, Request
 
 HARNESS = Path(__file__).resolve().parents[1] / "inside" / "harness.py"
+TEMPLATE = HARNESS.with_name("template.py")
 # No multicast objects (NVLink SHARP): a probe may be killed at any moment, and these are a resource of the whole host.
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 # Variable -> folder below the scratch folder. FLASHINFER_WORKSPACE_BASE takes the place of $HOME.
@@ -74,15 +75,20 @@ def environment(
     planned: PlannedProbe, facts: Facts, environ: Mapping[str, str], base: Path | None, jobs: int
 ) -> dict[str, str]:
     """The child's variables. jobs is handed to ninja unless the user has set MAX_JOBS."""
+    child = {"MAX_JOBS": str(jobs), **shared_environment(facts, environ, base)}
+    if planned.gpu_uuids:
+        child["CUDA_VISIBLE_DEVICES"] = ",".join(planned.gpu_uuids)
+    return child
+
+
+def shared_environment(facts: Facts, environ: Mapping[str, str], base: Path | None) -> dict[str, str]:
+    """The variables that all children have alike."""
     child = {
-        "MAX_JOBS": str(jobs),
         **environ,
         **NO_MULTICAST,
         "PYTHONSAFEPATH": "1",
         "PYTHONFAULTHANDLER": "1",
     }
-    if planned.gpu_uuids:
-        child["CUDA_VISIBLE_DEVICES"] = ",".join(planned.gpu_uuids)
     if base is not None:
         child.update({name: str(base / folder) for name, folder in CACHES.items()})
         child.update(_kept_cubins(facts, environ))

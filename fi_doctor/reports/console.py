@@ -10,16 +10,16 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.text import Text
 
-from fi_doctor.model import ActionKind, Evidence, FeatureRow, Outcome, Recommendation, Report, Severity, Verdict
+from fi_doctor.model import Evidence, FeatureRow, Outcome, Report, Verdict
 from fi_doctor.reports import failures
 from fi_doctor.reports.answer import basis, by_sm, exit_line, headline, not_installed
 from fi_doctor.reports.document import in_order
+from fi_doctor.reports.found import findings
+from fi_doctor.reports.settings import settings
 from fi_doctor.reports.table import VERDICT_STYLES, matrix
 from fi_doctor.reports.text import clean, names, pack, wrap
 
 MIN_WIDTH = 60  # below this the table is unreadable; a terminal wraps by itself
-_COMMENTS = (ActionKind.NOTE, ActionKind.REPORT)  # kinds whose line is no command
-_SEVERITY_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
 def render(report: Report, *, width: int = 80, color: bool = False) -> str:
@@ -48,11 +48,11 @@ def render(report: Report, *, width: int = 80, color: bool = False) -> str:
 def _parts(report: Report, width: int) -> Iterator[Text]:
     """The sections in reading order, a line at a time."""
     yield from _answer(report, width)
-    yield from _settings(report, width)
+    yield from settings(report, width)
     # Where a package is missing and nothing was found out, the first line has said what every row would say.
     if not not_installed(report) or any(row.evidence is not Evidence.NONE for row in report.features):
         yield from _rows(report, width)
-    yield from _findings(report, width)
+    yield from findings(report, width)
     yield from _failures(failures.failed(report), width)
     yield from _to_settle(report, width)
 
@@ -98,43 +98,6 @@ def _gate_style(code: int) -> str:
     return "green" if code == 0 else VERDICT_STYLES[Verdict.UNKNOWN if code == 3 else Verdict.BROKEN]
 
 
-def _settings(report: Report, width: int) -> Iterator[Text]:
-    """Lines to paste, each under a comment that says why: the block can be copied whole."""
-    if not report.recommendations:
-        all_work = all(row.verdict is Verdict.WORKS for row in report.features)
-        yield from _section("Nothing to set." if all_work else "Nothing to set: no known setting mends this.")
-        return
-    can_paste = any(one.kind not in _COMMENTS for one in report.recommendations)
-    yield from _section("What to do (the lines can be pasted):" if can_paste else "What to do:")
-    severities = {finding.id: finding.severity.rank for finding in report.findings}
-    # The worst first; among equals the order given stays, which is by kind.
-    by_severity = sorted(
-        report.recommendations, key=lambda one: -max((severities.get(name, -1) for name in one.findings), default=-1)
-    )
-    titles = {finding.title for finding in report.findings}
-    for recommendation in by_severity:
-        yield from _action(recommendation, width, is_told=recommendation.why in titles)
-
-
-def _action(recommendation: Recommendation, width: int, *, is_told: bool) -> Iterator[Text]:
-    """One of them; is_told: whether its reason is the title of a finding, which stands further down."""
-    line = clean(recommendation.line)
-    asked_by = names(clean(finding, 100) for finding in recommendation.findings)
-    asked_by = f" [{asked_by}]" if asked_by else ""
-    if not (is_told and recommendation.kind in _COMMENTS):
-        yield from _plain(wrap(f"{clean(recommendation.why)}{asked_by}", width, "  # "), style="dim")
-        asked_by = ""
-    match recommendation.kind:
-        case ActionKind.SET | ActionKind.RUN | ActionKind.INSTALL:
-            yield Text(f"  {line}", style="bold")
-        case ActionKind.FLAG:
-            command = f'vllm serve "$MODEL" {line}' if line.startswith("-") else line
-            yield Text(f"  {command}", style="bold")
-        case ActionKind.NOTE | ActionKind.REPORT:
-            label = "report upstream: " if recommendation.kind is ActionKind.REPORT else ""
-            yield from _plain(wrap(f"{label}{line}{asked_by}", width, "  # "), style="bold")
-
-
 def _vllm(rows: tuple[FeatureRow, ...], width: int) -> Iterator[Text]:
     """What vLLM does with the rows that need a GPU, once for all of which it is true; all of it where one fails."""
     told: dict[str, list[str]] = {}
@@ -159,24 +122,6 @@ def _use(row: FeatureRow) -> str:
     use, _, rest = said.partition(": ")
     releases = re.search(r" \(vLLM [^()]*\)$", rest)
     return use + releases[0] if releases else use
-
-
-def _findings(report: Report, width: int) -> Iterator[Text]:
-    if not report.findings:
-        return
-    yield from _section("Findings:")
-    said = (
-        *(recommendation.line for recommendation in report.recommendations),
-        *(command for _, command in failures.how_to_settle(report) if command),
-    )
-    for finding in report.findings:
-        line = wrap(f"{finding.severity} {clean(finding.id, 100)}: {clean(finding.title)}", width, "  ", "    ")
-        yield from _plain(line, style=_SEVERITY_STYLES[finding.severity])
-        yield from _labelled("why", finding.why, width)
-        for fix in finding.fix:
-            if not fix.endswith(said):  # what to do stands further up, what would settle it further down
-                yield from _labelled("fix", fix, width)
-    yield Text("  More on each: fi-doctor explain ID")
 
 
 def _failures(outcomes: list[Outcome], width: int) -> Iterator[Text]:
@@ -204,11 +149,6 @@ def _to_settle(report: Report, width: int) -> Iterator[Text]:
         yield from _plain(wrap(f"To settle what is unknown, {sentence}{':' if command else '.'}", width, "", "  "))
         if command:
             yield Text(f"  {command}", style="bold")
-
-
-def _labelled(label: str, text: str, width: int) -> Iterator[Text]:
-    if text.strip():
-        yield from _plain(wrap(f"{label}: {clean(text)}", width, "    ", "      "))
 
 
 def _section(title: str) -> Iterator[Text]:

@@ -41,6 +41,8 @@ def _feature(feature: Feature, width: int) -> list[str]:
     lines = wrap(f"{feature.id}: {feature.title}", width, "", "  ")
     for use in feature.vllm:
         releases = f"vLLM {use.vllm}" if use.vllm else "any vLLM"
+        if len(feature.vllm) > 1 and any(other.sm for other in feature.vllm):
+            releases += f" on SM {use.sm}" if use.sm else " on the others"
         lines += wrap(f"{releases}: {use.use}", width, "  ", "    ")
     if feature.fallback:
         lines += wrap(f"without it: {feature.fallback}", width, "  ", "    ")

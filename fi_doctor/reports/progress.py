@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TextIO
 
-from fi_doctor.model import Ending, Outcome, PlannedProbe, Stage
+from fi_doctor.model import Builds, Ending, Outcome, PlannedProbe, Stage
 from fi_doctor.reports.schedule import Schedule
 from fi_doctor.reports.text import amount, brief, clean, clock, duration, names, pack, wrap
 
@@ -83,6 +84,21 @@ class Progress:
             self._schedule.plan(probes, budget_s)
             for line in _announce(self._schedule, probes, budget_s):
                 self._line(line, stamped=False)
+
+    def building(self, modules: int, done: int, total: int, jobs: int, left_s: float) -> None:
+        """Modules are built before any probe starts: a line at first, then the status and the heartbeat tell it."""
+        with self._lock:
+            if self._schedule.build_first(modules, done, total, jobs, left_s):
+                self._step(f"building {amount(modules, 'module')}, {amount(total, 'object')}, {amount(jobs, 'job')}")
+            elif self._is_terminal:
+                self._draw()
+
+    def prebuilt(self, builds: Builds) -> None:
+        """That is over: one line that stays."""
+        with self._lock:
+            self._schedule.end_first()
+            if builds.modules:
+                self._line(_built(builds))
 
     def started(self, probe: PlannedProbe) -> None:
         """A probe's process starts."""
@@ -171,6 +187,17 @@ def _announce(schedule: Schedule, probes: tuple[PlannedProbe, ...], budget_s: fl
         known = [f"{clean(name)} ~{duration(seconds)}" if seconds else clean(name) for name, seconds in modules]
         lines += pack(known, 80, f"{amount(len(modules), 'module')} to build, unless cached: ", "  ")
     return [*lines, *_skipped(probes)]
+
+
+def _built(builds: Builds) -> str:
+    """How many modules came to which end, and the seconds when any was built."""
+    ends = Counter(state.partition(":")[0] for state in builds.modules.values())
+    total = amount(len(builds.modules), "module")
+    told = [
+        f"{count} {end}" for end in ("built", "already built", "failed", "cut off", "not begun") if (count := ends[end])
+    ]
+    taken = "" if ends["already built"] == len(builds.modules) else f" in {duration(builds.seconds)}"
+    return f"{total}: {', '.join(told)}{taken}"
 
 
 def _skipped(probes: tuple[PlannedProbe, ...]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
@@ -11,6 +12,7 @@ from fi_doctor.reports.text import amount, clean, clock
 
 _RUN_S = 10.0  # importing torch and flashinfer takes 5-7 s, a run less than the rest
 _SHOWN = 3  # modules named in the status
+_LANES = 6  # probes side by side once all is built
 
 
 class _Probe(Struct):
@@ -32,6 +34,17 @@ class _Build(Struct):
     total: int = 0
 
 
+class _Prebuild(Struct):
+    """What is built before any probe starts, as it was told last."""
+
+    modules: int
+    done: int
+    total: int
+    jobs: int
+    left_s: float
+    told: float
+
+
 class Schedule:
     """Probes and module builds, and the time left; told what happens, never deciding anything."""
 
@@ -40,6 +53,7 @@ class Schedule:
         self._now = now
         self._probes: dict[tuple[str, int | None], _Probe] = {}
         self._builds: dict[str, _Build] = {}
+        self._prebuild: _Prebuild | None = None
         self._begin = self._budget_begin = now()
         self._budget_s = float("inf")
 
@@ -55,8 +69,10 @@ class Schedule:
 
     @property
     def is_running(self) -> bool:
-        """Whether a started probe is not over."""
-        return any(probe.started is not None and not probe.is_over for probe in self._probes.values())
+        """Whether a started probe is not over, or modules are being built for all of them."""
+        return self._prebuild is not None or any(
+            probe.started is not None and not probe.is_over for probe in self._probes.values()
+        )
 
     def plan(self, probes: tuple[PlannedProbe, ...], budget_s: float) -> None:
         """Take note of what will be tried; the clock of the budget starts."""
@@ -75,6 +91,18 @@ class Schedule:
             ((name, build.estimate_s) for name, build in self._builds.items()),
             key=lambda item: (-(item[1] or 0.0), item[0]),
         )
+
+    def build_first(self, modules: int, done: int, total: int, jobs: int, left_s: float) -> bool:
+        """Modules are being built before any probe starts; whether that is news."""
+        is_news = self._prebuild is None
+        self._prebuild = _Prebuild(modules, done, total, jobs, left_s, self._now())
+        return is_news
+
+    def end_first(self) -> None:
+        """That is over: whatever a probe still builds is told by its objects."""
+        self._prebuild = None
+        for build in self._builds.values():
+            build.took_s = build.took_s or 0.0
 
     def start(self, probe: PlannedProbe) -> None:
         """Its process starts, and with it the build of its module unless that is over."""
@@ -116,11 +144,12 @@ class Schedule:
         With a width, what does not fit is left out from the end: the names of modules first, then whole parts.
         """
         left = self.left_s()
+        first = self._building_first()
         parts = [f"{clock(self._now() - self._begin)} elapsed"]
         parts.append("time left not known" if left is None else f"about {clock(left)} left")
-        parts.append(f"{self.done} of {self.total} probes done")
-        lines = [", ".join([*parts, building]) for building in self._building()]
-        lines += [", ".join(parts[:number]) for number in (3, 2, 1)]
+        parts += first or [f"{self.done} of {self.total} probes done"]
+        lines = [] if first else [", ".join([*parts, building]) for building in self._building()]
+        lines += [", ".join(parts[:number]) for number in range(len(parts), 0, -1)]
         return next((line for line in lines if width is None or len(line) <= width), lines[-1][:width])
 
     def left_s(self) -> float | None:
@@ -128,6 +157,11 @@ class Schedule:
 
         The longest build that is left bounds it from below, all that is left over the probes at work from above.
         """
+        budget_left = max(0.0, self._budget_s - (self._now() - self._budget_begin))
+        if self._prebuild is not None:
+            runs = _RUN_S * math.ceil(self.total / _LANES)
+            building = self._prebuild.left_s - (self._now() - self._prebuild.told)
+            return min(max(building, 0.0) + runs, budget_left)
         builds = [self._build_left(build) for build in self._builds.values() if build.took_s is None]
         known = [seconds for seconds in builds if seconds is not None]
         if len(known) < len(builds):
@@ -136,8 +170,14 @@ class Schedule:
         lanes = max(1, sum(probe.started is not None for probe in waiting))
         shared = (sum(known) + _RUN_S * len(waiting)) / lanes
         longest = max(known, default=0.0) + (_RUN_S if known else 0.0)
-        budget_left = max(0.0, self._budget_s - (self._now() - self._budget_begin))
         return min(max(shared, longest), budget_left)
+
+    def _building_first(self) -> list[str]:
+        if self._prebuild is None:
+            return []
+        first = self._prebuild
+        objects = f"{first.done} of {amount(first.total, 'object')}"
+        return [f"building {amount(first.modules, 'module')}", objects, amount(first.jobs, "job")]
 
     def _building(self) -> list[str]:
         """What is building in words, the fullest first; nothing when nothing is."""

@@ -15,7 +15,7 @@ def advised(facts, *outcomes):
     known = findings.find(KB, facts, outcomes)
     rows = matrix.judge(KB, facts, (), outcomes, known)
     known = findings.with_contradictions(KB, rows, known)
-    return advice.advise(KB, facts, outcomes, known)
+    return advice.advise(KB, facts, outcomes, rows, known)
 
 
 def wrapped_nvcc(**changes):

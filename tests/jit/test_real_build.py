@@ -140,13 +140,15 @@ def test_a_module_is_built_and_the_row_is_unknown_for_want_of_a_gpu(machine, too
     code, report, row, outcome = machine.check()
     _expect_built(code, row, outcome)
     assert not outcome["cached"]
-    assert outcome["seconds"]["built"] > 1
+    assert report["builds"]["modules"] == {"silu_and_mul": "built"}
+    assert report["builds"]["seconds"] > 1 > outcome["seconds"]["built"]
     assert report["gate"]["measured"] == 0
     assert list(machine.folder.rglob("silu_and_mul.so"))
 
-    code, _, row, outcome = machine.check()
+    code, report, row, outcome = machine.check()
     _expect_built(code, row, outcome)
     assert outcome["cached"]
+    assert report["builds"]["modules"] == {}  # no process is started to ask for it
     assert outcome["seconds"]["built"] < 1
 
 
@@ -158,6 +160,7 @@ def test_the_advice_for_an_nvcc_wrapper_mends_the_build_in_the_same_cache(machin
     assert (row["verdict"], row["evidence"]) == ("broken", "built")
     assert "cannot find -lcudart" in row["why"]
     assert "cannot find -lcudart" in report["gate"]["reason"]
+    assert "cannot find -lcudart" in report["builds"]["modules"]["silu_and_mul"]
     prefix, _, home = _advice(report, "cuda-home-derived-from-nvcc-wrapper").partition("=")
     assert (prefix, pathlib.Path(home).resolve()) == ("export CUDA_HOME", toolkit)
 

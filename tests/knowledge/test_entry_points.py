@@ -1,4 +1,4 @@
-"""The names by which features know their kernels, in the wheels of FlashInfer."""
+"""The names by which features know their kernels, and those that vLLM calls, in the wheels of FlashInfer."""
 
 from __future__ import annotations
 
@@ -8,20 +8,33 @@ import pytest
 from flashinfer_wheels import VERSIONS
 
 from fi_doctor import knowledge
+from fi_doctor.facts.symbols import Symbols
 
-ENTRIES = sorted({name for feature in knowledge.load().features for name in feature.entry if "." in name})
+FEATURES = knowledge.load().features
+ENTRIES = sorted({name for feature in FEATURES for name in (*feature.entry, feature.generator) if "." in name})
+CALLED = sorted({use.entry for feature in FEATURES for use in feature.vllm if "." in use.entry})
+
+
+def defined(unpacked, version, entry):
+    """Whether the place that is found for a name holds a function or a class of that name."""
+    root = unpacked(version)
+    place = Symbols(root, version).where(entry)
+    if not isinstance(place, str):
+        return False
+    file, _, line = place.rpartition(":")
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    nodes = (node for node in ast.walk(ast.parse((root / file).read_text())) if isinstance(node, kinds))
+    return (int(line), entry.rpartition(".")[2]) in {(node.lineno, node.name) for node in nodes}
 
 
 @pytest.mark.wheels
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_every_entry_point_is_a_name_of_the_wheel(unpacked, version, entry):
-    module, _, function = entry.rpartition(".")
-    path = unpacked(version).parent / module.replace(".", "/")
-    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    tree = ast.parse(source.read_text())
-    defined = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-    imported = {
-        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
-    assert function in defined | imported
+def test_every_entry_point_is_a_function_or_a_class_of_the_wheel(unpacked, version, entry):
+    assert defined(unpacked, version, entry)
+
+
+@pytest.mark.wheels
+@pytest.mark.parametrize("entry", CALLED)
+def test_what_vllm_calls_is_in_the_flashinfer_of_one_of_its_releases(unpacked, entry):
+    assert any(defined(unpacked, version, entry) for version in VERSIONS)

@@ -97,10 +97,49 @@ def test_a_wrong_rule_is_refused_with_its_place(folder, old, new, error):
     assert told.removeprefix("rules/toolkit/too-old.yaml: ").startswith(error)
 
 
+ON = "{kind: set, line: 'export CUDA_HOME=/x', setting: CUDA_HOME}"
+
+
+@pytest.mark.parametrize(
+    ("uses", "error"),
+    [
+        ('[{vllm: ">=0.12", use: none}]', "vllm: nothing is said of 0.11.0 on SM80, SM89, SM90, SM100, SM103, SM120"),
+        ('[{vllm: "<0.28", use: a}, {vllm: ">=0.28", sm: "<120", use: b}]', "vllm: nothing is said of 0.28.0 on SM120"),
+        ('[{vllm: ">=0.11", sm: Hopper, use: none}]', "vllm[0].sm: 'Hopper' is not a range of numbers"),
+        ("[{vllm: new, use: none}]", "vllm[0].vllm: 'new' is not a range of versions"),
+        (
+            f'[{{vllm: ">=0.11", use: a, enable: [{ON.replace("CUDA_HOME}", "CUDA}")}]}}]',
+            "vllm[0].enable[0].setting: 'C",
+        ),
+        (
+            f'[{{vllm: ">=0.11", use: a, avoid: [{ON.replace(", setting: CUDA_HOME", "")}]}}]',
+            "vllm[0].avoid[0].setting: ",
+        ),
+        ('[{vllm: ">=0.11", use: a, avoid: [{kind: note, line: x}]}]', "vllm[0].avoid[0].setting: missing; what turns"),
+        (
+            f'[{{vllm: ">=0.11", use: a, avoid: [{ON.replace("/x", "{hom}")}]}}]',
+            "vllm[0].avoid[0].line: {hom} names no",
+        ),
+    ],
+    ids=["release", "gpu", "sm", "range", "unknown", "unnamed", "note", "placeholder"],
+)
+def test_a_wrong_use_of_a_feature_is_refused_with_its_place(folder, uses, error):
+    write(folder, "features.yaml", FEATURES.replace('[{vllm: ">=0.11", use: none}]', uses))
+    told = errors_of(folder)
+    assert told[0].startswith(f"features.yaml: norm.rmsnorm: {error}")
+
+
+def test_what_turns_a_feature_on_and_off_may_be_a_variable_a_flag_or_a_key(folder):
+    uses = f'[{{vllm: ">=0.11,<0.20", use: a, enable: [{ON}]}}, {{vllm: ">=0.20", use: b, avoid: [{ON}]}}]'
+    write(folder, "features.yaml", FEATURES.replace('[{vllm: ">=0.11", use: none}]', uses))
+    write(folder, "settings/all.yaml", SETTINGS.replace("kind: env", "kind: key"))
+    assert [len(use.enable) + len(use.avoid) for use in knowledge.load(folder).features[0].vllm] == [1, 1]
+
+
 def test_all_errors_of_all_files_are_told_at_once(folder):
     write(folder, "kb.yaml", HEAD.replace("/1", "/2"))
     write(folder, "features.yaml", FEATURES.replace(">=0.11", "new"))
-    write(folder, "settings/all.yaml", SETTINGS.replace("kind: env", "kind: key"))
+    write(folder, "settings/all.yaml", SETTINGS.replace("kind: env", "kind: kee"))
     write(
         folder,
         "rules/toolkit/too-old.yaml",

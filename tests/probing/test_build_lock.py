@@ -71,7 +71,7 @@ class Builds:
     def run(self, request=RUN):
         planned = plan(self.probes, self.facts, request)
         environ = {"PATH": os.environ["PATH"]}
-        done = run.run_all(planned, facts=self.facts, request=request, watch=Silent(), environ=environ)
+        done, _ = run.run_all(planned, facts=self.facts, request=request, watch=Silent(), environ=environ)
         return {outcome.probe.removeprefix("fake."): outcome for outcome in done}
 
     def log(self):

@@ -51,7 +51,7 @@ def specs(*names):
 def outcomes_of(facts, *names, request=RUN, watch=None, environ=None):
     planned = plan(specs(*names), facts, request)
     environ = {"PATH": os.environ["PATH"]} if environ is None else environ
-    done = run.run_all(planned, facts=facts, request=request, watch=watch or Silent(), environ=environ)
+    done, _ = run.run_all(planned, facts=facts, request=request, watch=watch or Silent(), environ=environ)
     return {outcome.probe.removeprefix("fake."): outcome for outcome in done}
 
 
@@ -234,7 +234,7 @@ def at_depth_build(facts, name):
     [planned] = plan(specs(name), facts, RUN)
     limited = replace(planned, depth=Depth.BUILD, skip="not run, only built: CUDA sees no GPU")
     environ = {"PATH": os.environ["PATH"]}
-    [outcome] = run.run_all([limited], facts=facts, request=RUN, watch=Silent(), environ=environ)
+    [outcome], _ = run.run_all([limited], facts=facts, request=RUN, watch=Silent(), environ=environ)
     return outcome
 
 
@@ -460,7 +460,7 @@ def test_a_record_of_unknown_variants_is_not_asked_for_again(bare_facts, tmp_pat
     [spec] = specs("second_crashes")
     spec = replace(spec, path=str(tmp_path / "probe.py"), variants={"a": Requires(), "b": Requires()}, has_build=False)
     environ = {"PATH": os.environ["PATH"], "COUNTED": str(tmp_path / "counted")}
-    [outcome] = run.run_all(
+    [outcome], _ = run.run_all(
         plan([spec], bare_facts, RUN), facts=bare_facts, request=RUN, watch=Silent(), environ=environ
     )
     assert [cell.ending for cell in outcome.cells] == [Ending.LOST, Ending.LOST]
@@ -485,7 +485,7 @@ def test_with_fresh_caches_what_a_child_leaves_in_its_temporary_folder_is_remove
     request = replace(RUN, fresh_cache=True)
     environ = {"PATH": os.environ["PATH"]}
     planned = plan([spec], bare_facts, request)
-    [outcome] = run.run_all(planned, facts=bare_facts, request=request, watch=Silent(), environ=environ)
+    [outcome], _ = run.run_all(planned, facts=bare_facts, request=request, watch=Silent(), environ=environ)
     assert Path(outcome.cells[0].measurements["TMPDIR"]).is_relative_to(tmp_path / "tmp")
     assert list((tmp_path / "tmp").iterdir()) == []
     assert "TMPDIR" not in outcome.reproduce

@@ -375,12 +375,76 @@ def broken_toolkit():
         findings=("jit-toolkit-derived-wrongly",),
     )
     info = replace(
-        finding, id="newer-flashinfer-exists", severity=Severity.INFO, title="A newer release exists", fix=()
+        finding,
+        id="newer-flashinfer-exists",
+        cause="age",
+        severity=Severity.INFO,
+        title="A newer release exists",
+        fix=(),
     )
     reason = '"activation.silu_and_mul" and 4 more are broken on SM90'
     return report(
         rows, outcomes=failures, findings=(info, finding), recommendations=(set_home,), gate=gate(rows, 1, reason)
     )
+
+
+def one_cause():
+    """One nvcc that is too old, by three findings; what vLLM should leave, and what it could take besides."""
+    refused = "NotImplementedError: FP8 block scaling not implemented for CUDA 12.6 or lower."
+    part = "vLLM allocates through symmetric memory here; checked: IPC only (works: numbers agree with the reference)"
+    rows = (
+        replace(row("attention.prefill"), vllm="off by default: FlashAttention 3 is taken first"),
+        replace(
+            row("comm.allreduce_fusion", Verdict.UNKNOWN, Evidence.DECLARED, part), vllm="on by default: at TP > 1"
+        ),
+        replace(
+            row("moe.fp8_block", Verdict.BROKEN, Evidence.RAN, refused), vllm="on by default: with EP, else Triton"
+        ),
+    )
+    titles = {
+        "moe-refused": "FP8 block-scale MoE is refused: FlashInfer's gate reads CUDA 12.6 and wants 12.8",
+        "fusion-does-not-compile": "All-reduce fusion does not compile with the CUDA headers of /usr/local/cuda-12.6",
+        "old-builds-stay": "3 modules built with CUDA 12.6 stay in the cache after CUDA_HOME is put right",
+    }
+    found = tuple(
+        Finding(
+            id=name,
+            cause="nvcc-too-old",
+            severity=Severity.WARNING,
+            title=title,
+            why="FlashInfer compiles with the nvcc of CUDA_HOME, whatever torch was built with.",
+            fix=("export CUDA_HOME=/usr/local/cuda-13.0", *(("rm -f /c/build.ninja",) if "stay" in name else ())),
+            features=("moe.fp8_block",),
+            source="flashinfer/fused_moe/core.py:854",
+        )
+        for name, title in titles.items()
+    )
+    told = "calls it by default; Triton serves instead"
+    advised = (
+        Recommendation(
+            kind=ActionKind.SET,
+            line="export CUDA_HOME=/usr/local/cuda-13.0",
+            why="a newer toolkit of this machine",
+            findings=tuple(titles),
+        ),
+        Recommendation(
+            kind=ActionKind.FLAG,
+            line="--moe-backend triton",
+            why=f"moe.fp8_block does not work here and vLLM 0.33.0 {told}",
+            findings=(),
+            features=("moe.fp8_block",),
+        ),
+        Recommendation(
+            kind=ActionKind.FLAG,
+            line="--attention-backend FLASHINFER",
+            why="attention.prefill works here and vLLM 0.33.0 calls it only when told to",
+            findings=(),
+            features=("attention.prefill",),
+            optional=True,
+        ),
+    )
+    said = "moe.fp8_block on SM90: NotImplementedError"
+    return report(rows, findings=found, recommendations=advised, outcomes=(), gate=gate(rows, 1, said))
 
 
 def no_gpu():
@@ -510,6 +574,7 @@ SAMPLES = {
     "empty": empty,
     "hostile": hostile,
     "no-gpu": no_gpu,
+    "one-cause": one_cause,
     "one-variant-broken": one_variant_broken,
     "two-sms": two_sms,
 }

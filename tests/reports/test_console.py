@@ -13,6 +13,7 @@ from report_samples import (
     gpu,
     gpu_facts,
     no_gpu,
+    one_cause,
     one_variant_broken,
     outcome,
     report,
@@ -147,6 +148,56 @@ def test_what_to_do_begins_with_what_the_worst_findings_ask_for():
         "  export A=1",
         "",
     ]
+
+
+def test_what_works_and_is_off_stands_by_itself_and_the_rows_that_ask_are_named():
+    text = lines(one_cause())
+    begin = text.index("Works here and is off by default:")
+    assert text[begin - 1] == ""
+    assert text[begin + 1 : begin + 5] == [
+        "  # attention.prefill works here and vLLM 0.33.0 calls it only when told to",
+        '  vllm serve "$MODEL" --attention-backend FLASHINFER',
+        "",
+        text[begin + 4],
+    ]
+    assert '  vllm serve "$MODEL" --moe-backend triton' in text[:begin]
+
+
+def test_a_row_that_asks_is_named_where_the_reason_does_not():
+    asked = Recommendation(kind=ActionKind.SET, line="export A=1", why="because", findings=("r-1",), features=("x.y",))
+    assert "  # because [r-1, x.y]" in lines(report(recommendations=(asked,)))
+
+
+def test_what_is_only_optional_leaves_nothing_to_set():
+    optional = [one for one in one_cause().recommendations if one.optional]
+    text = lines(report(recommendations=tuple(optional)))
+    assert text.index("Nothing to set.") < text.index("Works here and is off by default:")
+
+
+@pytest.mark.parametrize("advised", [(), one_cause().recommendations], ids=["nothing", "something"])
+def test_without_vllm_it_is_said_once_that_none_of_its_settings_is_named(advised):
+    bare = replace(facts(), packages={**facts().packages, "vllm": Missing(reason="not installed in /venv/bin/python")})
+    said = "vLLM is not installed in /venv/bin/python: only FlashInfer's own"
+    assert "\n".join(lines(report(facts=bare, recommendations=advised))).count(said) == 1
+    assert said not in "\n".join(lines(report(recommendations=advised)))
+
+
+def test_findings_of_one_cause_share_a_heading_and_its_mend():
+    text = lines(one_cause())
+    block = text[text.index("Findings:") + 1 : text.index("  More on each: fi-doctor explain ID")]
+    assert block[0].startswith("  warning fusion-does-not-compile: ")
+    assert [line for line in block if line.startswith("    the same cause: ")] == [
+        "    the same cause: warning moe-refused: FP8 block-scale MoE is refused:",
+        "    the same cause: warning old-builds-stay: 3 modules built with CUDA 12.6 stay",
+    ]
+    assert sum(line.startswith("    why: ") for line in block) == 1
+    assert [line.strip() for line in block if "fix: " in line] == ["fix: rm -f /c/build.ninja"]
+
+
+def test_failures_that_nobody_explains_share_no_cause():
+    first = replace(one_cause().findings[0], id="unexplained-failure", cause="not-known")
+    found = (first, replace(first, title="another"))
+    assert not any("the same cause" in line for line in lines(report(findings=found)))
 
 
 def test_notes_alone_are_not_offered_for_pasting():

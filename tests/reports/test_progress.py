@@ -5,7 +5,7 @@ import threading
 import pytest
 from report_samples import outcome, planned
 
-from fi_doctor.model import CellOutcome, Depth, Ending, Missing, Stage, Watch
+from fi_doctor.model import Builds, CellOutcome, Depth, Ending, Missing, Stage, Watch
 from fi_doctor.reports.progress import Progress
 from fi_doctor.reports.schedule import Schedule
 
@@ -167,6 +167,44 @@ def test_a_build_that_is_late_is_not_said_to_be_nearly_over():
     assert "about 0:40 left" in stream.getvalue()  # a tenth of what it took so far, and 10 s
 
 
+def test_what_is_built_beforehand_is_counted_with_its_jobs_and_the_time_left():
+    progress, stream, clock = log()
+    progress.planned((NORM, SAMPLING, TORCH), 6000.0)
+    progress.building(31, 0, 380, 32, 400.0)
+    clock.seconds += 30
+    progress.building(20, 214, 380, 32, 170.0)
+    assert len(stream.getvalue().splitlines()) == 3
+    progress.tick()
+    clock.seconds += 10
+    modules = {f"m{n}": "built" for n in range(29)} | {"n": "already built", "x": "failed: error", "y": "not begun: -"}
+    progress.prebuilt(Builds(seconds=40.0, jobs=32, modules=modules))
+    assert stream.getvalue().splitlines()[2:] == [
+        "[0:00] building 31 modules, 380 objects, 32 jobs",
+        "[0:30] still working: 0:30 elapsed, about 3:00 left, building 20 modules, 214 of 380 objects, 32 jobs",
+        "[0:40] 32 modules: 29 built, 1 already built, 1 failed, 1 not begun in 40 s",
+    ]
+    progress.started(NORM)
+    clock.seconds += 25
+    progress.tick()
+    assert "1:05 elapsed, about 0:30 left, 0 of 3 probes done" in stream.getvalue().splitlines()[-1]
+
+
+def test_the_time_left_while_building_beforehand_is_never_more_than_the_budget_has():
+    progress, stream, clock = log()
+    progress.planned((NORM,), 100.0)
+    progress.building(1, 0, 3, 2, 5000.0)
+    clock.seconds += 40
+    progress.tick()
+    assert "0:40 elapsed, about 1:00 left, building 1 module, 0 of 3 objects, 2 jobs" in stream.getvalue()
+
+
+def test_when_all_was_built_already_no_time_is_told():
+    progress, stream, _ = log()
+    progress.planned((NORM,), 100.0)
+    progress.prebuilt(Builds(seconds=9.0, jobs=2, modules={"norm": "already built"}))
+    assert stream.getvalue().splitlines()[-1] == "[0:00] 1 module: 1 already built"
+
+
 def test_a_slow_machine_stretches_the_estimates():
     progress, stream, clock = log()
     progress.planned((NORM, SAMPLING), 6000.0)
@@ -286,6 +324,8 @@ def everything(progress):
     with progress:
         progress.note("n\u2713")
         progress.planned((NORM, TORCH, planned("b.c", "", skip="why")), float("inf"))
+        progress.building(0, 3, 0, 0, -1.0)
+        progress.prebuilt(Builds(modules={"\udcff": "odd"}))
         for probe in (NORM, TORCH, SAMPLING):  # the last was never planned
             progress.started(probe)
             progress.reached(probe, Stage.IMPORTED)

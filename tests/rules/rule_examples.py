@@ -51,6 +51,10 @@ def _arch_list(value: str, architectures, **changes) -> Facts:
     return make.facts(environment={"FLASHINFER_CUDA_ARCH_LIST": value}, flashinfer=fi, **changes)
 
 
+def _vllm(version: str, **changes) -> Facts:
+    return make.facts(packages={"vllm": version}, **changes)
+
+
 def _absent(name: str) -> Facts:
     return make.facts(packages={name: make.missing(f"not installed in {make.PYTHON}")})
 
@@ -83,6 +87,7 @@ LACKS_CUBLAS = make.cell(
 LACKS_CUDART = make.cell(
     Ending.RAISED, Stage.IMPORTED, detail="/usr/bin/ld: cannot find -lcudart: No such file or directory"
 )
+NO_NVCC_ON_PATH = make.absent("there is no nvcc on PATH")
 OLD_NVCC = make.nvcc("12.6", architectures=("sm_80", "sm_90"))
 BF16_FAILS = make.cell(Ending.RAISED, Stage.BUILT, "bf16", detail="MLIRError")
 WIDTH_CRASHES = make.cell(Ending.RAISED, Stage.BUILT, "bf16_d3420", detail="CUDA error: misaligned address")
@@ -294,5 +299,50 @@ EXAMPLES: dict[str, Example] = {
     ),
     "sampler-repeats-random-numbers": Example(
         make.facts(packages={"flashinfer-python": "0.5.3"}), make.facts(packages={"flashinfer-python": "0.6.0"})
+    ),
+    # What the installed vLLM reads and refuses.
+    "vllm-variable-from-a-fork": Example(
+        make.facts(environment={"VLLM_USE_FLASHINFER_NORM": "1"}),
+        make.facts(
+            environment={"VLLM_USE_FLASHINFER_NORM": "1"},
+            vllm=make.vllm(other_variables={"VLLM_USE_FLASHINFER_NORM": "model_executor/layers/layernorm.py"}),
+        ),
+    ),
+    "vllm-variable-not-read": Example(
+        _vllm("0.14.1", vllm=make.vllm(), environment={"VLLM_FLASHINFER_ALLREDUCE_FUSION_THRESHOLDS_MB": "{}"}),
+        _vllm(
+            "0.14.1",
+            vllm=make.vllm(),
+            environment={
+                "VLLM_USE_FLASHINFER_SAMPLER": "1",  # registered and read
+                "VLLM_BATCH_INVARIANT": "1",  # read without being registered
+                "VLLM_USE_FLASHINFER": "1",  # a fork's, with a rule of its own
+                "VLLM_SERVICE_HOST": "10.0.0.7",  # Kubernetes'
+                "VLLM_PORT": "tcp://10.0.0.7:8000",
+            },
+        ),
+    ),
+    "has-flashinfer-false-without-nvcc": Example(
+        _vllm("0.28.0", toolkit=make.toolkit(nvcc_on_path=NO_NVCC_ON_PATH)),
+        _vllm("0.33.0", toolkit=make.toolkit(nvcc_on_path=NO_NVCC_ON_PATH)),
+    ),
+    "has-flashinfer-false-without-nvcc-or-ninja": Example(
+        _vllm("0.33.0", toolkit=make.toolkit(ninja=make.missing("no ninja on PATH"))),
+        _vllm(
+            "0.33.0",
+            toolkit=make.toolkit(ninja=make.missing("no ninja on PATH")),
+            environment={"VLLM_HAS_FLASHINFER_CUBIN": "1"},
+        ),
+    ),
+    "sinks-refused-by-vllm": Example(_vllm("0.28.0"), _vllm("0.33.0")),
+    "forced-flashinfer-refuses-sinks": Example(
+        _vllm("0.14.1", environment={"VLLM_ATTENTION_BACKEND": "FLASHINFER"}),
+        _vllm("0.17.1", environment={"VLLM_ATTENTION_BACKEND": "FLASHINFER"}),
+    ),
+    "sinks-need-artifactory": Example(
+        _vllm("0.28.0", gpus=make.gpu_facts(make.gpu(sm=121))), _vllm("0.25.1", gpus=make.gpu_facts(make.gpu(sm=121)))
+    ),
+    "sinks-on-sm90-need-artifactory": Example(
+        _vllm("0.33.0"), _vllm("0.33.0", environment={"VLLM_HAS_FLASHINFER_CUBIN": "1"})
     ),
 }

@@ -1,0 +1,80 @@
+"""What the environment and the GPUs mean to the installed vLLM: variables without effect, where sinks can run."""
+
+from __future__ import annotations
+
+import re
+
+from fi_doctor.conditions.relations import Relation, visible_gpus
+from fi_doctor.model import Facts, Missing, Vllm
+
+# Names of forks and of branches of pull requests; settings/forks.yaml says of each what stands for it.
+FORK_VARIABLES = (
+    "VLLM_ATTENTION_SINKS",
+    "VLLM_MOE_ROUTING_LOG",
+    "VLLM_MOE_WARMUP_FORCE_UNIFORM",
+    "VLLM_MXFP4_BACKEND",
+    "VLLM_MXFP4_MOE_KERNEL",
+    "VLLM_MXFP8_QUANT_LOG",
+    "VLLM_USE_CUDA_GRAPH",
+    "VLLM_USE_FLASHINFER",
+    "VLLM_USE_FLASHINFER_ACTIVATION",
+    "VLLM_USE_FLASHINFER_ALLREDUCE",
+    "VLLM_USE_FLASHINFER_NORM",
+)
+# Set for others than the engine: by images, for setup.py, and for the Rust front end, which is no Python file.
+_FOR_OTHERS = re.compile(
+    r"VLLM_(?:BUILD_|IMAGE_|DOCKER_|CI_|RS_|USE_PRECOMPILED|SKIP_|MAIN_CUDA_VERSION$|TARGET_DEVICE$|VERSION_OVERRIDE$)"
+)
+# Kubernetes sets these for a service that is called vllm or vllm-something.
+_OF_A_SERVICE = re.compile(r"VLLM_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP)(?:_\w+)?)")
+_SERVICE_PORT = re.compile(r"(?:tcp|udp)://")
+
+
+def fork_variables(facts: Facts) -> Relation:
+    """Variables that are set and that no release of vLLM reads; a fork that is installed may read them."""
+    return tuple(name for name in FORK_VARIABLES if name in facts.environment and not _is_named(name, facts.vllm))
+
+
+def unread_variables(facts: Facts) -> Relation:
+    """Other VLLM_ variables that are set and that no Python file of the installed vLLM reads."""
+    if isinstance(facts.vllm, Missing):
+        return facts.vllm
+    for table in ("variables", "other_variables", "unread_variables"):
+        if table in facts.vllm.unreadable:
+            return Missing(reason=facts.vllm.unreadable[table])
+    return tuple(
+        name
+        for name, value in facts.environment.items()
+        if name.startswith("VLLM_")
+        and name not in FORK_VARIABLES
+        and not _is_named(name, facts.vllm)
+        and not _FOR_OTHERS.match(name)
+        and not _OF_A_SERVICE.fullmatch(name)
+        and not _SERVICE_PORT.match(value)
+    )
+
+
+def unread_variable(facts: Facts, name: str) -> Relation:
+    """The value of a variable that is among those."""
+    unread = unread_variables(facts)
+    if isinstance(unread, Missing):
+        return unread
+    return (facts.environment[name],) if name in unread else ()
+
+
+def sinks_backend(facts: Facts) -> Relation:
+    """The attention backend that serves sinks on the GPUs here in every release; FlashAttention 3 is for SM90 only."""
+    gpus = visible_gpus(facts)
+    if isinstance(gpus, Missing):
+        return gpus
+    sms = {gpu.sm for gpu in gpus}
+    if not sms or any(isinstance(sm, Missing) for sm in sms):
+        return Missing(reason="it is not known which GPUs are there")
+    return ("FLASH_ATTN" if sms == {90} else "TRITON_ATTN",)
+
+
+def _is_named(name: str, vllm: Vllm | Missing) -> bool:
+    """Whether the installed source reads it; one of which nothing is known names nothing."""
+    if isinstance(vllm, Missing):
+        return False
+    return name in vllm.other_variables or (name in vllm.variables and name not in vllm.unread_variables)

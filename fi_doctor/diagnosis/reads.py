@@ -1,0 +1,32 @@
+"""Which settings the installed packages read: by what is known of their versions, and by their own source."""
+
+from __future__ import annotations
+
+from fi_doctor.conditions.ranges import version_in
+from fi_doctor.model import Facts, Missing, Package, Setting, Vllm
+
+
+def is_read(name: str, facts: Facts, settings: tuple[Setting, ...]) -> bool:
+    """Whether an installed package reads this setting in its installed version."""
+    return any(setting.name == name and _owner_reads(setting, facts) for setting in settings)
+
+
+def _owner_reads(setting: Setting, facts: Facts) -> bool:
+    package = facts.packages.get(setting.owner)
+    if not isinstance(package, Package) or isinstance(package.version, Missing):
+        return False
+    # "" is a name that no release reads.
+    if not setting.read_by or version_in(package.version, setting.read_by) is not True:
+        return False
+    return setting.owner != "vllm" or isinstance(facts.vllm, Missing) or _source_has(setting, facts.vllm)
+
+
+def _source_has(setting: Setting, vllm: Vllm) -> bool:
+    """Whether the installed source has the setting, and not merely registers it; what was not read cannot object."""
+    if setting.kind == "env":
+        if setting.name in vllm.variables:
+            return setting.name not in vllm.unread_variables
+        return setting.name in vllm.other_variables or bool({"variables", "other_variables"} & set(vllm.unreadable))
+    table = "flags" if setting.kind == "flag" else "keys"
+    names = vllm.flags if setting.kind == "flag" else vllm.keys
+    return setting.name in names or table in vllm.unreadable

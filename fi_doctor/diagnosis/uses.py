@@ -1,0 +1,165 @@
+"""Which lines the rows ask for: what turns off that which fails here, and what turns on that which works and is off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from fi_doctor import conditions
+from fi_doctor.conditions import View
+from fi_doctor.diagnosis.findings import filled_line, is_measured
+from fi_doctor.diagnosis.matrix import deciding_cells, vllm_use
+from fi_doctor.model import (
+    Action,
+    ActionKind,
+    Cell,
+    Evidence,
+    Facts,
+    Feature,
+    FeatureRow,
+    KnowledgeBase,
+    Missing,
+    Package,
+    Verdict,
+    VllmUse,
+)
+
+_BAD = (Verdict.BROKEN, Verdict.WRONG_RESULT)
+
+
+class Asked(NamedTuple):
+    """A line to set, and what asks for it."""
+
+    kind: ActionKind
+    line: str
+    why: str
+    setting: str
+    findings: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    optional: bool = False
+
+
+class _Member(NamedTuple):
+    """A feature, what vLLM does with it on one GPU, and its row; None where it was not judged."""
+
+    feature: str
+    use: VllmUse
+    row: FeatureRow | None
+
+
+def asked_by_rows(
+    kb: KnowledgeBase, view: View, rows: tuple[FeatureRow, ...], is_read: Callable[[str], bool]
+) -> list[Asked]:
+    """The lines for the installed vLLM, those that avoid a failure first; nothing without one.
+
+    is_read: whether the installed version reads a setting.
+    """
+    avoided: dict[tuple[ActionKind, str], tuple[Action, list[_Member]]] = {}
+    enabled: dict[tuple[ActionKind, str], tuple[Action, list[_Member]]] = {}
+    for member in _members(kb.features, rows, view.facts):
+        is_on = _is_on(member.use, view.facts, is_read)
+        action = _first(member.use.avoid if is_on else member.use.enable, view, is_read)
+        if action is not None and (not is_on or _fails_here(member)):
+            lines = avoided if is_on else enabled
+            lines.setdefault((action.kind, action.line), (action, []))[1].append(member)
+    needed = [_needed(action, members, view) for action, members in avoided.values()]
+    optional = [_optional(action, members, view) for action, members in enabled.values() if _is_wanted(members)]
+    return [*needed, *optional]
+
+
+def _members(features: tuple[Feature, ...], rows: tuple[FeatureRow, ...], facts: Facts) -> list[_Member]:
+    """Every feature that the installed vLLM calls on the GPUs of the rows."""
+    judged = {(row.feature, row.sm): row for row in rows}
+    sms = dict.fromkeys(row.sm for row in rows if not isinstance(row.sm, Missing))
+    found = []
+    for feature in features:
+        for sm in sms:
+            use = vllm_use(feature, sm, facts)
+            if use is not None and use.called:
+                found.append(_Member(feature.id, use, judged.get((feature.id, sm))))
+    return found
+
+
+def _is_on(use: VllmUse, facts: Facts, is_read: Callable[[str], bool]) -> bool:
+    """Whether it is called as this environment stands; what a command line will say is not known."""
+    if use.default:
+        return not _is_set(use.avoid, facts, is_read)
+    return _is_set(use.enable, facts, is_read)
+
+
+def _is_set(actions: tuple[Action, ...], facts: Facts, is_read: Callable[[str], bool]) -> bool:
+    return any(
+        action.line == f"export {action.setting}={facts.environment.get(action.setting, '')}"
+        for action in actions
+        if action.kind is ActionKind.SET and is_read(action.setting)
+    )
+
+
+def _first(actions: tuple[Action, ...], view: View, is_read: Callable[[str], bool]) -> Action | None:
+    return next(
+        (one for one in actions if is_read(one.setting) and not conditions.unknowns(one.line, view)),
+        None,
+    )
+
+
+def _fails_here(member: _Member) -> bool:
+    """Whether it fails, or a rule foretells it; of a feature that is checked only in part, that part."""
+    if member.row is None:
+        return False
+    if member.use.unchecked:
+        return any(_fails(cell) for cell in deciding_cells(member.use, member.row.cells))
+    return _fails(member.row)
+
+
+def _fails(judged: FeatureRow | Cell) -> bool:
+    is_sure = is_measured(judged.verdict, judged.evidence) or judged.evidence is Evidence.PREDICTED
+    return judged.verdict in _BAD and is_sure
+
+
+def _works(row: FeatureRow | None) -> bool:
+    return row is not None and row.verdict is Verdict.WORKS and row.evidence is Evidence.VERIFIED
+
+
+def _is_wanted(members: list[_Member]) -> bool:
+    """Whether one line for all of these turns on something that works, and nothing that fails."""
+    return any(_works(one.row) for one in members) and not any(_fails_here(one) for one in members)
+
+
+def _needed(action: Action, members: list[_Member], view: View) -> Asked:
+    features = _names(members)
+    is_part = any(one.use.unchecked for one in members)
+    does = "does" if is_part or len(features) == 1 else "do"
+    how = "by default" if any(one.use.default for one in members) else "as this environment tells it to"
+    why = (
+        f"{'what was checked of ' if is_part else ''}{_listed(features)} {does} not work here and "
+        f"{_vllm(view.facts)} calls {'it' if len(features) == 1 else 'them'} {how}; {conditions.fill(action.why, view)}"
+    )
+    return _asked(action, view, why, features)
+
+
+def _optional(action: Action, members: list[_Member], view: View) -> Asked:
+    good = _names(one for one in members if _works(one.row))
+    rest = tuple(name for name in _names(members) if name not in good)
+    work, them = ("works", "it") if len(good) == 1 else ("work", "them")
+    why = f"{_listed(good)} {work} here and {_vllm(view.facts)} calls {them} only when told to"
+    why += f"; {conditions.fill(action.why, view)}"
+    if rest:
+        why += f"; not known to work of what the line turns on: {_listed(rest)}"
+    return _asked(action, view, why, good)._replace(optional=True)
+
+
+def _asked(action: Action, view: View, why: str, features: tuple[str, ...]) -> Asked:
+    return Asked(action.kind, filled_line(action, view), why, action.setting, features=features)
+
+
+def _names(members: Iterable[_Member]) -> tuple[str, ...]:
+    return tuple(sorted({one.feature for one in members}))
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _vllm(facts: Facts) -> str:
+    package = facts.packages.get("vllm")
+    return f"vLLM {package.version}" if isinstance(package, Package) and isinstance(package.version, str) else "vLLM"

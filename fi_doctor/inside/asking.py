@@ -1,0 +1,160 @@
+"""Which JIT modules the variants of a probe need, learnt from their own build() without building anything.
+
+Runs in the examined interpreter, for prebuild.py. FlashInfer's JitSpec.build_and_load is replaced meanwhile by one that
+takes note of the spec. Standard library, Python >= 3.9.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import os
+import signal
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ASKING_S = 5  # for one variant; a build() that does more than ask for modules is left to its own process
+
+
+class Asked(BaseException):
+    """A module was asked for, and what comes after it cannot be done without it; not for `except Exception`."""
+
+
+class TooLong(BaseException):
+    """A build() does more than ask for modules."""
+
+
+class Placeholder:
+    """What build_and_load() gives while modules are only asked for: its functions can be taken, not called."""
+
+    def __getattr__(self, name: str) -> Placeholder:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __getitem__(self, key: object) -> Placeholder:
+        return self
+
+    def __call__(self, *_: object, **__: object) -> None:
+        """A kernel is called."""
+        raise Asked
+
+
+class Needs:
+    """Which JIT modules each variant asks for."""
+
+    def __init__(self, core: Any) -> None:
+        self.specs: dict[str, Any] = {}
+        self.users: dict[str, list[list[str]]] = {}
+        self._core = core
+        self._user = ["", ""]
+
+    def ask(self, probe: str, path: str, variant: str) -> None:
+        """Call build(variant) without building; what it raises will be said by its own process."""
+        self._user = [probe, variant]
+        before = {id(cached): cached.cache_info().currsize for cached in getters()}
+        with unchanged_environment(), self.noting(), time_limit(ASKING_S), contextlib.suppress(BaseException):
+            module = load(path)
+            module.build(*((variant,) if module.PROBE.get("variants") else ()))
+        # A getter that keeps a placeholder would not ask again for the next variant.
+        for cached in getters():
+            if cached.cache_info().currsize > before.get(id(cached), 0):
+                cached.cache_clear()
+
+    @contextlib.contextmanager
+    def noting(self) -> Iterator[None]:
+        """Replace what builds and loads a module, in every class of specs there is."""
+        needs = self
+
+        def note(spec: Any, *_: object, **__: object) -> Placeholder:
+            needs.note(spec)
+            return Placeholder()
+
+        def note_all(specs: Any, *_: object, **__: object) -> None:
+            for spec in specs:
+                needs.note(spec)
+
+        saved: list[tuple[Any, str, Any, Any]] = [
+            (self._core, "build_jit_specs", self._core.__dict__.get("build_jit_specs"), note_all)
+        ]
+        for kind in kinds_of(self._core.JitSpec):
+            names = ("build_and_load", "build", "load", "try_load")
+            saved += [(kind, name, kind.__dict__[name], note) for name in names if name in kind.__dict__]
+        for owner, name, _, replacement in saved:
+            setattr(owner, name, replacement)
+        try:
+            yield
+        finally:
+            for owner, name, original, _ in saved:
+                setattr(owner, name, original)
+
+    def note(self, spec: Any) -> None:
+        """Keep a spec that nvcc compiles; another one (CuTe DSL) ends the asking."""
+        if not hasattr(spec, "ninja_path") or not hasattr(spec, "sources"):
+            raise Asked
+        self.specs.setdefault(spec.name, spec)
+        users = self.users.setdefault(spec.name, [])
+        if self._user not in users:
+            users.append(self._user)
+
+
+def kinds_of(kind: type[Any]) -> list[type[Any]]:
+    """A class and all below it."""
+    return [kind, *(below for sub in kind.__subclasses__() for below in kinds_of(sub))]
+
+
+@functools.lru_cache(maxsize=1)
+def getters_among(_modules: int) -> list[Any]:
+    """The same, found once for so many modules; also those that only a closure holds (make_hashable_cache)."""
+    return [
+        one
+        for one in gc.get_objects()
+        if isinstance(one, functools._lru_cache_wrapper)  # noqa: SLF001 - the type has no other name
+        and str(one.__module__).split(".")[0] == "flashinfer"
+        and not str(one.__module__).startswith(("flashinfer.jit", "flashinfer.utils"))
+    ]
+
+
+def getters() -> list[Any]:
+    """FlashInfer's cached functions outside its JIT, which keep the modules that they loaded."""
+    return getters_among(len(sys.modules))
+
+
+@contextlib.contextmanager
+def unchanged_environment() -> Iterator[None]:
+    """Put back what a probe changes: its variables are not those of the next one, nor of the compilers."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Interrupt Python code after that time; what hangs in C is ended from outside."""
+
+    def interrupt(*_: object) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def load(path: str) -> Any:
+    """The probe file as a module of its own."""
+    module = types.ModuleType(f"fi_probe_{Path(path).stem}")
+    module.__file__ = path
+    sys.modules[module.__name__] = module
+    exec(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True, optimize=0), module.__dict__)  # noqa: S102
+    return module

@@ -1,0 +1,299 @@
+"""Building what the probes will need before any of them runs, in one process of the examined interpreter.
+
+Whatever goes wrong here decides nothing: what is not built is built by the probe that needs it, as if there were no
+such step. Only what this step had no time for is not tried again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from fi_doctor import sandbox
+from fi_doctor.model import Builds, Data, Depth, Missing, PlannedProbe
+from fi_doctor.probing import estimates, objects, surroundings
+from fi_doctor.probing.attempt import Bench, Cancelled
+from fi_doctor.probing.deciding import deciding_line
+
+SCRIPT = surroundings.HARNESS.with_name("prebuild.py")
+AT_ONCE = 6  # probes afterwards: each has a CUDA context of about 0.5 GiB, and a check stays below 4 GiB
+LEAST_S = 20.0  # what is kept for running
+PROBE_S = 10.0  # the same, for each probe
+# Seconds without a word. While it waits for another build, or builds itself, it has the time until the deadline.
+PATIENCE_S = {"": 30.0, "importing": 120.0, "asking": 30.0, "looking": 120.0}
+GRACE_S = 2.0  # for a module that is finished just in time
+ASKED_ANEW = 2  # times that probes are asked again without one that ended or stopped the process
+
+
+class Told(Data, frozen=True):
+    """What the process says of a module."""
+
+    objects: int = 0
+    users: tuple[tuple[str, str], ...] = ()
+    state: str = ""
+    detail: str = ""
+
+
+class Line(Data, frozen=True):
+    """One line of its record; which fields it has tells what it is."""
+
+    stage: str = ""
+    probe: str = ""
+    modules: dict[str, Told] | None = None
+    begun: tuple[str, ...] = ()
+    module: str = ""
+    state: str = ""
+    detail: str = ""
+    done: int = 0
+    total: int = 0
+
+
+class Prebuilt(Data, frozen=True):
+    """What came of it."""
+
+    builds: Builds = Builds()
+    happened: bool = False  # False: the probes build for themselves, as if there were no such step
+    unfinished: tuple[tuple[str, str], ...] = ()  # (probe, variant) whose module there was no time for
+    to_build: tuple[str, ...] = ()  # probes that still have something to compile
+
+
+def needs_building(planned: PlannedProbe) -> bool:
+    """Whether a probe takes part: it is tried, and says that it builds a module of FlashInfer."""
+    return planned.depth is not Depth.STATIC and planned.spec.has_build and bool(planned.spec.module)
+
+
+def build_all(planned: Sequence[PlannedProbe], bench: Bench, jobs: int) -> Prebuilt:
+    """Build what these probes need, with so many jobs, in the time that the runs leave over.
+
+    GPUs of another kind have modules of their own: one process for each kind, one after the other.
+    """
+    tried = [probe for probe in planned if probe.depth is not Depth.STATIC]
+    kinds: dict[int | None, list[PlannedProbe]] = {}
+    for probe in filter(needs_building, tried):
+        kinds.setdefault(None if isinstance(probe.sm, Missing) else probe.sm, []).append(probe)
+    kept_s = max(LEAST_S, PROBE_S * len(tried) / max(1, min(AT_ONCE, jobs)))
+    done = Prebuilt()
+    if all(_is_there(probe.spec.module, bench) for members in kinds.values() for probe in members):
+        return done
+    for members in kinds.values():
+        deadline = bench.deadline - kept_s
+        if deadline - time.monotonic() > 0:
+            done = _joined(done, _build_kind(members, bench, jobs, deadline))
+    if done.happened:
+        with bench.talk:
+            bench.watch.prebuilt(done.builds)
+    return done
+
+
+def _is_there(module: str, bench: Bench) -> bool:
+    """Whether a library of exactly this name is in the cache that is used, so that asking would be a waste of time.
+
+    By ninja's rules it may be stale all the same; its probe then builds it. Attention's names go on with dtypes and
+    sizes, and say nothing here.
+    """
+    flashinfer = bench.facts.flashinfer
+    if isinstance(flashinfer, Missing):
+        return True
+    return module in flashinfer.jit_cache_modules or (bench.scratch is None and module in flashinfer.cached_modules)
+
+
+def _joined(first: Prebuilt, second: Prebuilt) -> Prebuilt:
+    modules = {**first.builds.modules, **second.builds.modules}
+    seconds = round(first.builds.seconds + second.builds.seconds, 1)
+    return Prebuilt(
+        builds=Builds(seconds=seconds, jobs=second.builds.jobs or first.builds.jobs, modules=modules),
+        happened=first.happened or second.happened,
+        unfinished=(*first.unfinished, *second.unfinished),
+        to_build=(*first.to_build, *second.to_build),
+    )
+
+
+def _build_kind(members: Sequence[PlannedProbe], bench: Bench, jobs: int, deadline: float) -> Prebuilt:
+    asked = list(members)
+    for _ in range(1 + ASKED_ANEW):
+        attempt = _Attempt(asked, bench, jobs, deadline)
+        try:
+            attempt.make()
+        except OSError:  # no descriptors, no memory: the probes will say so
+            return Prebuilt()
+        if attempt.modules is not None:
+            return attempt.result()
+        asked = [probe for probe in asked if probe.spec.id != attempt.asking]
+        if not attempt.asking or not asked:
+            break
+    return Prebuilt()
+
+
+class _Attempt:
+    """One process, and what it says."""
+
+    def __init__(self, members: Sequence[PlannedProbe], bench: Bench, jobs: int, deadline: float) -> None:
+        self.modules: dict[str, Told] | None = None  # None: it did not come so far
+        self.asking = ""  # the probe that it was asking last
+        self._members = members
+        self._bench = bench
+        self._deadline = deadline
+        first = members[0]
+        self._child = surroundings.environment(first, bench.facts, bench.environ, bench.scratch, jobs)
+        own = self._child["MAX_JOBS"]
+        self._jobs = int(own) if own.isdigit() and int(own) > 0 else jobs
+        self._begun_at = self._since = time.monotonic()
+        self._building_since = 0.0
+        self._stage = ""
+        self._rest = b""
+        self._begun: set[str] = set()
+        self._timed_out = False
+        self._estimate_s = 0.0
+        self._seconds = 0.0
+        self._channel: socket.socket | None = None
+
+    def make(self) -> None:
+        """Run it to its end. Raises Cancelled when all is stopped, OSError where there is no descriptor for it."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.settimeout(0.0)
+            self._channel = ours
+            self._say(self._job())
+            argv = [self._bench.facts.interpreter.executable, "-u", str(SCRIPT), f"--channel={theirs.fileno()}"]
+            result = sandbox.run(
+                argv,
+                timeout_s=self._deadline + GRACE_S - time.monotonic(),
+                env=self._child,
+                pass_fds=(theirs.fileno(),),
+                merge=True,
+                on_poll=self._poll,
+            )
+            self._read()
+        self._timed_out = result.timed_out
+        self._seconds = time.monotonic() - self._begun_at
+
+    def result(self) -> Prebuilt:
+        """What came of it, once the modules are known."""
+        modules = self.modules or {}
+        words = {name: self._words(name, told) for name, told in modules.items()}
+        # What failed, what another process builds and what a process that died had in hand is left to its probe.
+        late = {
+            name for name, told in modules.items() if told.state == "not begun" or (not told.state and self._timed_out)
+        }
+        rest = {name for name, said in words.items() if said not in ("built", "already built")} - late
+        return Prebuilt(
+            builds=Builds(seconds=round(self._seconds, 1), jobs=self._jobs, modules=dict(sorted(words.items()))),
+            happened=True,
+            unfinished=tuple(sorted({user for name in late for user in modules[name].users})),
+            to_build=tuple(sorted({probe for name in rest for probe, _ in modules[name].users})),
+        )
+
+    def _words(self, name: str, told: Told) -> str:
+        said = deciding_line(told.detail)
+        match told.state:
+            case "built":
+                return "built"
+            case "prebuilt" | "up to date":
+                return "already built"
+            case "failed":
+                return f"failed: {said}"
+            case "left":
+                return f"not begun: left to its probe: {said}"
+            case "not begun":
+                return f"not begun: {told.detail}"
+            case _:
+                after = f"after {self._seconds:.0f} s"
+                if not self._timed_out:
+                    return f"cut off: the process that built it ended {after}"
+                return (
+                    f"cut off: the time for building was up {after}"
+                    if name in self._begun
+                    else (f"not begun: the time for building was up {after}")
+                )
+
+    def _job(self) -> dict[str, object]:
+        facts, scratch = self._bench.facts, self._bench.scratch
+        locks = (objects.build_lock(probe.spec.module, facts.flashinfer, scratch) for probe in self._members)
+        probes = [{"id": probe.spec.id, "path": probe.spec.path, "variants": probe.variants} for probe in self._members]
+        return {"probes": probes, "jobs": self._jobs, "lock": str(next((one for one in locks if one), ""))}
+
+    def _poll(self) -> bool:
+        """Whether it is to be ended. What it builds has the time until the deadline."""
+        if self._bench.stop.is_set():
+            raise Cancelled
+        self._read()
+        return self.modules is None and time.monotonic() - self._since > PATIENCE_S.get(self._stage, math.inf)
+
+    def _read(self) -> None:
+        for line in self._lines():
+            self._since = time.monotonic()
+            if line.stage:
+                self._stage, self.asking = line.stage, line.probe
+            self._begun.update(line.begun)
+            if line.modules is not None:
+                self._order(line.modules)
+            if line.module and self.modules and line.module in self.modules:
+                told = self.modules[line.module]
+                self.modules[line.module] = replace(told, state=line.state, detail=line.detail)
+            if line.total:
+                self._show(line.done, line.total)
+
+    def _lines(self) -> Iterator[Line]:
+        if self._channel is None:
+            return
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            while chunk := self._channel.recv(1 << 16):
+                self._rest += chunk
+        *whole, self._rest = self._rest.split(b"\n")
+        for text in whole:
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+                yield msgspec.json.decode(text, type=Line)
+
+    def _order(self, modules: dict[str, Told]) -> None:
+        """Answer with the order to build in. What does not fit is settled here."""
+        self.modules = dict(modules)
+        self._building_since = time.monotonic()
+        ranks = _ranks(self._members, modules)
+        builds = {
+            name: estimates.Build(objects=max(1, told.objects), rank=ranks[name])
+            for name, told in modules.items()
+            if not told.state
+        }
+        left_s = self._deadline - time.monotonic()
+        ordered, left_out = estimates.batches(builds, jobs=self._jobs, seconds=left_s)
+        for name, why in left_out.items():
+            self.modules[name] = replace(modules[name], state="not begun", detail=why)
+        chosen = [name for batch in ordered for name in batch]
+        self._estimate_s = estimates.wall_seconds({name: builds[name].objects for name in chosen}, self._jobs)
+        least_s = {
+            name: estimates.LEAST * estimates.wall_seconds({name: builds[name].objects}, self._jobs) for name in chosen
+        }
+        if builds:
+            self._say({"batches": ordered, "least_s": least_s, "seconds": left_s})
+            self._show(0, sum(builds[name].objects for name in chosen))
+
+    def _show(self, done: int, total: int) -> None:
+        """Tell how far it is, and how long the rest may take: by the estimate, and more and more by what was done."""
+        taken_s = time.monotonic() - self._building_since
+        share = done / total if total else 1.0
+        left_s = max(self._estimate_s - taken_s, taken_s / 10)
+        if done:
+            left_s = taken_s * (1 - share) + left_s * (1 - share)  # taken_s / share * (1 - share), by its share
+        left_s = min(left_s, max(0.0, self._deadline - time.monotonic()))
+        waiting = sum(not told.state for told in (self.modules or {}).values())
+        with self._bench.talk:
+            self._bench.watch.building(waiting, done, total, self._jobs, left_s)
+
+    def _say(self, line: Mapping[str, object]) -> None:
+        if self._channel is not None:
+            self._channel.sendall(msgspec.json.encode(line) + b"\n")
+
+
+def _ranks(members: Sequence[PlannedProbe], modules: Mapping[str, Told]) -> dict[str, int]:
+    """0 for a module that a variant of the first half of its probe needs; sizes that nobody offers stand last."""
+    early: set[tuple[str, str]] = set()
+    for probe in members:
+        names = tuple(probe.spec.variants) or ("",)
+        early.update((probe.spec.id, name) for name in names[: (len(names) + 1) // 2])
+    return {name: 0 if early.intersection(told.users) else 1 for name, told in modules.items()}

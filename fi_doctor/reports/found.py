@@ -1,0 +1,65 @@
+"""The findings as the console shows them: one cause once, however many findings it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from fi_doctor.model import Finding, Report, Severity
+from fi_doctor.reports import failures
+from fi_doctor.reports.text import clean, wrap
+
+_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+_NO_CAUSE = ("not-known", "contradiction")  # what shares one of these has nothing in common
+
+
+def findings(report: Report, width: int) -> Iterator[Text]:
+    """Each cause by its gravest finding in full, the others of that cause as a line each below it."""
+    if not report.findings:
+        return
+    yield Text()
+    yield Text("Findings:", style="bold")
+    # What to do stands further up, what would settle it further down.
+    said = (
+        *(recommendation.line for recommendation in report.recommendations),
+        *(command for _, command in failures.how_to_settle(report) if command),
+    )
+    for first, *others in _by_cause(report.findings):
+        yield from _heading(first, width, "  ")
+        yield from _labelled("why", first.why, width, "    ")
+        yield from _fixes(first, said, width, "    ")
+        told = (*said, *first.fix)
+        for other in others:
+            yield from _heading(other, width, "    the same cause: ")
+            yield from _fixes(other, told, width, "      ")
+            told += other.fix
+    yield Text("  More on each: fi-doctor explain ID")
+
+
+def _by_cause(found: tuple[Finding, ...]) -> list[list[Finding]]:
+    """The findings in the order given, those of one cause with the first of them."""
+    groups: dict[str, list[Finding]] = {}
+    for number, finding in enumerate(found):
+        shares = finding.cause and finding.cause not in _NO_CAUSE
+        groups.setdefault(finding.cause if shares else f"{number} alone", []).append(finding)
+    return list(groups.values())
+
+
+def _heading(finding: Finding, width: int, first: str) -> Iterator[Text]:
+    rest = " " * (len(first) - len(first.lstrip()) + 2)
+    said = f"{finding.severity} {clean(finding.id, 100)}: {clean(finding.title)}"
+    for line in wrap(said, width, first, rest):
+        yield Text(line, style=_STYLES[finding.severity])
+
+
+def _fixes(finding: Finding, said: tuple[str, ...], width: int, first: str) -> Iterator[Text]:
+    for fix in finding.fix:
+        if not fix.endswith(said):
+            yield from _labelled("fix", fix, width, first)
+
+
+def _labelled(label: str, text: str, width: int, first: str) -> Iterator[Text]:
+    if text.strip():
+        for line in wrap(f"{label}: {clean(text)}", width, first, f"{first}  "):
+            yield Text(line)

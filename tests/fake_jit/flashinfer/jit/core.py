@@ -1,0 +1,100 @@
+"""What is called of flashinfer/jit/core.py, with one ninja log for all modules (FAKE_LOG=shared) or one for each.
+
+The sources of a module are the files $FAKE_SOURCES/<name>/*.cu, shell scripts that their compiler runs.
+"""
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import time
+from pathlib import Path
+
+FLASHINFER_JIT_DIR = Path(os.environ["FLASHINFER_WORKSPACE_BASE"], ".cache/flashinfer/0.7.2.post1/90a/cached_ops")
+COMPILER = Path(__file__).with_name("compile.sh")
+
+
+class FileLock:
+    """As filelock's."""
+
+    def __init__(self, path, timeout=-1, thread_local=None):
+        self._path, self._timeout = path, timeout
+
+    def __enter__(self):
+        self._fd = os.open(self._path, os.O_CREAT | os.O_RDWR)
+        end = time.monotonic() + self._timeout
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                return fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self._timeout >= 0 and time.monotonic() > end:
+                os.close(self._fd)
+                raise TimeoutError(self._path)
+            time.sleep(0.02)
+
+    def __exit__(self, *_):
+        os.close(self._fd)
+
+
+class JitSpec:
+    """A module."""
+
+    def __init__(self, name):
+        self.name = name
+        self.sources = sorted(Path(os.environ["FAKE_SOURCES"], name).glob("*.cu"))
+        self.folder = FLASHINFER_JIT_DIR / name
+
+    @property
+    def ninja_path(self):
+        return self.folder / "build.ninja"
+
+    @property
+    def lock_path(self):
+        (FLASHINFER_JIT_DIR / "tmp").mkdir(parents=True, exist_ok=True)
+        return FLASHINFER_JIT_DIR / "tmp" / f"{self.name}.lock"
+
+    @property
+    def is_aot(self):
+        return self.name.startswith("aot_")
+
+    def build(self, verbose, need_lock):
+        shared = os.environ["FAKE_LOG"] == "shared"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        place = Path(self.name) if shared else self.folder
+        objects = {f"{place}/{source.stem}.cuda.o": source for source in self.sources}
+        lines = [
+            f"rule cc\n  command = sh {COMPILER} -c $in -o $out",
+            "rule link\n  command = cat $in > $out # -o $out",
+        ]
+        lines += [f"build {name}: cc {source}" for name, source in objects.items()]
+        lines += [f"build {place}/{self.name}.so: link {' '.join(objects)}", f"default {place}/{self.name}.so\n"]
+        text = "\n".join(lines)
+        if not self.ninja_path.exists() or self.ninja_path.read_text() != text:
+            self.ninja_path.write_text(text)
+        run_ninja(FLASHINFER_JIT_DIR if shared else self.folder, self.ninja_path, verbose)
+
+    def load(self):
+        return Loaded(self.folder / f"{self.name}.so")
+
+    def build_and_load(self):
+        if self.is_aot:
+            return Loaded(COMPILER)
+        with FileLock(self.lock_path):
+            self.build(verbose=False, need_lock=False)
+            return self.load()
+
+
+class Loaded:
+    """A library."""
+
+    def __init__(self, path):
+        self.text = path.read_text()
+
+    def run(self):
+        return len(self.text)
+
+
+def run_ninja(workdir, ninja_file, verbose, max_jobs=None):
+    command = ["ninja", "-v", "-C", str(workdir), "-f", str(ninja_file), "-j", os.environ["MAX_JOBS"]]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        raise RuntimeError(f"Ninja build failed. Ninja output:\n{done.stdout}")

@@ -1,0 +1,67 @@
+"""Estimates scale with the jobs, and order builds so that something is finished when not everything fits."""
+
+import pytest
+
+from fi_doctor.probing import estimates
+from fi_doctor.probing.estimates import Build
+
+FA2 = "batch_prefill_with_kv_cache_dtype_q_bf16_head_dim_qk_128_f16qk_False"
+MEASURED = [  # module, objects, seconds on 16 cores
+    (f"{FA2}_sm90", 10, 142),
+    (FA2, 10, 55),
+    ("batch_decode_with_kv_cache_dtype_q_bf16", 3, 58),
+    ("batch_prefill_attention_sink_bf16_swa_False_fa3_head_dim_128", 10, 127),
+    ("xqa_input_bf16_kv_cache_bf16", 5, 10),
+    ("trtllm_comm", 3, 130),
+]
+
+
+@pytest.mark.parametrize(
+    ("module", "objects", "seconds"), MEASURED, ids=[row[0][:40] + row[0][-5:] for row in MEASURED]
+)
+def test_what_was_measured_is_about_what_is_estimated(module, objects, seconds):
+    assert seconds / 2.5 <= estimates.wall_seconds({module: objects}, 16) <= 2.5 * seconds
+
+
+def test_more_jobs_take_less_until_the_slowest_object_is_what_counts():
+    modules = {f"page{number}": 4 for number in range(8)}
+    walls = [estimates.wall_seconds(modules, jobs) for jobs in (1, 2, 8, 64)]
+    assert walls[0] == 2 * walls[1] == 8 * walls[2]
+    assert walls[3] == estimates.object_seconds("page")
+
+
+def test_nothing_to_build_takes_no_time():
+    assert estimates.wall_seconds({}, 4) == 0
+    assert estimates.wall_seconds({"norm": 0}, 4) == 0
+
+
+BUILDS = {
+    "silu_and_mul": Build(objects=1, rank=0),
+    "page": Build(objects=2, rank=1),
+    "norm": Build(objects=2, rank=0),
+    "trtllm_comm": Build(objects=3, rank=0),
+}
+
+
+def test_when_everything_fits_it_is_one_batch_and_the_longest_goes_first():
+    ordered, left_out = estimates.batches(BUILDS, jobs=16, seconds=600)
+    assert ordered == [["trtllm_comm", "norm", "page", "silu_and_mul"]]
+    assert left_out == {}
+
+
+def test_when_not_everything_fits_what_decides_rows_goes_first_and_of_that_the_cheapest():
+    ordered, left_out = estimates.batches(BUILDS, jobs=1, seconds=500)
+    assert ordered == [["silu_and_mul", "norm"], ["trtllm_comm"], ["page"]]
+    assert left_out == {}
+
+
+def test_what_does_not_fit_by_itself_is_not_begun_and_says_why():
+    ordered, left_out = estimates.batches({**BUILDS, "fused_moe_90": Build(objects=240, rank=0)}, jobs=64, seconds=600)
+    assert "fused_moe_90" not in [name for batch in ordered for name in batch]
+    assert left_out == {"fused_moe_90": "estimated 4733 s with 64 jobs, 600 s were left for building"}
+
+
+def test_no_module_is_lost_or_built_twice():
+    for seconds in (0, 30, 100, 300, 1000, 10000):
+        ordered, left_out = estimates.batches(BUILDS, jobs=2, seconds=seconds)
+        assert sorted([name for batch in ordered for name in batch] + list(left_out)) == sorted(BUILDS)
