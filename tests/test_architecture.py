@@ -28,6 +28,7 @@ ARROWS = {
     "__main__": {"__init__", "cli"},
     "inside": set(),
 }
+LONGER = {"harness.py": 320, "template.py": 340}  # they run alone, in the examined interpreter
 FORBIDDEN = {"torch", "flashinfer", "vllm", "numpy", "triton"}
 
 
@@ -94,4 +95,4 @@ def test_a_module_says_what_it_owns_and_stays_short(path):
     text = path.read_text()
     assert ast.get_docstring(ast.parse(text)), "a module starts with a docstring"
     # The harness runs alone, without fi_doctor beside it, and so stays one file.
-    assert len(text.splitlines()) <= (320 if path.name == "harness.py" else 300)
+    assert len(text.splitlines()) <= LONGER.get(path.name, 300)

@@ -15,6 +15,7 @@ import argparse
 import atexit
 import contextlib
 import ctypes
+import functools
 import gc
 import importlib
 import json
@@ -41,7 +42,7 @@ def main() -> None:
     with contextlib.suppress(Exception):  # it ends with the thread of fi-doctor that waits for it: PR_SET_PDEATHSIG
         ctypes.CDLL(None).prctl(1, 9)
     control = socket.socket(fileno=args.control_fd)
-    template = Template(control, set(args.architectures.split()))
+    template = Template(control, set(args.architectures.split()), args.gpus, args.capability)
     code = compile(Path(args.harness).read_bytes(), args.harness, "exec", dont_inherit=True)
     tell(control, {"unfit": template.prepare(args.harness)})
     run_harness(code, args.harness, template.serve())
@@ -53,6 +54,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--control-fd", type=int, required=True)
     parser.add_argument("--harness", required=True)
     parser.add_argument("--architectures", default="", help="what FlashInfer must build for, such as 90a")
+    parser.add_argument("--gpus", type=int, default=-1, help="how many CUDA sees; -1: not known")
+    parser.add_argument("--capability", default="", help="of all of them, such as 9.0; empty: not known")
     return parser.parse_args()
 
 
@@ -88,9 +91,11 @@ def run_harness(code: types.CodeType, path: str, argv: list[str]) -> NoReturn:
 class Template:
     """The process that forks."""
 
-    def __init__(self, control: socket.socket, architectures: set[str]) -> None:
+    def __init__(self, control: socket.socket, architectures: set[str], gpus: int = -1, capability: str = "") -> None:
         self.control = control
         self.architectures = architectures
+        self.gpus = gpus
+        self.capability = capability
         self.said = b""  # what was printed while importing: a fresh interpreter prints it, too
         self.marker = find_marker()
 
@@ -102,8 +107,9 @@ class Template:
         sys.path[:] = [entry for entry in sys.path if entry]
         try:
             with self.captured():
-                for name in ("torch", "flashinfer"):
-                    importlib.import_module(name)
+                torch = importlib.import_module("torch")
+                with answered(torch.cuda, self.gpus, self.capability):
+                    importlib.import_module("flashinfer")
         except BaseException as exc:
             return f"the import failed: {traceback.format_exception_only(type(exc), exc)[-1].strip()}"
         gc.freeze()  # a collection in a forked process would copy every page that it looks at
@@ -249,6 +255,39 @@ def flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
+
+
+@contextlib.contextmanager
+def answered(cuda: Any, gpus: int, capability: str) -> Iterator[None]:
+    """Answer what modules ask of torch.cuda while they are imported, as it would, but without touching CUDA.
+
+    Asking CUDA itself, if only for the number of GPUs, spoils every fork. tvm_ffi and some of FlashInfer's modules ask.
+    Whoever keeps one of these functions asks CUDA once the imports are over.
+    """
+    answers: dict[str, Any] = {}
+    if gpus >= 0:
+        answers = {"is_available": gpus > 0, "device_count": gpus}
+    if capability:
+        major, minor = capability.split(".")
+        answers["get_device_capability"] = (int(major), int(minor))
+    importing = [True]
+    originals = {name: getattr(cuda, name) for name in answers if hasattr(cuda, name)}
+
+    def stand_in(name: str) -> Any:
+        @functools.wraps(originals[name])
+        def answer(*args: Any, **kwargs: Any) -> Any:
+            return answers[name] if importing[0] else originals[name](*args, **kwargs)
+
+        return answer
+
+    for name in originals:
+        setattr(cuda, name, stand_in(name))
+    try:
+        yield
+    finally:
+        importing[0] = False
+        for name, original in originals.items():
+            setattr(cuda, name, original)
 
 
 def find_marker() -> tuple[int, int]:

@@ -47,6 +47,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     stop: threading.Event  # set when the run is being stopped
     talk: threading.Lock  # one thread at a time talks to the watch
     told_paths: threading.Event  # set once it was said that another FlashInfer is imported
+    gpu_slots: threading.Semaphore  # of the probes that run on a GPU at the same time
     template: Template | None = None  # what forks processes that need not import torch and flashinfer again
 
 

@@ -7,6 +7,7 @@ longest module starts first. Where FlashInfer's builds would spoil one another's
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,9 @@ from fi_doctor.probing import estimates, objects, prebuild, record, surroundings
 from fi_doctor.probing.attempt import Bench, leave_out, out_of_budget, try_probe
 
 MOST_AT_ONCE = 8  # each imports torch: more processes cost more memory than they save time
+# Probes on a GPU at a time: one was seen to take 0.5 GiB for its CUDA context and up to 0.6 GiB more (H200), and the
+# whole check is to leave a GPU of 80 GiB with a server on it alone: 4 GiB.
+GPU_SLOTS = 3
 JOB_MIB = 2048  # what one nvcc on a CUTLASS source takes; most take less
 
 
@@ -109,6 +113,7 @@ def _bench(facts: Facts, request: Request, watch: Watch, environ: Mapping[str, s
         stop=threading.Event(),
         talk=threading.Lock(),
         told_paths=threading.Event(),
+        gpu_slots=threading.Semaphore(GPU_SLOTS),
     )
 
 
@@ -133,6 +138,8 @@ def _run_built(tried: Sequence[PlannedProbe], built: prebuild.Prebuilt, bench: B
     ]
     ready = [probe for probe in reduced if probe.variants]
     jobs = usable_jobs(bench.facts, bench.request)
+    # Imports take no GPU slot, and several ranks take the longest.
+    ready.sort(key=lambda probe: (bool(probe.gpu_uuids), -probe.spec.gpus))
     workers = max(1, min(len(ready), jobs, prebuild.AT_ONCE))
     share = _Share(jobs, max(1, min(workers, len(built.to_build))), len(ready))
     ran = _run_pool([[probe] for probe in ready], bench, share, workers) if ready else {}
@@ -185,15 +192,19 @@ def _run_pool(
 def _run_group(members: Sequence[PlannedProbe], bench: Bench, share: _Share) -> dict[int, Outcome]:
     outcomes = {}
     for probe in members:
-        if time.monotonic() >= bench.deadline:
-            outcome = leave_out(probe, bench)
-            with bench.talk:
-                bench.watch.ended(probe, outcome)
-        else:
-            outcome = try_probe(probe, bench, share.of_one())
-        outcomes[id(probe)] = outcome
+        with bench.gpu_slots if probe.gpu_uuids else contextlib.nullcontext():
+            outcomes[id(probe)] = _run_one(probe, bench, share)
     share.give_back()
     return outcomes
+
+
+def _run_one(probe: PlannedProbe, bench: Bench, share: _Share) -> Outcome:
+    if time.monotonic() < bench.deadline:
+        return try_probe(probe, bench, share.of_one())
+    outcome = leave_out(probe, bench)
+    with bench.talk:
+        bench.watch.ended(probe, outcome)
+    return outcome
 
 
 class _Share:

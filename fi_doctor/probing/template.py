@@ -112,7 +112,7 @@ class Template:
         self._socket, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(ANSWER_LIMIT_S)
         argv = [facts.interpreter.executable, "-u", str(surroundings.TEMPLATE), f"--control-fd={self._theirs.fileno()}"]
-        argv += [f"--harness={surroundings.HARNESS}", f"--architectures={' '.join(tags)}"]
+        argv += [f"--harness={surroundings.HARNESS}", f"--architectures={' '.join(tags)}", *_gpus(facts)]
         # The kernel kills it when the thread ends that started it, so that thread waits for it as well.
         self._thread = threading.Thread(target=self._live, args=(argv,), name="template")
         self._thread.start()
@@ -236,6 +236,18 @@ def _tags(facts: Facts) -> tuple[str, ...]:
     if isinstance(flashinfer, Missing) or isinstance(flashinfer.architectures, Missing):
         return ()
     return flashinfer.architectures
+
+
+def _gpus(facts: Facts) -> list[str]:
+    """How many GPUs CUDA sees, and of which capability all of them are, as far as that is known."""
+    order, gpus = facts.gpus.cuda_order, facts.gpus.gpus
+    if isinstance(order, Missing):
+        return []
+    sms = set() if isinstance(gpus, Missing) else {gpu.sm for gpu in gpus if gpu.uuid in order}
+    words = [f"--gpus={len(order)}"]
+    if len(sms) == 1 and not isinstance(sm := sms.pop(), Missing):
+        words.append(f"--capability={sm // 10}.{sm % 10}")
+    return words
 
 
 def _ended(result: sandbox.Result | None) -> str:

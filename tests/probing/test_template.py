@@ -31,7 +31,7 @@ from test_run import (  # noqa: F401 - the same claims about the same fakes, wit
 )
 
 from fi_doctor import processes
-from fi_doctor.model import Depth, Ending, Missing, PlannedProbe, Requires
+from fi_doctor.model import Depth, Ending, Gpu, GpuFacts, Missing, PlannedProbe, Requires
 from fi_doctor.probing import catalog, template
 from fi_doctor.probing.attempt import Bench, Cancelled, try_probe
 
@@ -94,6 +94,7 @@ def bench_of(facts, environ, watch, forker, budget_s=60):
         stop=threading.Event(),
         talk=threading.Lock(),
         told_paths=threading.Event(),
+        gpu_slots=threading.Semaphore(3),
         template=forker,
     )
 
@@ -227,6 +228,60 @@ def test_a_template_that_is_no_good_is_told_once_and_not_used(asking, fault, why
     assert [(outcome.started, outcome.ending) for outcome in outcomes] == [("fresh", Ending.RETURNED)] * 2
     [note] = [line for line in watch.lines if "by itself" in line]
     assert why in note
+
+
+def seeing(*sms):
+    """Facts of a machine where CUDA sees GPUs of these capabilities."""
+    unread = Missing(reason="not asked")
+    gpus = tuple(
+        Gpu(
+            nvml_index=number,
+            cuda_index=number,
+            uuid=f"GPU-{number}",
+            name="a GPU",
+            sm=sm,
+            memory_total_mib=unread,
+            memory_free_mib=unread,
+            mig=unread,
+            pci_bus=unread,
+        )
+        for number, sm in enumerate(sms)
+    )
+    facts = GpuFacts(
+        driver=unread,
+        gpus=gpus,
+        visible_devices=Missing(reason="not set"),
+        cuda_order=tuple(gpu.uuid for gpu in gpus),
+    )
+    return replace(FACTS, gpus=facts)
+
+
+def test_what_is_asked_of_cuda_while_importing_is_answered_without_it(asking):
+    body = "import flashinfer, torch; return {'seen': str(flashinfer.seen), 'bad': torch.cuda._is_in_bad_fork()}"
+    planned = asking(body, body)
+    outcomes = outcomes_of(planned, facts=seeing(90), environ=environ_of(FAKE_STACK="asks"))
+    assert {outcome.started for outcome in outcomes} == {"forked"}
+    [told] = {tuple(cell.measurements.items()) for outcome in outcomes for cell in outcome.cells}
+    assert dict(told) == {"seen": "(True, 1, (9, 0))", "bad": False}
+
+
+def test_who_keeps_a_question_asks_cuda_itself_later(asking):
+    body = "import flashinfer, torch; return {'kept': flashinfer.kept(), 'now': torch.cuda.device_count()}"
+    outcomes = outcomes_of(asking(body, body), facts=seeing(90), environ=environ_of(FAKE_STACK="asks"))
+    assert {outcome.started for outcome in outcomes} == {"forked"}
+    assert all(cell.measurements == {"kept": 2, "now": 2} for outcome in outcomes for cell in outcome.cells)
+
+
+@pytest.mark.parametrize("sms", [(90, 100), (Missing(reason="NVML does not say"),)])
+def test_a_capability_that_is_not_one_for_all_is_not_answered(asking, sms):
+    outcomes = outcomes_of(
+        asking(*["return {}"] * 2),
+        facts=seeing(*sms),
+        environ=environ_of(FAKE_STACK="asks"),
+        watch=(told := test_run.Told()),
+    )
+    assert {outcome.started for outcome in outcomes} == {"fresh"}
+    assert any("cannot be used after a fork" in line for line in told.lines)
 
 
 def test_other_architectures_than_expected_are_no_good(asking):

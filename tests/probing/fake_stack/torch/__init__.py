@@ -14,9 +14,20 @@ if "FAKE_IMPORTS" in os.environ:
         file.write(f"{os.getpid()}\n")
 
 _faults = os.environ.get("FAKE_STACK", "").split()
+_asked = []  # each question to CUDA spoils the forks
+
+
+def _ask(answer):
+    _asked.append(answer)
+    return answer
+
+
 cuda = types.SimpleNamespace(
     is_initialized=lambda: "cuda" in _faults,
-    _is_in_bad_fork=lambda: "bad-fork" in _faults,
+    _is_in_bad_fork=lambda: bool(_asked) or "bad-fork" in _faults,
+    is_available=lambda: _ask(True),  # noqa: FBT003
+    device_count=lambda: _ask(2),
+    get_device_capability=lambda device=None: _ask((9, 0)),
     synchronize=lambda: None,
     current_device=lambda: 0,
     get_device_properties=lambda index: types.SimpleNamespace(name="fake", major=9, minor=0),
