@@ -5,10 +5,12 @@ the cache as one tensor [pages, 2, ...] or, as newer vLLM packs it, as halves of
 v_scale of 1.0, out= given. Each call is made a second time with return_lse=True.
 
 Shapes: bf16, head size in the variant's name; 8 query heads over 2 KV heads and 4 over 4; causal and not; NHD and HND,
-pages of 16 and 1 tokens in shuffled order. A batch of long requests (query/KV lengths 1/310, 0/21, 37/37, 128/513,
-0/0, 200/331, 1/2100: large query tiles, split KV) and a batch of short ones (3/77, 0/16, 1/18, 2/130: small query
-tiles). sm_scale is 0.75/sqrt(head size), so that a default in its place is noticed. Queries are three times as large as
-keys, and the last key of each request answers to its last query, so that every key matters to some row.
+pages of 16 and 1 tokens in shuffled order. FA2 splits the KV of a batch as soon as a request has more than 128 keys
+(PrefillSplitQOKVIndptr), so there are batches without such a request and with one, each with few queries (query/KV
+lengths 3/77, 0/16, 1/18, 2/127; the last 2/130: small query tiles) and with many (37/37, 0/21, 70/127; and 1/310, 0/21,
+37/37, 128/513, 0/0, 200/331, 1/2100: large tiles). sm_scale is 0.75/sqrt(head size), so that a default in its place is
+noticed. Queries are three times as large as keys, and the last key of each request answers to its last query, so that
+every key matters to some row.
 
 NaN lies in spare pages, behind the last token of a last page, around ragged keys and values, between the slices of the
 fused tensor, and in the outputs before the call and around them. Both backends read none of it: a row behind the end
@@ -20,9 +22,10 @@ Tolerance: |out - ref| <= 2^-7 (sum_i p_i |v_i| + |ref|) + 1e-5, element by elem
 of bf16 is u = 2^-8; p is rounded in the product with v and in the sum that divides it, the output once, and with split
 KV the partial outputs once more: at most 2 u on each term. LSE (base 2): 2^-8/ln 2 + 1e-4, from the sum of rounded p.
 
-Head sizes 45, 80 and 192 are not offered (vLLM asks for 64, 128 and 256): "answer" is "right" or "refused: <why>",
-where only a static assertion about the head size or "Invalid configuration :" counts as a refusal. The assertion is
-read from the header, since a failing build would be tried again in every run; without it, the module is compiled.
+Head sizes 45, 80 and 192 are not offered (vLLM asks for 64, 128 and 256): each call is right, or refused by words of
+the host code about the head size (REFUSAL), after which the GPU must still answer. The words may come late: where KV is
+split, the attention kernel has run when the kernel that merges its parts is refused. A static assertion about the head
+size refuses all calls; it is read from the header, since a failing build would be tried again in every run.
 
 Upstream: include/flashinfer/attention/prefill.cuh, include/flashinfer/attention/hopper/prefill_sm90.cuh,
 csrc/batch_prefill.cu, csrc/batch_prefill_sm90.cu
@@ -34,6 +37,7 @@ import math
 import os
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 PROBE = {
@@ -69,9 +73,11 @@ PROBE = {
 }
 
 OFFERED = (64, 128, 256)
-BATCHES = {  # (query tokens, KV tokens) of each request
+BATCHES = {  # (query tokens, KV tokens) of each request; first those whose KV is not split
+    "short": ((3, 77), (0, 16), (1, 18), (2, 127)),
+    "medium": ((37, 37), (0, 21), (70, 127)),
+    "split short": ((3, 77), (0, 16), (1, 18), (2, 130)),
     "long": ((1, 310), (0, 21), (37, 37), (128, 513), (0, 0), (200, 331), (1, 2100)),
-    "short": ((3, 77), (0, 16), (1, 18), (2, 130)),
 }
 HEADS = ((8, 2), (4, 4))  # query heads and KV heads
 CACHES = (  # layout, page size, whether keys and values are packed into the last dimension
@@ -89,7 +95,10 @@ LAST_LOGIT = 8.0  # of the last query and the last key; the largest of 2000 rand
 WORKSPACE_BYTES = 128 * 1024 * 1024  # the size that FlashInfer recommends
 TOLERANCE = 2.0**-7
 LSE_TOLERANCE = 2.0**-8 / math.log(2) + 1e-4
-REFUSAL = re.compile(r"[^\n]*(?:\bInvalid configuration :|\bhead_dim[^\n]*not supported)[^\n]*")
+REFUSAL = re.compile(  # CUDA's own "invalid configuration argument" and "operation not supported" are none
+    r".*(?:\bInvalid configuration :|\bUnsupported (?:head_dim|max_mma_kv):|\bhead_dim.*\bnot supported\b).*"
+)
+ERROR_OF_THE_GPU = re.compile(r"\bCUDA error\b|\billegal memory access\b", re.IGNORECASE)
 FAILED_ASSERTION = re.compile(r"flashinfer/attention/[^\n]*error: static assertion failed[^\n]*\n?[^\n]*HEAD_DIM[^\n]*")
 
 
@@ -99,24 +108,28 @@ def build(variant):
 
 def run(variant):
     backend, head_size = _parts(variant)
-    refused = _refused_by_the_compiler(variant)
-    if refused:
-        return {"backend": backend, "head_size": head_size, "answer": f"refused: {refused}", "elements": 0}
-    checked, refusals = _check_all(backend, head_size)
-    answer = "right"
-    if refusals:
-        answer = f"{'right or ' if checked else ''}refused: {refusals[0]}"
+    measured = {"backend": backend, "head_size": head_size}
+    if refused := _refused_by_the_compiler(variant):
+        return {**measured, "answer": "refused", "refusal": refused, "cases": 0, "elements": 0}
+    checked, cases, refusals = _check_all(backend, head_size)
     return {
-        "backend": backend,
-        "head_size": head_size,
-        "answer": answer,
-        "refused_cases": len(refusals),
+        **measured,
+        **_answer(cases, refusals),
         "shapes": " ".join(f"{queries}:{keys}" for queries, keys in HEADS),
         "caches": " ".join(f"{layout}/{size}{'/packed' if packed else ''}" for layout, size, packed in CACHES)
         + " ragged",
         "elements": checked,
         "wrong_elements": 0,
     }
+
+
+def _answer(cases, refusals):
+    """What became of the calls, none of which gave a wrong number; with the words of the first refusal."""
+    counts = {"cases": cases, "refused_cases": len(refusals)}
+    if not refusals:
+        return {"answer": "right", **counts}
+    some = f"right where not refused: {len(refusals)} of {cases} cases refused"
+    return {"answer": "refused" if len(refusals) == cases else some, "refusal": refusals[0], **counts}
 
 
 def _parts(variant):
@@ -169,18 +182,32 @@ def _build_page_module():
 
 
 def _check_all(backend, head_size):
-    """How many elements were compared, and the refusals of a head size that is not offered."""
+    """How many elements were compared, how many calls were made, and the refusals among them."""
+    checked, cases, refusals = 0, 0, []
+    for check in _cases(backend, head_size):
+        try:
+            elements, refusal = _check(check, head_size)
+        except AssertionError as error:
+            if head_size in OFFERED:
+                raise
+            raise AssertionError(f"{error} ({len(refusals)} of the {cases} cases before were refused)") from error
+        checked += elements
+        cases += 1
+        refusals += [refusal] if refusal else []
+    return checked, cases, refusals
+
+
+def _cases(backend, head_size):
+    """Functions that make one call, compare what it gave and return the number of elements, in the order of BATCHES."""
     wrappers = _wrappers(backend)
-    checked, refusals = 0, []
     for (name, lengths), heads in itertools.product(BATCHES.items(), HEADS):
         batch = _Batch(name, lengths, heads, head_size)
         for causal in (True, False):
             expected = batch.attention(causal)
-            for attend, where in _calls(wrappers, batch, causal):
-                elements, refusal = _check(attend, batch, expected, f"{backend}, head size {head_size}, {where}")
-                checked += elements
-                refusals += [refusal] if refusal else []
-    return checked, refusals
+            for attend, name_of_call in _calls(wrappers, batch, causal):
+                where = f"{backend}, head size {head_size}, {name_of_call}"
+                for with_lse in (False, True):
+                    yield functools.partial(_call_and_compare, attend, batch, expected, where, with_lse=with_lse)
 
 
 def _wrappers(backend):
@@ -370,16 +397,17 @@ class _PagedCache:
         return range(first, first + length)
 
 
-def _check(attend, batch, expected, where):
+def _check(check, head_size):
     """The number of elements that were compared, or why a head size that is not offered was refused."""
     try:
-        return sum(_call_and_compare(attend, batch, expected, where, with_lse=wanted) for wanted in (False, True)), ""
-    except RuntimeError as error:
+        return check(), ""
+    except (RuntimeError, ValueError) as error:
         refusal = REFUSAL.search(str(error))
-        if batch.head_size in OFFERED or not refusal:
+        if head_size in OFFERED or not refusal or ERROR_OF_THE_GPU.search(str(error)):
             raise
-        _wait_for_the_gpu()
-        return 0, refusal[0].strip()
+        _wait_for_the_gpu()  # a kernel may have been launched before the refusal
+        words = re.sub(r"^.*?:\d+: ", "", refusal[0])  # without function, file and line
+        return 0, textwrap.shorten(words, 160, placeholder=" ...")
 
 
 def _call_and_compare(attend, batch, expected, where, *, with_lse):

@@ -32,6 +32,8 @@ import contextlib
 import ctypes
 import faulthandler
 import functools
+import gc
+import io
 import json
 import math
 import os
@@ -42,6 +44,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from pathlib import Path
 
 PROBE = {
@@ -70,6 +73,7 @@ EPS = 1e-5
 ROW_SCALES = (1e-3, 1.0, 30.0)
 GUARD = 64  # elements before and after a tensor; keeps it aligned to 128 bytes
 DEADLINE_S = 60.0  # for one variant; the first one starts the ranks as well
+REHEARSAL_S = 5.0  # for a forked process that only ends
 GRACE_S = 10.0  # for the other rank, once one has failed
 PAGE = 1 << 21  # FlashInfer rounds its shared buffers up to 2 MiB
 BARRIER_FLAGS = 256  # per rank
@@ -106,7 +110,8 @@ def build(variant):  # noqa: ARG001 - one module serves every variant
 
 def run(variant):
     calls = _calls(variant)
-    results = _pair().ask(variant, calls)
+    pair = _pair()
+    results = pair.ask(variant, calls)
     verdict = _verdict(results)
     if verdict is not None:  # flags, buffers or the CUDA context may be in any state: the next variant gets new ranks
         _end_pair()
@@ -114,6 +119,7 @@ def run(variant):
     shares = {key: max(result[key] for result in results) for key in results[0] if key.endswith("share")}
     return {
         "world_size": WORLD,
+        "ranks": pair.started,
         "workspace": "CUDA IPC",
         "pattern": "kARResidualRMSNorm",
         "kernel": variant.partition("_")[0],
@@ -136,7 +142,7 @@ def _calls(variant):
 
 
 class _Ranks:
-    """Two processes of this file that carry out one variant after the other."""
+    """Two processes that carry out one variant after the other: of this file, or forked from this process."""
 
     def __init__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="fi-doctor-ranks-")
@@ -144,18 +150,27 @@ class _Ranks:
         self.asked = 0
         self.processes = []
         elements = max(tokens * hidden for variant in PROBE["variants"] for tokens, hidden, _ in _calls(variant))
-        for rank in range(WORLD):
-            words = [sys.executable, str(Path(__file__).absolute()), "rank", *map(str, (rank, self.path, elements))]
-            with self._log(rank).open("wb") as log:
-                self.processes.append(
-                    subprocess.Popen(
-                        words,
-                        stdin=subprocess.PIPE,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                        env={**os.environ, **RANK_ENVIRONMENT},
-                    )
-                )
+        with _forking() as can_fork:
+            self.started = "forked" if can_fork else "fresh"
+            for rank in range(WORLD):
+                with self._log(rank).open("wb") as log:
+                    self.processes.append((self._fork if can_fork else self._start)(rank, elements, log))
+
+    def _start(self, rank, elements, log):
+        words = [sys.executable, str(Path(__file__).absolute()), "rank", *map(str, (rank, self.path, elements))]
+        environment = {**os.environ, **RANK_ENVIRONMENT}
+        return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, env=environment)
+
+    def _fork(self, rank, elements, log):
+        """The same without a new interpreter, which would import torch and flashinfer again."""
+
+        def work():
+            for process in self.processes:  # else the earlier rank would not see the end of its commands
+                process.stdin.close()
+            gc.freeze()  # a collection would copy every page that it looks at, and finalise what is the parent's
+            _serve(rank, self.path, elements)
+
+        return _Forked(work, log.fileno())
 
     def ask(self, variant, calls):
         """What each rank says of the variant, or what is to be said of a rank that does not answer."""
@@ -199,7 +214,7 @@ class _Ranks:
 
     def _step(self, rank):
         path = self.path / f"step.{rank}"
-        return path.read_text(encoding="utf-8") if path.exists() else "starting Python"
+        return path.read_text(encoding="utf-8") if path.exists() else "starting"
 
     def _last_lines(self, rank):
         lines = self._log(rank).read_text(encoding="utf-8", errors="replace").splitlines()
@@ -217,6 +232,125 @@ class _Ranks:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
         self.folder.cleanup()
+
+
+class _Forked:
+    """A forked process that does its work and ends; what is used here of a subprocess.Popen."""
+
+    def __init__(self, work, log=None):
+        """With a log (descriptor), it has its own stdin, a pipe, and writes into the log instead of stdout and stderr."""
+        reading, writing = os.pipe()
+        _flush()
+        with warnings.catch_warnings():  # Python 3.12 warns if there are threads; they are counted in _forking
+            warnings.simplefilter("ignore")
+            self.pid = os.fork()
+        if self.pid == 0:
+            status = 1
+            try:
+                os.close(writing)
+                if log is not None:
+                    _take_streams(reading, log)
+                work()
+                status = 0
+            except BaseException:  # noqa: BLE001 - nothing may go on into the parent's code
+                traceback.print_exc()
+            finally:
+                _flush()
+                os._exit(status)
+        os.close(reading)
+        self.stdin = open(writing, "wb")  # noqa: PTH123, SIM115 - a descriptor
+        self.returncode = None
+
+    def poll(self):
+        return self._reaped(os.WNOHANG)
+
+    def wait(self):
+        return self._reaped(0)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+    def send_signal(self, number):
+        if self.poll() is None:  # else the number may be another process's by now
+            os.kill(self.pid, number)
+
+    def _reaped(self, options):
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, options)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+
+def _take_streams(reading, log):
+    """The streams of a new interpreter: sys.stdout may be anything in the parent, where nothing of it is lost."""
+    for number, source in enumerate((reading, log, log)):
+        os.dup2(source, number)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: PTH123, SIM115 - a descriptor
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        raw = open(number, "wb", buffering=0, closefd=False)  # noqa: PTH123, SIM115 - a descriptor
+        setattr(sys, name, io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True))
+
+
+def _flush():
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # it may be None, broken or closed
+            stream.flush()
+
+
+@contextlib.contextmanager
+def _forking():
+    """Whether a fork of this process is as good as a fresh interpreter that has imported torch and flashinfer.
+
+    True only when they are there, nothing has used CUDA, and there is one thread. The harness has faulthandler print
+    the stacks of a hang, and its timer is a thread, which is stopped meanwhile.
+    """
+    rehearsed = _cuda_unused() and _rehearsed()  # first: the pools that are fork-safe (OpenBLAS) end their threads
+    stopped = rehearsed and _stop_timer()
+    try:
+        yield rehearsed and _threads() == 1
+    finally:
+        if stopped:
+            faulthandler.dump_traceback_later(PROBE["timeout_s"] - 1)  # as the harness does, a moment later
+
+
+def _cuda_unused():
+    """Neither by torch, nor by somebody who went past torch: the driver opens this device, NVML does not."""
+    torch = sys.modules.get("torch")
+    if torch is None or "flashinfer" not in sys.modules or torch.cuda.is_initialized():
+        return False
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if os.readlink(link) == "/dev/nvidia-uvm":  # noqa: PTH115 - Path.readlink would change "pipe:[1]"
+                return False
+    return True
+
+
+def _rehearsed():
+    """Whether a fork works, and torch would use CUDA in it."""
+    try:
+        process = _Forked(lambda: sys.modules["torch"].cuda._is_in_bad_fork() and os._exit(1))
+        process.stdin.close()
+        deadline = time.monotonic() + REHEARSAL_S
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.001)
+        process.kill()
+        return process.wait() == 0
+    except OSError:  # no fork, or somebody else takes notice of its end
+        return False
+
+
+def _stop_timer():
+    """Stop faulthandler's timer; whether there was one. Its thread ends a moment after it says so."""
+    before = _threads()
+    faulthandler.cancel_dump_traceback_later()
+    deadline = time.monotonic() + 0.1
+    while before > 1 and _threads() == before and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return _threads() < before
+
+
+def _threads():
+    return len(list(Path("/proc/self/task").iterdir()))
 
 
 @functools.cache

@@ -31,6 +31,8 @@ _UNTOLD = (
     "vllm.keys",
     "vllm.unread_variables",
 )
+# Facts that follow from the ones beside them.
+_FOLLOWING = ("kind", "requires", "resolved", "copies", "architectures", "found_by", "build")
 _ABSENT = "not there"
 
 
@@ -92,10 +94,11 @@ def _leaves(name: str, kind: str, value: Any) -> Iterator[tuple[str, str]]:
         yield name, f"not known: {value['reason']}"
     elif isinstance(value, dict):
         for key, one in value.items():
-            if key not in ("kind", "requires"):  # what a package requires follows from its version
+            if key not in _FOLLOWING or name == "flashinfer":
                 yield from _leaves(f"{name}.{key}", f"{kind}.{key}", one)
     elif isinstance(value, (list, tuple)) and any(isinstance(one, dict) for one in value):
         for number, one in enumerate(value):
-            yield from _leaves(f"{name}.{number}", kind, one)
+            known_by = one.get("path", one.get("uuid", number)) if isinstance(one, dict) else number
+            yield from _leaves(f"{name}[{known_by}]", kind, one)
     else:
         yield name, ", ".join(str(one) for one in value) if isinstance(value, (list, tuple)) else str(value)

@@ -196,7 +196,8 @@ def _decide(
         return Verdict.UNKNOWN, Evidence.DECLARED, scope, f"{use.unchecked} ({verdict}: {why})"
     if verdict is Verdict.UNKNOWN and evidence is Evidence.NONE and (place := declared_at(feature, facts)):
         # What was begun and cut off says so itself.
-        return verdict, Evidence.DECLARED, scope, f"{place}; {'' if why.startswith(BEGUN) else 'not run: '}{why}"
+        said = why.startswith((*BEGUN, "not run", "not reached"))
+        return verdict, Evidence.DECLARED, scope, f"{place}; {'' if said else 'not run: '}{why}"
     return verdict, evidence, scope, why
 
 

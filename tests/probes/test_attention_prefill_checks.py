@@ -267,7 +267,7 @@ def test_a_refusal_of_an_offered_head_size_is_an_error(probe, fake, monkeypatch)
 
 
 def test_the_real_batches_begin_with_those_that_are_not_split():
-    """FA2 splits KV where a request has more than 128 keys, which the head sizes that are not offered may not survive."""
+    """FA2 splits KV where a request has more than 128 keys, and head sizes that are not offered end there."""
     batches = load().BATCHES.values()
     split = [max(keys for _, keys in lengths) > 128 for lengths in batches]
     assert split == [False, False, True, True]

@@ -201,6 +201,11 @@ EXAMPLES: dict[str, Example] = {
         (_cell("attention.prefill", make.cell(Ending.WRONG, Stage.RAN, "fa2_d80")),),
         (_cell("attention.prefill", make.cell(Ending.WRONG, Stage.RAN, "fa2_d128"), make.cell(variant="fa2_d80")),),
     ),
+    "two-shot-allreduce-barrier-lets-through": Example(
+        make.facts(gpus=TWO_GPUS, packages={"flashinfer-python": "0.6.8.post1", "vllm": "0.20.2"}),
+        make.facts(gpus=TWO_GPUS, packages={"flashinfer-python": "0.7.2.post1", "vllm": "0.33.0"}),
+        silent_outcomes=(_cell("comm.allreduce_fusion", make.cell(Ending.WRONG, Stage.RAN, "oneshot_bf16")),),
+    ),
     "one-shot-allreduce-adds-absent-lanes": Example(
         make.facts(packages={"flashinfer-python": "0.5.3"}),
         make.facts(packages={"flashinfer-python": "0.6.15"}),
