@@ -37,6 +37,7 @@ import io
 import json
 import math
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -90,6 +91,8 @@ CALLS = (  # tokens, hidden size, form
 )
 INCOMPLETE_WARP = 2880  # the hidden size of oneshot_bf16_h2880
 FEWEST_TWOSHOT_TOKENS = 3  # FlashInfer asks for more tokens than ranks
+# What faulthandler prints besides a rank's own stack: the parent's, from which it was forked, and names of modules.
+BESIDE_THE_POINT = re.compile(r"(?<= in _serve\n)(  File .*\n)+|^Extension modules: .*\n", re.MULTILINE)
 # No multicast objects, whatever a library would like to do: they are a resource of the whole host; ranks get killed.
 RANK_ENVIRONMENT = {
     "NCCL_NVLS_ENABLE": "0",
@@ -217,8 +220,8 @@ class _Ranks:
         return path.read_text(encoding="utf-8") if path.exists() else "starting"
 
     def _last_lines(self, rank):
-        lines = self._log(rank).read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(lines[-25:])[-3000:]
+        text = self._log(rank).read_text(encoding="utf-8", errors="replace")
+        return "\n".join(BESIDE_THE_POINT.sub("", text).splitlines()[-25:])[-3000:]
 
     def _log(self, rank):
         return self.path / f"log.{rank}"
@@ -238,7 +241,7 @@ class _Forked:
     """A forked process that does its work and ends; what is used here of a subprocess.Popen."""
 
     def __init__(self, work, log=None):
-        """With a log (descriptor), it has its own stdin, a pipe, and writes into the log instead of stdout and stderr."""
+        """With a log (descriptor), it reads a pipe as its stdin and writes into the log as its stdout and stderr."""
         reading, writing = os.pipe()
         _flush()
         with warnings.catch_warnings():  # Python 3.12 warns if there are threads; they are counted in _forking
@@ -250,13 +253,13 @@ class _Forked:
                 os.close(writing)
                 if log is not None:
                     _take_streams(reading, log)
-                work()
-                status = 0
-            except BaseException:  # noqa: BLE001 - nothing may go on into the parent's code
+                status = int(work() or 0)
+            except BaseException as exc:  # noqa: BLE001 - nothing may go on into the parent's code
                 traceback.print_exc()
+                status = exc.code if isinstance(exc, SystemExit) and isinstance(exc.code, int) else 1
             finally:
                 _flush()
-                os._exit(status)
+                os._exit(status & 0xFF)
         os.close(reading)
         self.stdin = open(writing, "wb")  # noqa: PTH123, SIM115 - a descriptor
         self.returncode = None
@@ -285,9 +288,9 @@ def _take_streams(reading, log):
     """The streams of a new interpreter: sys.stdout may be anything in the parent, where nothing of it is lost."""
     for number, source in enumerate((reading, log, log)):
         os.dup2(source, number)
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: PTH123, SIM115 - a descriptor
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - a descriptor
     for name, number in (("stdout", 1), ("stderr", 2)):
-        raw = open(number, "wb", buffering=0, closefd=False)  # noqa: PTH123, SIM115 - a descriptor
+        raw = open(number, "wb", buffering=0, closefd=False)  # noqa: SIM115 - a descriptor
         setattr(sys, name, io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True))
 
 
@@ -328,14 +331,14 @@ def _cuda_unused():
 def _rehearsed():
     """Whether a fork works, and torch would use CUDA in it."""
     try:
-        process = _Forked(lambda: sys.modules["torch"].cuda._is_in_bad_fork() and os._exit(1))
+        process = _Forked(sys.modules["torch"].cuda._is_in_bad_fork)  # noqa: SLF001 - there is no other way to know
         process.stdin.close()
         deadline = time.monotonic() + REHEARSAL_S
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.001)
         process.kill()
         return process.wait() == 0
-    except OSError:  # no fork, or somebody else takes notice of its end
+    except (AttributeError, OSError):  # no such question, no fork, or somebody else takes notice of its end
         return False
 
 

@@ -1,8 +1,11 @@
 """The all-reduce probe on the CPU: two real processes, and a stand-in for FlashInfer, right or wrong."""
 
+import importlib
 import importlib.util
 import os
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -52,10 +55,30 @@ def surroundings(monkeypatch, tmp_path):
     return set_fault
 
 
+@pytest.fixture(params=["fresh"])
+def started(request, monkeypatch):
+    """How the ranks are started; for forked ones, this process becomes like the harness."""
+    if request.param == "forked":
+        monkeypatch.syspath_prepend(FAKE)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
+            monkeypatch.delitem(sys.modules, name)
+        before = set(sys.modules)
+        importlib.import_module("torch").set_num_threads(1)  # a pool of threads would be missed in the fork
+        importlib.import_module("flashinfer.comm")
+    yield request.param
+    if request.param == "forked":
+        for name in set(sys.modules) - before:
+            if name.partition(".")[0] == "flashinfer":
+                del sys.modules[name]
+
+
 @pytest.fixture
-def probe(surroundings):
+def probe(surroundings, started, monkeypatch):
     """The probe with smaller tensors; its ranks, if it has started any, are ended."""
     module = load()
+    monkeypatch.setattr(module, "_threads", lambda: 1)  # other tests may have left some, which do not matter to these
+    if started == "fresh":
+        monkeypatch.setattr(module, "_cuda_unused", lambda: False)
     module.CALLS = tuple((min(tokens, 150), hidden // 8, form) for tokens, hidden, form in module.CALLS)
     module.INCOMPLETE_WARP = 360
     yield module
@@ -63,11 +86,24 @@ def probe(surroundings):
         module._end_pair()
 
 
+BOTH = pytest.mark.parametrize("started", ["fresh", "forked"], indirect=True)
+
+
 def alive(process):
     return process.poll() is None
 
 
-def test_right_numbers_pass_in_every_variant_with_the_same_two_processes(probe):
+def in_table(pid):
+    """Whether there is such a process, dead or alive; what ends as an orphan is its new parent's business."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return not (state[0] == "Z" and int(state[1]) != os.getpid())
+
+
+@BOTH
+def test_right_numbers_pass_in_every_variant_with_the_same_two_processes(probe, started):
     pair = probe._pair()
     for variant in probe.PROBE["variants"]:
         measured = probe.run(variant)
@@ -76,6 +112,7 @@ def test_right_numbers_pass_in_every_variant_with_the_same_two_processes(probe):
         assert 0 < measured["norm_max_share"] <= 1
         assert measured["workspace"] == "CUDA IPC"
         assert measured["world_size"] == 2
+        assert measured["ranks"] == started
     assert probe._pair() is pair
     assert all(map(alive, pair.processes))
 
@@ -96,17 +133,19 @@ def test_every_wrong_number_is_caught(probe, surroundings):
     assert not missed
 
 
+@BOTH
 def test_wrong_numbers_end_the_ranks_and_the_next_variant_gets_new_ones(probe, surroundings):
     first = probe._pair()
     surroundings("eps_ignored@1")
     with pytest.raises(AssertionError, match=r"^rank 1: oneshot_bf16: call 1 of 9, 7x512, in_place: norm_out"):
         probe.run("oneshot_bf16")
-    assert not any(map(alive, first.processes))
+    assert not any(in_table(process.pid) for process in first.processes)
     assert not first.path.exists()
     surroundings("")
     assert probe.run("oneshot_fp16")["calls"] == 9
 
 
+@BOTH
 @pytest.mark.parametrize(
     ("fault", "first_line"),
     [
@@ -124,9 +163,10 @@ def test_a_rank_that_fails_is_named_and_both_are_ended(fault, first_line, probe,
     assert str(caught.value).startswith(first_line)
     assert "did not come back from 'oneshot_bf16: call 1 of 9" in str(caught.value)  # the other waits for it
     assert "trtllm_ar.py" in str(caught.value)
-    assert not any(map(alive, pair.processes))
+    assert not any(in_table(process.pid) for process in pair.processes)
 
 
+@BOTH
 def test_a_rank_that_hangs_is_named_with_where_it_hangs(probe, surroundings, monkeypatch):
     probe.run("twoshot_bf16")  # the ranks are up
     monkeypatch.setattr(probe, "DEADLINE_S", 2.0)
@@ -140,6 +180,7 @@ def test_a_rank_that_hangs_is_named_with_where_it_hangs(probe, surroundings, mon
         in str(caught.value).splitlines()[0]
     )
     assert "in _misbehave" in str(caught.value)  # Python's stack
+    assert "in <module>" not in str(caught.value)  # but not what is below it, of the parent
 
 
 def test_what_a_rank_cannot_import_is_said_with_its_words(probe, monkeypatch, tmp_path):
@@ -148,6 +189,78 @@ def test_what_a_rank_cannot_import_is_said_with_its_words(probe, monkeypatch, tm
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(RuntimeError, match=r"^rank 0: RuntimeError: libcudart is not loaded; rank 1: RuntimeError"):
         probe.run("oneshot_bf16")
+
+
+UNFIT = {
+    "nothing to object to": "import flashinfer",
+    "flashinfer is not imported": "",
+    "another thread": "import flashinfer; threading.Thread(target=time.sleep, args=(9,), daemon=True).start()",
+    "CUDA is initialised": "import flashinfer; torch.cuda.is_initialized = lambda: True",
+    "torch minds": "import flashinfer; own = os.getpid(); torch.cuda._is_in_bad_fork = lambda: os.getpid() != own",
+    "torch does not say": "import flashinfer; del torch.cuda._is_in_bad_fork",
+    "no status is kept": "import flashinfer; signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+    "a fork dies": "import flashinfer; os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), 11))",
+    "a fork hangs": "import flashinfer; os.register_at_fork(after_in_child=lambda: time.sleep(9))",
+}
+HARNESS = """
+import faulthandler, importlib.util, os, signal, sys, threading, time
+import torch
+{first}
+spec = importlib.util.spec_from_file_location("probe", sys.argv[1])
+probe = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(probe)
+probe.CALLS = ((7, 512, "in_place"),)
+{then}
+"""
+
+
+def said_by(first, then):
+    """What a process like the harness says: it imports torch, does the first thing, loads the probe, does the other."""
+    words = [sys.executable, "-c", HARNESS.format(first=first, then=then), PROBE]
+    return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60).stdout
+
+
+@pytest.mark.usefixtures("surroundings")
+def test_ranks_are_forked_from_a_process_like_the_harness_whose_timer_goes_on():
+    timer = "import flashinfer; faulthandler.dump_traceback_later(100)"
+    assert said_by(timer, "print(probe.run('oneshot_bf16')['ranks'], probe._threads())") == "forked 2\n"
+
+
+@pytest.mark.usefixtures("surroundings")
+def test_no_timer_is_started_where_there_was_none():
+    assert said_by("import flashinfer", "print(probe.run('oneshot_bf16')['ranks'], probe._threads())") == "forked 1\n"
+
+
+@pytest.mark.usefixtures("surroundings")
+@pytest.mark.parametrize("first", ["import flashinfer", ""], ids=["forked", "fresh"])
+def test_no_rank_outlives_its_parent(first):
+    said = said_by(
+        first,
+        "measured = probe.run('oneshot_bf16'); pids = [process.pid for process in probe._pair().processes]; "
+        "print(measured['ranks'], *pids, flush=True); os.kill(os.getpid(), 9)",
+    )
+    how, *pids = said.split()
+    assert how == ("forked" if first else "fresh")
+    assert len(pids) == 2
+    deadline = time.monotonic() + 5
+    while any(map(in_table, pids)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not any(map(in_table, pids))
+
+
+@pytest.mark.usefixtures("surroundings")
+def test_ranks_are_fresh_where_a_fork_would_not_do():
+    first = f"probe.REHEARSAL_S = 0.5\nfor case, code in {UNFIT!r}.items():"
+    each = """
+    if os.fork() == 0:
+        exec(code)
+        with probe._forking() as can_fork:
+            print(case, can_fork, sep=": ", flush=True)
+        os._exit(0)
+    os.wait()
+"""
+    said = said_by("", first + each).splitlines()
+    assert said == [f"{case}: {case == 'nothing to object to'}" for case in UNFIT]
 
 
 def test_no_rank_is_allowed_to_make_a_multicast_object(surroundings):
