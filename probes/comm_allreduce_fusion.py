@@ -106,6 +106,7 @@ RANK_ENVIRONMENT = {
 
 
 def build(variant):  # noqa: ARG001 - one module serves every variant
+    _fork_early()
     import flashinfer.comm.trtllm_ar
 
     flashinfer.comm.trtllm_ar.get_trtllm_comm_module()
@@ -153,11 +154,11 @@ class _Ranks:
         self.asked = 0
         self.processes = []
         elements = max(tokens * hidden for variant in PROBE["variants"] for tokens, hidden, _ in _calls(variant))
-        with _forking() as can_fork:
-            self.started = "forked" if can_fork else "fresh"
+        with _forking() as obstacle:
+            self.started = f"fresh: {obstacle}" if obstacle else "forked"
             for rank in range(WORLD):
                 with self._log(rank).open("wb") as log:
-                    self.processes.append((self._fork if can_fork else self._start)(rank, elements, log))
+                    self.processes.append((self._start if obstacle else self._fork)(rank, elements, log))
 
     def _start(self, rank, elements, log):
         words = [sys.executable, str(Path(__file__).absolute()), "rank", *map(str, (rank, self.path, elements))]
@@ -302,34 +303,37 @@ def _flush():
 
 @contextlib.contextmanager
 def _forking():
-    """Whether a fork of this process is as good as a fresh interpreter that has imported torch and flashinfer.
+    """Why a fork of this process is not as good as a fresh interpreter that has imported torch and flashinfer; or "".
 
-    True only when they are there, nothing has used CUDA, and there is one thread. The harness has faulthandler print
+    It is only when they are there, nothing has used CUDA, and there is one thread. The harness has faulthandler print
     the stacks of a hang, and its timer is a thread, which is stopped meanwhile.
     """
-    rehearsed = _cuda_unused() and _rehearsed()  # first: the pools that are fork-safe (OpenBLAS) end their threads
-    stopped = rehearsed and _stop_timer()
+    # The rehearsal first: pools that are fork-safe (OpenBLAS) end their threads for it.
+    obstacle = _cuda_used() or _not_rehearsed()
+    stopped = not obstacle and _stop_timer()
     try:
-        yield rehearsed and _threads() == 1
+        yield obstacle or ("" if _threads() == 1 else f"{_threads()} threads")
     finally:
         if stopped:
             faulthandler.dump_traceback_later(PROBE["timeout_s"] - 1)  # as the harness does, a moment later
 
 
-def _cuda_unused():
-    """Neither by torch, nor by somebody who went past torch: the driver opens this device, NVML does not."""
+def _cuda_used():
+    """By torch, or by somebody who went past torch: the driver opens this device, NVML does not."""
     torch = sys.modules.get("torch")
-    if torch is None or "flashinfer" not in sys.modules or torch.cuda.is_initialized():
-        return False
+    if torch is None or "flashinfer" not in sys.modules:
+        return "torch and flashinfer are not imported"
+    if torch.cuda.is_initialized():
+        return "CUDA is initialised"
     for link in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
             if os.readlink(link) == "/dev/nvidia-uvm":  # noqa: PTH115 - Path.readlink would change "pipe:[1]"
-                return False
-    return True
+                return "/dev/nvidia-uvm is open"
+    return ""
 
 
-def _rehearsed():
-    """Whether a fork works, and torch would use CUDA in it."""
+def _not_rehearsed():
+    """Why a fork does not work, or torch would not use CUDA in it."""
     try:
         process = _Forked(sys.modules["torch"].cuda._is_in_bad_fork)  # noqa: SLF001 - there is no other way to know
         process.stdin.close()
@@ -337,9 +341,10 @@ def _rehearsed():
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.001)
         process.kill()
-        return process.wait() == 0
-    except (AttributeError, OSError):  # no such question, no fork, or somebody else takes notice of its end
-        return False
+        status = process.wait()
+    except (AttributeError, OSError) as exc:  # no such question, no fork, or somebody else takes notice of its end
+        return f"{type(exc).__name__}: {exc}"
+    return f"a forked process ended with status {status}" if status else ""
 
 
 def _stop_timer():
@@ -354,6 +359,15 @@ def _stop_timer():
 
 def _threads():
     return len(list(Path("/proc/self/task").iterdir()))
+
+
+@functools.cache
+def _fork_early():
+    """Fork the ranks while nothing is loaded that could spoil a fork; they wait for their first command."""
+    with _forking() as obstacle:
+        pass
+    if not obstacle:
+        _pair()
 
 
 @functools.cache
@@ -409,8 +423,9 @@ def _serve(rank, folder, elements):
         ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG: a rank does not outlive its parent
     os.environ.update(RANK_ENVIRONMENT)
     steps = Path(folder) / f"step.{rank}"
-    team = _Team(rank, Path(folder), elements, steps.write_text)
+    team = None
     for line in sys.stdin:
+        team = team or _Team(rank, Path(folder), elements, steps.write_text)
         command = json.loads(line)
         result = _carried_out(team, command["variant"], command["calls"])
         path = Path(folder) / f"result.{command['number']}.{rank}"

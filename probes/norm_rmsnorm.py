@@ -1,6 +1,6 @@
 """Does flashinfer.norm.rmsnorm give x / sqrt(mean(x^2) + eps) * weight for every element?
 
-Shapes: rows of 64 to 16384 elements in batches of 1, 19 and 989, and for the qk variant [tokens, heads, head size].
+Shapes: rows of 64 to 16384 elements in batches of 1 to 989, and for the qk variant [tokens, heads, head size].
 111 and 500 are no multiple of the kernels' vector width, 16384 takes more than one round of a block's threads. Rows
 differ in scale (0.001, 1 and 30), so that eps = 1e-5 decides the result of every third row. The output is passed in and
 filled with NaN, or left to FlashInfer; input and output are dense, or rows that lie twice as far apart. What lies
@@ -46,6 +46,7 @@ EPS = 1e-5
 HIDDEN_SIZES = (64, 111, 500, 4096, 8192, 16384)
 SPREAD_HIDDEN_SIZES = (500, 4096)  # also tried with rows that lie apart
 BATCH_SIZES = (1, 19, 989)
+MOST_ELEMENTS = 2**21  # of one tensor: a larger batch is cut, so that little GPU memory is needed
 HEADS = ((1, 3, 128), (19, 7, 64), (989, 8, 128))  # tokens, heads, head size
 ROW_SCALES = (1e-3, 1.0, 30.0)
 GUARD = 64  # elements before and after an output; keeps it aligned to 128 bytes
@@ -77,8 +78,14 @@ def _cases(variant):
     """Shapes, each with whether its rows lie apart."""
     if variant == "qk_bf16":
         return [(shape, spread) for shape in HEADS for spread in (False, True)]
-    dense = [((batch, hidden), False) for hidden in HIDDEN_SIZES for batch in BATCH_SIZES]
-    return dense + [((batch, hidden), True) for hidden in SPREAD_HIDDEN_SIZES for batch in BATCH_SIZES if batch > 1]
+    dense = [((batch, hidden), False) for hidden in HIDDEN_SIZES for batch in _batches(hidden)]
+    return dense + [
+        ((batch, hidden), True) for hidden in SPREAD_HIDDEN_SIZES for batch in _batches(hidden) if batch > 1
+    ]
+
+
+def _batches(hidden):
+    return [min(batch, MOST_ELEMENTS // hidden) for batch in BATCH_SIZES]
 
 
 def _check_case(variant, shape, spread, generator, errors):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -61,8 +61,14 @@ def run_all(
             bench = replace(_bench(facts, request, watch, environ, base), template=forker)
             # As they are before anything is built: a module that is compiled in this check was not cached.
             modules = {id(probe): objects.module_of(probe.spec.module, facts.flashinfer, base) for probe in tried}
-            built = prebuild.build_all(tried, bench, usable_jobs(facts, request))
-            outcomes |= _run_built(tried, built, bench) if built.happened else _run_groups(_groups(tried, bench), bench)
+            # Imports need neither a module nor a GPU: they run beside the builds.
+            jobs = usable_jobs(facts, request)
+            imports = [probe for probe in tried if jobs > 1 and not probe.spec.gpus and not probe.spec.has_build]
+            rest = [probe for probe in tried if probe not in imports]
+            with _beside(imports, bench) as imported:
+                built = prebuild.build_all(rest, bench, jobs)
+                ran = _run_built(rest, built, bench) if built.happened else _run_groups(_groups(rest, bench), bench)
+                outcomes |= ran | imported()
             for probe in tried:
                 if outcomes[id(probe)].cached and not modules[id(probe)].was_finished():
                     outcomes[id(probe)] = replace(outcomes[id(probe)], cached=False)
@@ -138,8 +144,7 @@ def _run_built(tried: Sequence[PlannedProbe], built: prebuild.Prebuilt, bench: B
     ]
     ready = [probe for probe in reduced if probe.variants]
     jobs = usable_jobs(bench.facts, bench.request)
-    # Imports take no GPU slot, and several ranks take the longest.
-    ready.sort(key=lambda probe: (bool(probe.gpu_uuids), -probe.spec.gpus))
+    ready.sort(key=lambda probe: -probe.spec.gpus)  # several ranks take the longest
     workers = max(1, min(len(ready), jobs, prebuild.AT_ONCE))
     share = _Share(jobs, max(1, min(workers, len(built.to_build))), len(ready))
     ran = _run_pool([[probe] for probe in ready], bench, share, workers) if ready else {}
@@ -175,6 +180,21 @@ def _completed(probe: PlannedProbe, late: dict[str, CellOutcome], ran: Outcome |
     )
 
 
+@contextlib.contextmanager
+def _beside(probes: Sequence[PlannedProbe], bench: Bench) -> Iterator[Callable[[], dict[int, Outcome]]]:
+    """Run these probes while the block does something else; their outcomes, once they are asked for."""
+    share = _Share(1, 1, len(probes))
+    pool = ThreadPoolExecutor(max_workers=MOST_AT_ONCE, thread_name_prefix="import")
+    futures = [pool.submit(_run_group, [probe], bench, share) for probe in probes]
+    try:
+        yield lambda: {key: outcome for future in futures for key, outcome in future.result().items()}
+    except BaseException:
+        bench.stop.set()  # they end at their next poll
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
 def _run_pool(
     groups: Sequence[Sequence[PlannedProbe]], bench: Bench, share: _Share, workers: int
 ) -> dict[int, Outcome]:
@@ -183,9 +203,10 @@ def _run_pool(
         futures = [pool.submit(_run_group, members, bench, share) for members in groups]
         wait(futures, return_when=FIRST_EXCEPTION)
         return {key: outcome for future in futures if future.done() for key, outcome in future.result().items()}
+    except BaseException:
+        bench.stop.set()  # children are killed at their next poll; nothing else is left running
+        raise
     finally:
-        # On the way out of an error or of Ctrl-C, children are killed at their next poll; nothing else is left running.
-        bench.stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
 
 

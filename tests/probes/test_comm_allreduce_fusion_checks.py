@@ -78,7 +78,7 @@ def probe(surroundings, started, monkeypatch):
     module = load()
     monkeypatch.setattr(module, "_threads", lambda: 1)  # other tests may have left some, which do not matter to these
     if started == "fresh":
-        monkeypatch.setattr(module, "_cuda_unused", lambda: False)
+        monkeypatch.setattr(module, "_cuda_used", lambda: "as the test wants it")
     module.CALLS = tuple((min(tokens, 150), hidden // 8, form) for tokens, hidden, form in module.CALLS)
     module.INCOMPLETE_WARP = 360
     yield module
@@ -112,7 +112,7 @@ def test_right_numbers_pass_in_every_variant_with_the_same_two_processes(probe, 
         assert 0 < measured["norm_max_share"] <= 1
         assert measured["workspace"] == "CUDA IPC"
         assert measured["world_size"] == 2
-        assert measured["ranks"] == started
+        assert measured["ranks"].startswith(started)
     assert probe._pair() is pair
     assert all(map(alive, pair.processes))
 
@@ -237,7 +237,7 @@ def test_no_rank_outlives_its_parent(first):
     said = said_by(
         first,
         "measured = probe.run('oneshot_bf16'); pids = [process.pid for process in probe._pair().processes]; "
-        "print(measured['ranks'], *pids, flush=True); os.kill(os.getpid(), 9)",
+        "print(measured['ranks'].partition(':')[0], *pids, flush=True); os.kill(os.getpid(), 9)",
     )
     how, *pids = said.split()
     assert how == ("forked" if first else "fresh")
@@ -254,8 +254,8 @@ def test_ranks_are_fresh_where_a_fork_would_not_do():
     each = """
     if os.fork() == 0:
         exec(code)
-        with probe._forking() as can_fork:
-            print(case, can_fork, sep=": ", flush=True)
+        with probe._forking() as obstacle:
+            print(case, not obstacle, sep=": ", flush=True)
         os._exit(0)
     os.wait()
 """
