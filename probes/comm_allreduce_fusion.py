@@ -74,6 +74,7 @@ EPS = 1e-5
 ROW_SCALES = (1e-3, 1.0, 30.0)
 GUARD = 64  # elements before and after a tensor; keeps it aligned to 128 bytes
 DEADLINE_S = 60.0  # for one variant; the first one starts the ranks as well
+FORKED_DEADLINE_S = 40.0  # the same for forked ranks, after which fresh ones are asked
 REHEARSAL_S = 5.0  # for a forked process that only ends
 GRACE_S = 10.0  # for the other rank, once one has failed
 PAGE = 1 << 21  # FlashInfer rounds its shared buffers up to 2 MiB
@@ -93,6 +94,7 @@ INCOMPLETE_WARP = 2880  # the hidden size of oneshot_bf16_h2880
 FEWEST_TWOSHOT_TOKENS = 3  # FlashInfer asks for more tokens than ranks
 # What faulthandler prints besides a rank's own stack: the parent's, from which it was forked, and names of modules.
 BESIDE_THE_POINT = re.compile(r"(?<= in _serve\n)(  File .*\n)+|^Extension modules: .*\n", re.MULTILINE)
+_FRESH = []  # why ranks are not forked any more
 # No multicast objects, whatever a library would like to do: they are a resource of the whole host; ranks get killed.
 RANK_ENVIRONMENT = {
     "NCCL_NVLS_ENABLE": "0",
@@ -117,6 +119,13 @@ def run(variant):
     pair = _pair()
     results = pair.ask(variant, calls)
     verdict = _verdict(results)
+    if pair.started == "forked" and verdict is not None and not isinstance(verdict, AssertionError):
+        # What forking alone might have done is no verdict: fresh ranks say whether it is the kernel.
+        _end_pair()
+        _FRESH.append(f"forked ranks failed: {verdict}"[:200])
+        pair = _pair()
+        results = pair.ask(variant, calls)
+        verdict = _verdict(results)
     if verdict is not None:  # flags, buffers or the CUDA context may be in any state: the next variant gets new ranks
         _end_pair()
         raise verdict
@@ -186,7 +195,7 @@ class _Ranks:
                 process.stdin.flush()
         results = [None] * WORLD
         begun = time.monotonic()
-        deadline = begun + DEADLINE_S
+        deadline = begun + (FORKED_DEADLINE_S if self.started == "forked" else DEADLINE_S)
         while None in results and time.monotonic() < deadline:
             time.sleep(0.01)
             for rank in range(WORLD):
@@ -309,7 +318,7 @@ def _forking():
     the stacks of a hang, and its timer is a thread, which is stopped meanwhile.
     """
     # The rehearsal first: pools that are fork-safe (OpenBLAS) end their threads for it.
-    obstacle = _cuda_used() or _not_rehearsed()
+    obstacle = next(iter(_FRESH), "") or _cuda_used() or _not_rehearsed()
     stopped = not obstacle and _stop_timer()
     try:
         yield obstacle or ("" if _threads() == 1 else f"{_threads()} threads")

@@ -170,6 +170,7 @@ def test_a_rank_that_fails_is_named_and_both_are_ended(fault, first_line, probe,
 def test_a_rank_that_hangs_is_named_with_where_it_hangs(probe, surroundings, monkeypatch):
     probe.run("twoshot_bf16")  # the ranks are up
     monkeypatch.setattr(probe, "DEADLINE_S", 2.0)
+    monkeypatch.setattr(probe, "FORKED_DEADLINE_S", 2.0)
     surroundings("hangs@1")
     begun = time.monotonic()
     with pytest.raises(RuntimeError) as caught:
@@ -271,3 +272,15 @@ def test_no_rank_is_allowed_to_make_a_multicast_object(surroundings):
     code = PROBE.read_text().split('"""', 2)[2]
     for word in ("create_allreduce_fusion_workspace", "create_ipc_workspace", "mnnvl", "SymmDevice", "symm_mem"):
         assert word not in code.replace("TORCH_SYMM_MEM_DISABLE_MULTICAST", "")
+
+
+@pytest.mark.parametrize("started", ["forked"], indirect=True)
+def test_what_only_forked_ranks_cannot_do_is_no_verdict(probe, monkeypatch):
+    def broken(*_):
+        raise OSError("a fork of this process cannot use CUDA")
+
+    monkeypatch.setattr(probe, "_serve", broken)  # fresh ranks execute the file, where it is as it was
+    monkeypatch.setattr(probe, "_FRESH", [])
+    measured = probe.run("oneshot_bf16")
+    assert measured["ranks"].startswith("fresh: forked ranks failed: rank 0")
+    assert probe.run("twoshot_bf16")["ranks"] == measured["ranks"]
