@@ -174,8 +174,8 @@ def _names(row: FeatureRow) -> list[str]:
 
 
 def _cell_name(cell: Cell, row: FeatureRow) -> str:
-    """The variant, with its probe where several probes decide the row."""
-    if len({each.probe for each in row.cells}) == 1:
+    """The variant, with its probe where another probe of the row has one of that name, or it has none."""
+    if cell.variant and len({each.probe for each in row.cells if each.variant == cell.variant}) == 1:
         return clean(cell.variant, 60)
     return clean(f"{cell.probe} {cell.variant}", 60)
 

@@ -242,14 +242,18 @@ def test_variants_that_agree_are_counted_and_those_that_differ_are_listed():
     assert re.search(r"^  float16, bfloat16 +works +verified +numbers agree", text, re.MULTILINE)
 
 
-def test_cells_of_several_probes_are_named_by_their_probe():
+def test_cells_are_named_by_their_probe_only_where_their_own_name_does_not_tell():
     cells = (
         cell("", probe="attention.sinks"),
         cell("fp8", Verdict.BROKEN, Evidence.RAN, "SIGSEGV", probe="attention.sinks_fp8"),
+        cell("bf16", Verdict.UNKNOWN, Evidence.NONE, "not run", probe="attention.sinks_fp8"),
+        cell("bf16", Verdict.WRONG_RESULT, Evidence.VERIFIED, "2 of 3 wrong", probe="attention.sinks_xqa"),
     )
     text = "\n".join(lines(report((row("attention.sinks", Verdict.BROKEN, cells=cells),)), 120))
     assert re.search(r"^  attention.sinks +works", text, re.MULTILINE)
-    assert re.search(r"^  attention.sinks_fp8 fp8 +broken", text, re.MULTILINE)
+    assert re.search(r"^  fp8 +broken", text, re.MULTILINE)
+    assert re.search(r"^  attention.sinks_fp8 bf16 +unknown", text, re.MULTILINE)
+    assert re.search(r"^  attention.sinks_xqa bf16 +wrong-result", text, re.MULTILINE)
 
 
 def test_a_long_reason_that_repeats_is_said_once_in_a_run_of_rows():
