@@ -28,7 +28,8 @@ def main():
     arguments.add_argument("--python", default="")
     asked = arguments.parse_args()
     text = (ROOT / "README.md").read_text()
-    text = fill(text, "example", printed("-m", "fi_doctor", "check", "--example", "h200"))
+    sample, _, _ = printed("-m", "fi_doctor", "check", "--example", "h200").partition("\nFindings:\n")
+    text = fill(text, "example", sample)
     text = fill(text, "recorded", printed("benchmarks/recorded.py"))
     if asked.python:
         text = fill(text, "startup", printed("benchmarks/startup.py", "--python", asked.python))

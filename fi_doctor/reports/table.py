@@ -136,14 +136,22 @@ def _lines(rows: tuple[FeatureRow, ...], name_width: int, why_width: int) -> Ite
         groups = group_cells(row)
         is_split = len(groups) > 1
         said = clean(row.why, _WHY_LIMIT)
+        if is_split and row.verdict is Verdict.WORKS:
+            working = sum(len(cells) for cells in groups if _is_unremarkable(cells, row))
+            said = f"{said} ({working} of {sum(map(len, groups))} variants)"
         why = said if is_split else _with_count(said, row, groups)
         if above is not None and len(why) > why_width:
             short = _unless_above(said, row, above)
             why = short if is_split else _with_count(short, row, groups)
         yield _Line(clean(row.feature, 100), _sm(row), row, why)
         if is_split:
-            yield from _group_lines(groups, row, name_width)
+            yield from _group_lines([cells for cells in groups if not _is_unremarkable(cells, row)], row, name_width)
         above = None if is_split else row
+
+
+def _is_unremarkable(cells: list[Cell], row: FeatureRow) -> bool:
+    """Whether they work as their row does: they are counted, and only what differs is listed."""
+    return row.verdict is Verdict.WORKS and cells[0].verdict is Verdict.WORKS
 
 
 def _unless_above(why: str, row: FeatureRow, above: FeatureRow) -> str:
