@@ -48,7 +48,8 @@ def advise(
     view = View(facts, outcomes)
     rules = {rule.id: rule for rule in kb.rules}
     asked = [one for finding in findings if (one := _chosen(finding, rules.get(finding.id), view, kb.settings))]
-    asked += asked_by_rows(kb, view, rows, lambda name: is_read(name, facts, kb.settings))
+    held = frozenset(finding.id for finding in findings)
+    asked += asked_by_rows(kb, view, rows, lambda name: is_read(name, facts, kb.settings), held)
     recommended = (
         Recommendation(
             kind=one.kind,

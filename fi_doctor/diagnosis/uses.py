@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fi_doctor import conditions
 from fi_doctor.conditions import View
-from fi_doctor.diagnosis.findings import filled_line, is_measured
+from fi_doctor.diagnosis.findings import concerns, filled_line, is_measured
 from fi_doctor.diagnosis.matrix import deciding_cells, vllm_use
 from fi_doctor.model import (
     Action,
@@ -20,6 +20,7 @@ from fi_doctor.model import (
     KnowledgeBase,
     Missing,
     Package,
+    Rule,
     Verdict,
     VllmUse,
 )
@@ -48,12 +49,17 @@ class _Member(NamedTuple):
 
 
 def asked_by_rows(
-    kb: KnowledgeBase, view: View, rows: tuple[FeatureRow, ...], is_read: Callable[[str], bool]
+    kb: KnowledgeBase,
+    view: View,
+    rows: tuple[FeatureRow, ...],
+    is_read: Callable[[str], bool],
+    held: frozenset[str] = frozenset(),
 ) -> list[Asked]:
     """The lines for the installed vLLM, those that avoid a failure first; nothing without one.
 
-    is_read: whether the installed version reads a setting.
+    is_read: whether the installed version reads a setting.  held: ids of the rules that hold here.
     """
+    doubted = [rule for rule in kb.rules if rule.id in held and rule.predicts in _BAD]
     avoided: dict[tuple[ActionKind, str], tuple[Action, list[_Member]]] = {}
     enabled: dict[tuple[ActionKind, str], tuple[Action, list[_Member]]] = {}
     for member in _members(kb.features, rows, view.facts):
@@ -63,7 +69,9 @@ def asked_by_rows(
             lines = avoided if is_on else enabled
             lines.setdefault((action.kind, action.line), (action, []))[1].append(member)
     needed = [_needed(action, members, view) for action, members in avoided.values()]
-    optional = [_optional(action, members, view) for action, members in enabled.values() if _is_wanted(members)]
+    optional = [
+        _optional(action, members, view) for action, members in enabled.values() if _is_wanted(members, doubted)
+    ]
     return [*needed, *optional]
 
 
@@ -120,9 +128,11 @@ def _works(row: FeatureRow | None) -> bool:
     return row is not None and row.verdict is Verdict.WORKS and row.evidence is Evidence.VERIFIED
 
 
-def _is_wanted(members: list[_Member]) -> bool:
-    """Whether one line for all of these turns on something that works, and nothing that fails."""
-    return any(_works(one.row) for one in members) and not any(_fails_here(one) for one in members)
+def _is_wanted(members: list[_Member], doubted: list[Rule]) -> bool:
+    """Whether one line for all of these turns on something that works, and nothing that fails or is known to fail."""
+    if any(_fails_here(one) or any(concerns(rule, one.feature) for rule in doubted) for one in members):
+        return False
+    return any(_works(one.row) for one in members)
 
 
 def _needed(action: Action, members: list[_Member], view: View) -> Asked:

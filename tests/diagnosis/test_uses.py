@@ -25,7 +25,10 @@ PROBES = {"moe.fp8_block": "moe.fp8_block_gate"}
 FI_ENV = "export VLLM_ATTENTION_BACKEND=FLASHINFER"
 FI = "--attention-backend FLASHINFER"
 TRITON = "--attention-backend TRITON_ATTN"
-FUSE_OLD = '--compilation-config \'{"pass_config": {"enable_fi_allreduce_fusion": true, "enable_noop": true}}\''
+FUSE_OLD = (
+    '--compilation-config \'{"pass_config": {"enable_fi_allreduce_fusion": true, "enable_noop": true}, '
+    '"custom_ops": ["+rms_norm"]}\''
+)
 FUSE = '--compilation-config \'{"pass_config": {"fuse_allreduce_rms": true, "eliminate_noops": true}}\''
 PLAIN = "-cc.pass_config.fuse_allreduce_rms=false"
 ON, OFF = "export VLLM_USE_FLASHINFER_SAMPLER=1", "export VLLM_USE_FLASHINFER_SAMPLER=0"
@@ -213,25 +216,25 @@ def test_what_ran_and_was_not_compared_is_not_offered(evidence):
     assert advised(machine("0.17.1"), rows=(of,)) == ()
 
 
-def test_a_finding_and_a_row_that_ask_for_one_line_share_it():
+def test_the_line_of_a_row_is_needed_where_it_fails_and_is_on():
     facts = machine("0.33.0")
     facts = replace(facts, packages={**facts.packages, "flashinfer-python": make.package("flashinfer-python", "0.5.3")})
     rows = (make.row("sampling.top_k_top_p", Verdict.WRONG_RESULT),)
     known = findings.find(KB, facts, ())
     [one] = [one for one in advice.advise(KB, facts, (), rows, known) if one.line == OFF]
-    assert one.findings == ("sampler-repeats-random-numbers",)
     assert one.features == ("sampling.top_k_top_p",)
     assert not one.optional
 
 
-def test_what_is_needed_beats_what_could_be_taken_besides():
+def test_what_a_rule_foretells_to_fail_is_not_turned_on_because_it_was_seen_to_work():
     facts = machine("0.17.1")
     facts = replace(facts, packages={**facts.packages, "flashinfer-python": make.package("flashinfer-python", "0.5.3")})
     rows = (make.row("sampling.top_k_top_p"),)
     known = findings.find(KB, facts, ())
     lines = [one.line for one in advice.advise(KB, facts, (), rows, known)]
-    assert OFF in lines
+    assert OFF not in lines  # it is off
     assert ON not in lines
+    assert ON in [one.line for one in advice.advise(KB, facts, (), rows, ())]
 
 
 def test_what_is_optional_comes_last():
