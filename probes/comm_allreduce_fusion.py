@@ -158,7 +158,8 @@ class _Ranks:
     """Two processes that carry out one variant after the other: of this file, or forked from this process."""
 
     def __init__(self):
-        self.folder = tempfile.TemporaryDirectory(prefix="fi-doctor-ranks-")
+        # fi-doctor removes its folder also when this process is killed.
+        self.folder = tempfile.TemporaryDirectory(prefix="fi-doctor-ranks-", dir=os.environ.get("FI_DOCTOR_SCRATCH"))
         self.path = Path(self.folder.name)
         self.asked = 0
         self.processes = []

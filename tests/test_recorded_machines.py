@@ -25,6 +25,7 @@ EXAMPLES = {
     "h200-flashinfer-0.5.3": "h200-cuda13.0-flashinfer0.5.3/warm.json",
     "2xh200-flashinfer-0.5.3": "2xh200-cuda13.0-flashinfer0.5.3/warm.json",
     "h200-nvcc-12.6": OLD_NVCC,
+    "h200-nvcc-mended": PUT_RIGHT,
 }
 _NOT_BUILT = {"moe.fp8_block": "unknown", "moe.mxfp4_bf16": "unknown"}
 _OF_OTHER_GPUS = {"moe.trtllm_fp8_block": "unsupported"}
@@ -147,7 +148,11 @@ def test_the_nvcc_that_says_12_6_is_named_as_the_cause_and_nothing_of_it_is_left
     [asked] = [one for one in broken.recommendations if "CUDA_HOME=" in one.line]
     assert (asked.line, set(asked.findings)) == (
         "export CUDA_HOME=/usr/local/cuda-13.0",
-        {"fp8-block-moe-refused-below-cuda-12-8", "mxfp4-moe-left-out-below-cuda-12-8"},
+        {
+            "fp8-block-moe-refused-below-cuda-12-8",
+            "mxfp4-moe-left-out-below-cuda-12-8",
+            "nvcc-major-differs-from-torch",
+        },
     )
     changed = changes.difference(broken, mended)
     assert {row.feature for row in changed.rows} == {"moe.fp8_block", "moe.mxfp4_bf16"}

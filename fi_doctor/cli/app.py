@@ -96,8 +96,14 @@ def check(  # noqa: PLR0913 - the options of the main command
     jobs: Jobs = 0,
     fresh_cache: FreshCache = False,
     format_: Annotated[
-        str, typer.Option("--format", "-f", metavar="console|json|yaml", help="How to write the report.")
-    ] = "console",
+        str | None,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="console|json|yaml",
+            help="How to write the report. Default: by the ending of --output, else console.",
+        ),
+    ] = None,
     output: Output = None,
     quiet: Quiet = False,
 ) -> int:
@@ -105,7 +111,7 @@ def check(  # noqa: PLR0913 - the options of the main command
 
     The exit code says what was found: 0 what was asked for holds, 1 it does not, 3 could not tell.
     """
-    from fi_doctor.cli.asked import Asked, begin
+    from fi_doctor.cli.asked import Asked, begin, format_of
 
     asked = Asked(
         python=python,
@@ -118,7 +124,7 @@ def check(  # noqa: PLR0913 - the options of the main command
         required=tuple(require or ()),
         jobs=jobs,
         fresh_cache=fresh_cache,
-        format=format_,
+        format=format_of(output) if format_ is None else format_,
         output=output,
         quiet=quiet,
     )
@@ -174,7 +180,9 @@ def report(  # noqa: PLR0913 - the options of a command
 @app.command()
 def diff(
     *,
-    before: Annotated[str, typer.Argument(metavar="BEFORE", help="A report that was written as YAML or JSON.")],
+    before: Annotated[
+        str, typer.Argument(metavar="BEFORE", help="A report that was written as YAML or JSON, or an example.")
+    ],
     after: Annotated[str, typer.Argument(metavar="AFTER", help="Another one; '-' reads stdin.")],
     as_recorded: Annotated[bool, typer.Option("--as-recorded", help="The verdicts as they were, not today's.")] = False,
     format_: Annotated[
@@ -193,7 +201,7 @@ def diff(
     return commands.diff(before, after, as_recorded=as_recorded, form=format_, exit_code=exit_code)
 
 
-@app.command()
+@app.command(context_settings={"ignore_unknown_options": True})  # settings may begin with dashes
 def explain(
     name: Annotated[
         str | None, typer.Argument(metavar="ID", help="What to explain; without it, all ids are listed.")

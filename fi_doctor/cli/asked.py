@@ -43,6 +43,12 @@ def begin(asked: Asked) -> Gathering | None:
     return Gathering(sys.executable if asked.python is None else asked.python)
 
 
+def format_of(output: str | None) -> str:
+    """The format that the name of a file asks for: report.yaml, report.json; else console."""
+    ending = "" if output is None else output.rpartition(".")[2].lower()
+    return {"json": "json", "yaml": "yaml", "yml": "yaml"}.get(ending, "console")
+
+
 def report_format(*, yaml: bool, json: bool) -> str:
     """The one format that the two flags of `report` ask for."""
     if yaml and json:

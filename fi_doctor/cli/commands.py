@@ -163,7 +163,10 @@ def _judged(
         if asked.as_recorded:
             return _as_recorded(asked, request, source)
         depth = Depth(asked.depth) if asked.depth and asked.depth != "static" else source.request.depth
-        return pipeline.rejudge(source, msgspec.structs.replace(request, depth=depth), kb=kb, specs=specs)
+        # Of rows that were not asked for there, nothing was recorded.
+        features = request.features or source.request.features
+        request = msgspec.structs.replace(request, depth=depth, features=features)
+        return pipeline.rejudge(source, request, kb=kb, specs=specs)
     with _progress(asked) as watch:
         return pipeline.diagnose(
             request if asked.depth is not None else None,
@@ -204,9 +207,13 @@ def _recorded(asked: Asked) -> Report:
 
 
 def _document(name: str) -> Report:
+    """A report by the name of its file, or of an example where there is no such file."""
     if name == "-":
         return document.read(sys.stdin.buffer.read(document.MAX_BYTES + 1), "stdin")
-    return document.read_file(pathlib.Path(name))
+    path = pathlib.Path(name)
+    if name in examples.names() and not path.exists():
+        return document.read(examples.data(name), f"example {name}")
+    return document.read_file(path)
 
 
 @contextlib.contextmanager

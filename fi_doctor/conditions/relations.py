@@ -96,6 +96,19 @@ def newest_cuda_home(facts: Facts) -> Relation:
     return (max(found)[1],)
 
 
+def cuda_home_like_torch(facts: Facts) -> Relation:
+    """The toolkit of the newest other nvcc whose CUDA major is torch's."""
+    torch = _release(facts.toolkit.torch_cuda)
+    if isinstance(torch, Missing):
+        return torch
+    found: list[tuple[Version, str]] = []
+    for nvcc in facts.toolkit.others:
+        release, home = _release(nvcc.version), _home(nvcc)
+        if not isinstance(release, Missing) and release.major == torch.major and isinstance(home, str):
+            found.append((release, home))
+    return (max(found)[1],) if found else Missing(reason=f"no other nvcc of CUDA {torch.major} was found")
+
+
 def sm_not_built_for(facts: Facts) -> Relation:
     """Compute capabilities of visible GPUs that no architecture in FlashInfer's list can run on."""
     return _gpus_where(facts, lambda sm, targets: not any(_runs_on(target, sm) for target in targets))

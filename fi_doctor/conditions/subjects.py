@@ -200,6 +200,7 @@ SUBJECTS: dict[str, Subject] = {
     "cuda_home_of_nvcc": Subject(Kind.TEXT, _relation(relations.cuda_home_of_nvcc)),
     "cuda_home_of_compiler": Subject(Kind.TEXT, _relation(relations.cuda_home_of_compiler)),
     "cccl": Subject(Kind.VERSION, _jit(lambda jit: jit.cccl)),  # the toolkit's CUDA C++ headers
+    "cuda_home_like_torch": Subject(Kind.TEXT, _relation(relations.cuda_home_like_torch)),
     "newest_cuda_home": Subject(Kind.TEXT, _relation(relations.newest_cuda_home)),
     "nvcc": Subject(Kind.VERSION, _nvcc("nvcc", "version")),  # $CUDA_HOME/bin/nvcc
     "nvcc_path": Subject(Kind.TEXT, _nvcc("nvcc", "path")),

@@ -36,7 +36,7 @@ WORDS = {
     ),
     Evidence.BUILT.value: "It was compiled and loaded here and not run. For a failure: compiling failed here.",
     Evidence.RAN.value: "It ran here, and its numbers were not compared. For a failure: it failed while it ran.",
-    Evidence.VERIFIED.value: "It ran here, and its numbers were compared with a float32 reference.",
+    Evidence.VERIFIED.value: "It ran here, and its numbers were compared with a reference of higher precision.",
     "measured-beats-known": (
         "A rule predicts a failure, and the row works here. The measurement decides; the rule, or what it was told "
         "about this machine, is wrong, so this is worth a report to fi-doctor."

@@ -140,7 +140,8 @@ class _Attempt:
         self._bench = bench
         self._deadline = deadline
         first = members[0]
-        self._child = surroundings.environment(first, bench.facts, bench.environ, bench.scratch, jobs)
+        child = surroundings.environment(first, bench.facts, bench.environ, bench.scratch, jobs)
+        self._child = surroundings.for_compilers(child)
         own = self._child["MAX_JOBS"]
         self._jobs = int(own) if own.isdigit() and int(own) > 0 else jobs
         self._begun_at = self._since = time.monotonic()

@@ -56,9 +56,10 @@ def run_all(
             watch.note(foreign)
         with (
             surroundings.scratch(facts, request) as base,
-            template.started(tried, facts, environ, base) as forker,
+            surroundings.own_folder(environ) as variables,
+            template.started(tried, facts, variables, base) as forker,
         ):
-            bench = replace(_bench(facts, request, watch, environ, base), template=forker)
+            bench = replace(_bench(facts, request, watch, variables, base), template=forker)
             # As they are before anything is built: a module that is compiled in this check was not cached.
             modules = {id(probe): objects.module_of(probe.spec.module, facts.flashinfer, base) for probe in tried}
             # Imports need neither a module nor a GPU: they run beside the builds.
@@ -75,12 +76,14 @@ def run_all(
     return tuple(outcomes[id(probe)] for probe in planned), built.builds
 
 
-def group(probes: Sequence[PlannedProbe], facts: Facts, *, fresh: bool) -> list[list[PlannedProbe]]:
+def group(
+    probes: Sequence[PlannedProbe], facts: Facts, *, fresh: bool, is_short: bool = False
+) -> list[list[PlannedProbe]]:
     """What has to run one after the other, in the order to start: imports, then the longest build first.
 
-    Where builds go one at a time the shortest goes first: nothing is gained by the longest, and more fits the budget.
+    Where builds go one at a time, or the budget is short, the shortest goes first: more fits the budget.
     """
-    sign = 1 if _one_build_at_a_time(facts) else -1
+    sign = 1 if _one_build_at_a_time(facts) or is_short else -1
     groups: dict[str, list[PlannedProbe]] = {}
     for probe in probes:
         key = probe.spec.module or f"probe {probe.spec.id}"
@@ -124,7 +127,11 @@ def _bench(facts: Facts, request: Request, watch: Watch, environ: Mapping[str, s
 
 
 def _groups(tried: Sequence[PlannedProbe], bench: Bench) -> list[list[PlannedProbe]]:
-    return group(tried, bench.facts, fresh=bench.request.fresh_cache)
+    fresh = bench.request.fresh_cache
+    longest_s = max(
+        (estimates.build_seconds(probe.spec.module, bench.facts, fresh=fresh) for probe in tried), default=0
+    )
+    return group(tried, bench.facts, fresh=fresh, is_short=bench.request.budget_s < longest_s)
 
 
 def _run_groups(groups: Sequence[Sequence[PlannedProbe]], bench: Bench) -> dict[int, Outcome]:

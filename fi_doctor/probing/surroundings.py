@@ -27,6 +27,7 @@ CACHES = {
     "CUDA_CACHE_PATH": "cuda",
     "TMPDIR": "tmp",  # must exist
 }
+OWN_FOLDER = "FI_DOCTOR_SCRATCH"
 _REPRODUCED = ("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
@@ -48,6 +49,29 @@ def scratch(facts: Facts, request: Request) -> Iterator[Path | None]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def own_folder(environ: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    """The variables with a folder of this run in OWN_FOLDER, for what children would leave when they are killed.
+
+    Compilers write there before the probes run, and a probe may; the machine's caches stay where they are. It is
+    removed afterwards. Where none can be made, children use the usual places.
+    """
+    try:
+        folder = tempfile.mkdtemp(prefix="fi-doctor-run-")
+    except OSError:
+        yield environ
+        return
+    try:
+        yield {**environ, OWN_FOLDER: str(Path(folder).absolute())}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def for_compilers(child: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a process that only compiles: a compiler that is killed leaves its temporary files."""
+    return {**child, "TMPDIR": child[OWN_FOLDER]} if OWN_FOLDER in child else dict(child)
 
 
 def _no_folder(exc: OSError, foreign: str) -> UsageError:

@@ -15,7 +15,7 @@ _NO_CAUSE = ("not-known", "contradiction")  # what shares one of these has nothi
 
 
 def findings(report: Report, width: int) -> Iterator[Text]:
-    """Each cause by its gravest finding in full, the others of that cause as a line each below it."""
+    """Each cause by its gravest finding, the others of that cause below it; a mend that they share is said once."""
     if not report.findings:
         return
     yield Text()
@@ -32,6 +32,7 @@ def findings(report: Report, width: int) -> Iterator[Text]:
         told = (*said, *first.fix)
         for other in others:
             yield from _heading(other, width, "    the same cause: ")
+            yield from _labelled("why", other.why, width, "      ")
             yield from _fixes(other, told, width, "      ")
             told += other.fix
     yield Text("  More on each: fi-doctor explain ID")

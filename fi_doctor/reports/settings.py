@@ -10,7 +10,7 @@ from fi_doctor.model import ActionKind, Missing, Recommendation, Report, Verdict
 from fi_doctor.reports.answer import not_installed
 from fi_doctor.reports.text import clean, names, wrap
 
-_COMMENTS = (ActionKind.NOTE, ActionKind.REPORT)  # kinds whose line is no command
+_COMMENTS = (ActionKind.NOTE, ActionKind.REPORT, ActionKind.FLAG)  # kinds whose line is no command
 
 
 def settings(report: Report, width: int) -> Iterator[Text]:
@@ -57,16 +57,15 @@ def _action(recommendation: Recommendation, width: int, *, is_told: bool) -> Ite
     """One of them; is_told: whether its reason is the title of a finding, which stands further down."""
     line = clean(recommendation.line)
     asked_by = _asked_by(recommendation)
-    if not (is_told and recommendation.kind in _COMMENTS):
+    if not (is_told and recommendation.kind in (ActionKind.NOTE, ActionKind.REPORT)):
         for text in wrap(f"{clean(recommendation.why)}{asked_by}", width, "  # "):
             yield Text(text, style="dim")
         asked_by = ""
     match recommendation.kind:
         case ActionKind.SET | ActionKind.RUN | ActionKind.INSTALL:
             yield Text(f"  {line}", style="bold")
-        case ActionKind.FLAG:
-            command = f'vllm serve "$MODEL" {line}' if line.startswith("-") else line
-            yield Text(f"  {command}", style="bold")
+        case ActionKind.FLAG:  # a comment: pasted by itself, a flag is no command
+            yield Text(f"  # {'add to vllm serve: ' if line.startswith('-') else ''}{line}", style="bold")
         case ActionKind.NOTE | ActionKind.REPORT:
             label = "report upstream: " if recommendation.kind is ActionKind.REPORT else ""
             for text in wrap(f"{label}{line}{asked_by}", width, "  # "):

@@ -42,3 +42,10 @@ def test_what_is_no_report_is_refused(doctor, tmp_path):
     assert "no.json" in in_three_parts(done.stderr)["error"]
     assert doctor("diff", "-", "-").returncode == 2
     assert doctor("diff", OLD, NEW, "--format", "yaml").returncode == 2
+
+
+def test_examples_are_known_by_name(doctor):
+    done = doctor("diff", "h200-nvcc-12.6", "h200-nvcc-mended")
+    assert done.returncode == 0
+    assert "moe.fp8_block on SM90: broken (ran) -> unknown (declared)" in done.stdout
+    assert "toolkit.gate_version: 12.6 -> 13.0" in done.stdout

@@ -224,3 +224,14 @@ def test_a_stdout_that_is_full_is_said(doctor, broken):
         done = doctor("check", "--from", broken, stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 2
     assert "No space left" in in_three_parts(done.stderr)["why"]
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"), [("a.json", "{"), ("a.yaml", "schema:"), ("a.YML", "schema:"), ("a.txt", "")]
+)
+def test_the_ending_of_the_file_says_the_format(doctor, tmp_path, name, begins):
+    done = doctor("check", "--example", "h200", "-o", tmp_path / name)
+    assert done.returncode == 0
+    assert (tmp_path / name).read_text().startswith(begins)
+    doctor("check", "--example", "h200", "-o", tmp_path / name, "--format", "console")
+    assert "features work" in (tmp_path / name).read_text().splitlines()[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from cli_command import in_three_parts
 
@@ -78,3 +80,12 @@ def refused(done, why):
     assert said["error"]
     assert why in said["why"]
     assert "Traceback" not in done.stderr
+
+
+def test_a_recording_of_some_rows_is_judged_on_these(doctor):
+    rows = {
+        row["feature"]
+        for row in json.loads(doctor("check", "--example", "h200-nvcc-12.6", "-f", "json").stdout)["features"]
+    }
+    assert {"moe.fp8_block", "kv.append_paged"} <= rows
+    assert not {row for row in rows if row.startswith(("attention.", "norm.", "sampling."))}

@@ -182,3 +182,10 @@ def test_explain_features_and_probes_print_what_they_know(doctor):
         done = doctor("explain", name)
         assert done.returncode == 0, done.stderr
         assert name in done.stdout
+
+
+@pytest.mark.parametrize("name", ["--attention-backend", "-cc", "--moe-backend"])
+def test_a_setting_that_begins_with_a_dash_is_explained(doctor, name):
+    done = doctor("explain", name)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(name)

@@ -306,6 +306,31 @@ def test_a_budget_that_is_used_up_is_no_hang(bare_facts):
     )
 
 
+def test_what_a_killed_probe_leaves_in_the_folder_of_the_run_is_removed(tmp_path, bare_facts):
+    path = tmp_path / "fake_leaves.py"
+    literal = {"id": "fake.leaves", "feature": "fake.leaves", "gpus": 0, "timeout_s": 20, "checks": "nothing"}
+    path.write_text(
+        f"'Is it?'\nimport os, pathlib\nPROBE = {literal}\ndef run():\n"
+        "    folder = pathlib.Path(os.environ['FI_DOCTOR_SCRATCH'])\n"
+        f"    pathlib.Path({str(tmp_path / 'said')!r}).write_text(str(folder))\n"
+        "    (folder / 'left').write_text('x')\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    planned = plan((catalog.parse(path.read_text(), str(path), "tests"),), bare_facts, RUN)
+    [outcome], _ = run.run_all(planned, facts=bare_facts, request=RUN, watch=Silent(), environ=dict(os.environ))
+    assert outcome.ending is Ending.SIGNALLED
+    assert not Path((tmp_path / "said").read_text()).exists()
+
+
+@pytest.mark.parametrize(("is_short", "first"), [(True, "page"), (False, "trtllm_comm")])
+def test_with_a_budget_that_the_longest_build_exceeds_the_shortest_goes_first(bare_facts, is_short, first):
+    [base] = specs("returned")
+    made = [replace(base, id=f"x.{module}", module=module) for module in ("trtllm_comm", "page")]
+    planned = [replace(plan([base], bare_facts, RUN)[0], spec=spec) for spec in made]
+    groups = run.group(planned, bare_facts, fresh=True, is_short=is_short)
+    assert groups[0][0].spec.module == first
+
+
 def test_a_process_that_had_no_time_to_import_anything_is_not_said_to_have_begun(bare_facts):
     outcome = outcomes_of(bare_facts, "returned", request=replace(RUN, budget_s=0.01))["returned"]
     assert (outcome.ending, outcome.stage) == (Ending.NOT_RUN, Stage.NONE)
