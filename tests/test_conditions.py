@@ -4,6 +4,7 @@ import factory as make
 import pytest
 from msgspec.structs import replace
 
+from fi_doctor import knowledge
 from fi_doctor.conditions import Truth, View, check, check_text, fill, holds, unknowns
 from fi_doctor.conditions.subjects import KEYED, SUBJECTS
 from fi_doctor.model import Ending, Missing, Stage
@@ -366,3 +367,10 @@ def test_a_compiler_outside_a_bin_folder_belongs_to_no_cuda_home():
 def test_an_architecture_that_nvcc_has_dropped_does_not_ask_for_a_newer_nvcc():
     facts = make.facts(flashinfer=make.flashinfer(architectures=("70",)))
     assert holds({"architecture_unknown_to_nvcc": {"matches": ""}}, View(facts)) is Truth.NO
+
+
+def test_a_number_of_more_digits_than_python_converts_is_unknown_and_no_fault():
+    long = "1" * 5000
+    facts = make.facts(gpus=make.gpu_facts(cuda=long), flashinfer=make.flashinfer(architectures=(long,)))
+    for rule in knowledge.load().rules:
+        assert holds(rule.when, View(facts)) in tuple(Truth)

@@ -66,5 +66,5 @@ def parse_version(text: str) -> Version | None:
     """`text` as a version that can be compared, or None."""
     try:
         return Version(text)
-    except InvalidVersion:
+    except (InvalidVersion, ValueError):  # Python converts no number of more than 4300 digits
         return None

@@ -13,7 +13,7 @@ from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.model import Facts, Gpu, Library, Missing, Nvcc, VersionCheck
 
 Relation = tuple[object, ...] | Missing
-_ARCHITECTURE = re.compile(r"(?P<sm>\d+)(?P<suffix>[a-z]?)")
+_ARCHITECTURE = re.compile(r"(?P<sm>\d{1,6})(?P<suffix>[a-z]?)")
 # Libraries whose own major version is that of their CUDA.
 _CUDA_NUMBERED = ("cudart", "nvrtc", "cublas")
 
@@ -247,7 +247,7 @@ def _release(version: str | Missing) -> Version | Missing:
 
 def _number(architecture: str) -> int:
     """90 of "sm_90a"; 0 of what names no number."""
-    return int(re.sub(r"\D", "", architecture) or 0)
+    return int(re.sub(r"\D", "", architecture)[:6] or 0)
 
 
 def _home(nvcc: Nvcc) -> str | Missing:

@@ -90,7 +90,7 @@ def _leaves(name: str, kind: str, value: Any) -> Iterator[tuple[str, str]]:
     """Each fact below a name, in words. kind: the name without the numbers of lists."""
     if kind in _UNTOLD:
         return
-    if isinstance(value, dict) and value.get("kind") == "missing":
+    if isinstance(value, dict) and value.get("kind") == "missing" and "reason" in value:
         yield name, f"not known: {value['reason']}"
     elif isinstance(value, dict):
         for key, one in value.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 from packaging.version import Version
 
@@ -126,7 +128,8 @@ def _machine_sms(facts: Facts) -> tuple[int | Missing, ...]:
             return tuple(sorted(sms))
     targets = Missing(reason="") if isinstance(facts.flashinfer, Missing) else facts.flashinfer.architectures
     if not isinstance(targets, Missing) and targets:
-        return tuple(sorted({int(target.rstrip("abcdefghijklmnopqrstuvwxyz")) for target in targets}))
+        found = (re.match(r"\d{1,6}", target) for target in targets)
+        return tuple(sorted({int(number.group()) for number in found if number})) or (Missing(reason="no number"),)
     return (Missing(reason="CUDA sees no GPU, and no architecture is named"),)
 
 

@@ -7,6 +7,7 @@ import itertools
 import re
 from pathlib import Path
 
+from fi_doctor.facts.files import NOT_PYTHON, read_text
 from fi_doctor.model import Majors, Missing
 
 _KEYWORD = "supported_major_versions"
@@ -22,10 +23,12 @@ def read_majors(root: Path, place: str | Missing) -> Majors | Missing:
     if isinstance(place, Missing) or found is None:
         return place if isinstance(place, Missing) else Missing(reason=f"{place} is no place in a file")
     path, first = root / found["file"], int(found["line"])
+    text = read_text(path)
+    if isinstance(text, Missing):
+        return text
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
         function = ast.parse(_function(text, first))
-    except (OSError, SyntaxError, ValueError) as error:
+    except NOT_PYTHON as error:
         return Missing(reason=f"{path}: {error}")
     said = [keyword for keyword in ast.walk(function) if isinstance(keyword, ast.keyword) and keyword.arg == _KEYWORD]
     majors: set[int] = set()
@@ -52,7 +55,7 @@ def _function(text: str, first: int) -> str:
 
 def _listed(value: ast.expr, text: str) -> tuple[int, ...] | Missing | None:
     """The majors of a literal list, or of a constant of the module; None for None, which asks for no majors."""
-    if isinstance(value, ast.Call) and len(value.args) == 1:  # list(NAME)
+    if isinstance(value, ast.Call) and ast.unparse(value.func) in ("list", "tuple") and len(value.args) == 1:
         value = value.args[0]
     source = ast.unparse(value)
     if isinstance(value, ast.Name):
@@ -60,8 +63,10 @@ def _listed(value: ast.expr, text: str) -> tuple[int, ...] | Missing | None:
         source = match[1] if match else source
     try:
         literal = ast.literal_eval(source)
-    except (ValueError, SyntaxError):
-        return Missing(reason=f"{_KEYWORD}={ast.unparse(value)} cannot be read without running it")
+    except NOT_PYTHON:
+        literal = source
     if literal is None:
         return None
-    return tuple(int(major) for major in literal)
+    if isinstance(literal, (list, tuple)) and all(type(major) is int for major in literal):
+        return tuple(literal)
+    return Missing(reason=f"{_KEYWORD}={ast.unparse(value)[:200]} cannot be read without running it")

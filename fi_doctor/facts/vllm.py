@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from fi_doctor.facts.files import LARGEST_BYTES, NOT_PYTHON, read_text
 from fi_doctor.facts.packages import Survey
 from fi_doctor.model import Missing, Vllm
 
@@ -20,7 +21,6 @@ _REGISTRY = "environment_variables"
 _BINARY = "vllm-rs"  # the Rust front end of 0.25 and newer, which reads variables too
 # All Python files of 0.33.0 are 3200 with 50 MB, and are read in 0.1 s from the page cache.
 _MOST_FILES = 20_000
-_LARGEST_BYTES = 8 << 20  # of one Python file
 _LIMIT_S = 4.0
 _VARIABLE = re.compile(rb"VLLM_[A-Z0-9_]+")
 _QUOTED = re.compile(rb"""["'](VLLM_[A-Z0-9_]+)["']""")
@@ -54,7 +54,7 @@ def read_vllm(survey: Survey) -> Vllm | Missing:
 
 def read_flags(root: Path) -> dict[str, str] | Missing:
     """The options of `vllm serve` that engine/arg_utils.py adds, "--moe-backend" -> "engine/arg_utils.py:1238"."""
-    text = _read(root / "engine" / "arg_utils.py")
+    text = read_text(root / "engine" / "arg_utils.py")
     if isinstance(text, Missing):
         return text
     found: dict[str, str] = {}
@@ -73,7 +73,7 @@ def read_keys(root: Path) -> dict[str, str] | Missing:
         return Missing(reason=f"{root / 'config'}: {error.strerror or error}")
     found: dict[str, str] = {}
     for path in paths:
-        text = _read(path)
+        text = read_text(path)
         if isinstance(text, Missing):
             return text
         for start in _CLASS.finditer(text):
@@ -94,12 +94,12 @@ class _Registry:
 
     @classmethod
     def read(cls, path: Path) -> _Registry | Missing:
-        text = _read(path)
+        text = read_text(path)
         if isinstance(text, Missing):
             return text
         try:
             tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError) as error:
+        except NOT_PYTHON as error:
             return Missing(reason=f"{path} is not Python: {error}")
         for node in tree.body:
             target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
@@ -112,6 +112,7 @@ class _Registry:
         """Whether envs.py asks for the variable outside of its entry, as for VLLM_USE_RUST_FRONTEND."""
         first, last = self._entries[name]
         rest = "\n".join(self._lines[: first - 1] + self._lines[last:])
+        name = re.escape(name)
         asked = rf"""(?:getenv\(|environ\.get\(|environ\[)\s*["']{name}["']|["']{name}["'] (?:not )?in os\.environ"""
         return re.search(asked, rest) is not None
 
@@ -140,7 +141,7 @@ class _Named:
 
     def _take(self, path: str, root: Path) -> None:
         with open(path, "rb") as file:  # noqa: PTH123 - three thousand Path objects would take as long as reading
-            text = file.read(_LARGEST_BYTES)
+            text = file.read(LARGEST_BYTES)
         if b"VLLM_" not in text or path == str(root / "envs.py"):
             return
         self.all.update(word.decode() for word in _VARIABLE.findall(text))
@@ -207,7 +208,7 @@ def _fields(text: str, start: re.Match[str]) -> dict[str, int] | Missing:
     above = text.count("\n", 0, start.start())
     try:
         [node] = ast.parse(body).body
-    except (SyntaxError, ValueError, RecursionError) as error:
+    except NOT_PYTHON as error:
         return Missing(reason=f"class {start[1]} is not Python: {error}")
     statements = node.body if isinstance(node, ast.ClassDef) else []
     return {
@@ -215,10 +216,3 @@ def _fields(text: str, start: re.Match[str]) -> dict[str, int] | Missing:
         for one in statements
         if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and one.target.id[0] != "_"
     }
-
-
-def _read(path: Path) -> str | Missing:
-    try:
-        return path.read_bytes()[:_LARGEST_BYTES].decode("utf-8", "replace")
-    except OSError as error:
-        return Missing(reason=f"{path}: {error.strerror or error}")

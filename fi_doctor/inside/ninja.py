@@ -5,9 +5,12 @@ Runs in the examined interpreter, for prebuild.py. Standard library, Python >= 3
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import re
 import select
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +34,16 @@ class Target(Protocol):
     workdir: str  # where ninja keeps its log
     ninja_file: str
     objects: int  # that are stale
+
+
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with_parent() -> None:
+    """Have the kernel interrupt ninja when this process is gone; an interrupted ninja ends its compilers."""
+    with contextlib.suppress(AttributeError):
+        _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
 
 
 class Run:
@@ -59,6 +72,7 @@ class Run:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**kept, "NINJA_STATUS": "[%f/%t] ", **variables},
+            preexec_fn=_end_with_parent,  # noqa: PLW1509 - one call of the kernel's, no lock is taken
         )
 
     def wait(self, heard: Callable[[Run], None] | None = None) -> int:

@@ -123,7 +123,7 @@ def _only_architecture(facts: Facts) -> int | Missing:
 
 
 def _numbers(architectures: Sequence[str]) -> list[int]:
-    found = (re.match(r"\d+", name) for name in architectures)
+    found = (re.match(r"\d{1,6}", name) for name in architectures)
     return sorted({int(match.group()) for match in found if match})
 
 

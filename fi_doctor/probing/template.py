@@ -223,8 +223,11 @@ class Template:
             return {"unfit": f"it does not answer: {exc}"}
         if not data:
             return {"unfit": _ended(self._result)}
-        answer: dict[str, str] = json.loads(data)
-        return answer
+        try:
+            answer = json.loads(data)
+        except ValueError:  # something that it imports writes into its socket
+            answer = None
+        return answer if isinstance(answer, dict) else {"unfit": "its answer cannot be read"}
 
     def _give_up(self, why: str) -> None:
         self._why = self._why or why

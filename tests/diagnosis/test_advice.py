@@ -53,7 +53,10 @@ def test_equal_advice_is_given_once_with_all_the_findings_that_ask_for_it():
     facts = make.facts(toolkit=kit, flashinfer=fi, gpus=make.gpu_facts(make.gpu(), make.gpu(index=1, sm=103)))
     sets = [one for one in advised(facts) if one.kind is ActionKind.SET]
     assert [(one.line, one.findings) for one in sets] == [
-        ("export CUDA_HOME=/usr/local/cuda-13.0", ("nvcc-too-old-for-gpu", "fp8-block-moe-refused-below-cuda-12-8"))
+        (
+            "export CUDA_HOME=/usr/local/cuda-13.0",
+            ("nvcc-too-old-for-gpu", "fp8-block-moe-refused-below-cuda-12-8", "nvcc-major-differs-from-torch"),
+        )
     ]
 
 

@@ -78,3 +78,9 @@ def test_a_fact_that_is_missing_differs_from_one_that_is_there(mended):
     told = {fact.name: (fact.before, fact.after) for fact in changes.difference(mended, report(facts)).facts}
     assert told["packages.vllm"][0].startswith("not known: not installed")
     assert told["packages.vllm.version"] == ("not there", "0.33.0")
+
+
+def test_a_variable_that_is_called_kind_is_no_missing_fact(mended):
+    facts = msgspec.structs.replace(mended.facts, environment={"kind": "missing", "VLLM_X": "1"})
+    told = {fact.name: fact.after for fact in changes.difference(mended, report(facts)).facts}
+    assert told["environment.VLLM_X"] == "1"

@@ -1,5 +1,7 @@
 """The compute capability majors that FlashInfer's generators name, read from real wheels and from odd sources."""
 
+import os
+
 import pytest
 from flashinfer_wheels import VERSIONS
 
@@ -68,3 +70,18 @@ def test_a_file_that_is_not_there_or_cut_is_missing(tmp_path):
     (tmp_path / "a.py").write_text("def gen_a_module(\n")
     assert isinstance(read_majors(tmp_path, "a.py:1"), Missing)
     assert read_majors(tmp_path, Missing(reason="gone", absent=True)) == Missing(reason="gone", absent=True)
+
+
+@pytest.mark.parametrize(
+    "value", ["9", "range(9)", "1e400", "[None]", "[9, [10]]", '["a"]', '"90"', "[9.5]", "{9: 1}", "without([9])"]
+)
+def test_what_is_no_list_of_majors_is_missing_and_never_a_guess(tmp_path, value):
+    (tmp_path / "a.py").write_text(f"def gen_a_module():\n    return flags(supported_major_versions={value})\n")
+    assert isinstance(read_majors(tmp_path, "a.py:1"), Missing)
+
+
+def test_a_pipe_in_the_place_of_a_file_is_missing_at_once(tmp_path):
+    os.mkfifo(tmp_path / "a.py")
+    found = read_majors(tmp_path, "a.py:1")
+    assert isinstance(found, Missing)
+    assert "is not a file" in found.reason

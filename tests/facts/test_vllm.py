@@ -128,6 +128,22 @@ def test_what_cannot_be_read_has_a_reason_and_hides_nothing_else(package, name, 
     assert set(found.unreadable) == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "table"), [("envs.py", "variables"), ("config/aaa.py", "keys"), ("engine/arg_utils.py", "flags")]
+)
+def test_a_pipe_in_the_place_of_a_file_blocks_nothing(package, name, table):
+    (package / name).unlink(missing_ok=True)
+    os.mkfifo(package / name)
+    assert "is not a file" in read(package).unreadable[table]
+
+
+def test_a_registry_that_no_parser_takes_or_that_names_odd_things_is_no_fault(package):
+    (package / "envs.py").write_text('environment_variables = {"VLLM_(": lambda: 1}')
+    assert "VLLM_(" in read(package).variables
+    (package / "envs.py").write_text("environment_variables = {'VLLM_A': " + "not " * 200_000 + "1}")
+    assert "is not Python" in read(package).unreadable["variables"]
+
+
 def test_a_file_that_may_not_be_read_leaves_unread_variables_unknown(package):
     (package / "worker" / "gone.py").symlink_to(package)  # a folder under the name of a file is passed over
     assert read(package).unreadable == {}

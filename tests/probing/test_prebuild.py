@@ -373,3 +373,39 @@ def test_ctrl_c_leaves_nothing_running(machine, tmp_path):
 def marked(marker):
     everybody = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
     return [pid for pid in everybody if f"FI_DOCTOR_CHILD={marker}:".encode() in processes.environ(pid)]
+
+
+def test_compilers_end_with_a_prebuild_that_is_killed(machine):
+    """fi-doctor may be killed by the kernel: then nobody is left to end what it started."""
+    machine.module("a", "sleep 60")
+    machine.probe("a")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            machine.check()
+        finally:
+            os._exit(0)
+    deadline = time.monotonic() + 30
+    while not machine.compiled() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert machine.compiled()
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    folder = str(machine.folder).encode()
+    while _running_in(folder) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert _running_in(folder) == []
+
+
+def _running_in(folder):
+    """Compilers and ninjas whose command names the folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if folder in command:
+                found.append(command)
+    return found

@@ -477,3 +477,11 @@ def test_every_probe_of_ours_but_those_of_the_import_may_be_forked(path):
     spec = catalog.parse(path.read_text(), str(path), "fi-doctor")
     may = template.imports_both(spec) and not template.touches_environment(path.read_text())
     assert may is not path.stem.startswith("import_")
+
+
+def test_a_template_whose_answer_cannot_be_read_is_unfit(asking, monkeypatch):
+    monkeypatch.setattr(template.socket.socket, "recv", lambda *_: b"not json")
+    watch = test_run.Told()
+    outcomes = outcomes_of(asking(*["return {}"] * 2), watch=watch)
+    assert [(outcome.started, outcome.ending) for outcome in outcomes] == [("fresh", Ending.RETURNED)] * 2
+    assert any("its answer cannot be read" in line for line in watch.lines)

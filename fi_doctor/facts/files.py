@@ -1,0 +1,28 @@
+"""Reading a file of a package under examination: only a plain file, and not more than a bound of it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from fi_doctor.model import Missing
+
+LARGEST_BYTES = 8 << 20
+# What ast raises on text that is no Python, is nested too deeply or too long for its parser.
+NOT_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
+
+
+def read_text(path: Path) -> str | Missing:
+    """The beginning of a plain file as text; a pipe or device, which might never end, is not opened for long."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                return Missing(reason=f"{path} is not a file")
+            with os.fdopen(os.dup(fd), "rb") as file:
+                return file.read(LARGEST_BYTES).decode("utf-8", "replace")
+        finally:
+            os.close(fd)
+    except OSError as error:
+        return Missing(reason=f"{path}: {error.strerror or error}", absent=isinstance(error, FileNotFoundError))
