@@ -27,8 +27,8 @@ def settings(report: Report, width: int) -> Iterator[Text]:
 
 def _needed_title(report: Report, needed: list[Recommendation]) -> str:
     if not needed:
-        all_work = all(row.verdict is Verdict.WORKS for row in report.features)
-        return "Nothing to set." if all_work else "Nothing to set: no known setting mends this."
+        fails = any(row.verdict in (Verdict.BROKEN, Verdict.WRONG_RESULT) for row in report.features)
+        return "Nothing to set: no known setting mends this." if fails else "Nothing to set."
     can_paste = any(one.kind not in _COMMENTS for one in needed)
     return "What to do (the lines can be pasted):" if can_paste else "What to do:"
 
