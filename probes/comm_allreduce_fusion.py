@@ -373,7 +373,12 @@ def _threads():
 
 @functools.cache
 def _fork_early():
-    """Fork the ranks while nothing is loaded that could spoil a fork; they wait for their first command."""
+    """Fork the ranks while nothing is loaded that could spoil a fork; they wait for their first command.
+
+    Only where the GPUs are named that they will run on: else this process may have been started to compile.
+    """
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "").count(",") + 1 < WORLD:
+        return
     with _forking() as obstacle:
         pass
     if not obstacle:

@@ -285,3 +285,12 @@ def test_what_only_forked_ranks_cannot_do_is_no_verdict(probe, monkeypatch):
     measured = probe.run("oneshot_bf16")
     assert measured["ranks"].startswith("fresh: forked ranks failed: rank 0")
     assert probe.run("twoshot_bf16")["ranks"] == measured["ranks"]
+
+
+@pytest.mark.parametrize(("named", "forked"), [("GPU-a,GPU-b", 1), ("GPU-a", 0), ("", 0)])
+@pytest.mark.parametrize("started", ["forked"], indirect=True)
+def test_ranks_are_forked_before_the_module_is_loaded_where_their_gpus_are_named(probe, monkeypatch, named, forked):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    probe.build("oneshot_bf16")
+    assert probe._pair.cache_info().currsize == forked
+    assert probe.run("oneshot_bf16")["ranks"] == "forked"
