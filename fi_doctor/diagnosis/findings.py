@@ -28,7 +28,6 @@ from fi_doctor.model import (
 MEASURED_BEATS_KNOWN = "measured-beats-known"
 UNEXPLAINED_FAILURE = "unexplained-failure"
 UPSTREAM = "https://github.com/flashinfer-ai/flashinfer/issues"
-_BAD = (Verdict.BROKEN, Verdict.WRONG_RESULT)
 
 
 def find(kb: KnowledgeBase, facts: Facts, outcomes: tuple[Outcome, ...]) -> tuple[Finding, ...]:
@@ -52,7 +51,7 @@ def is_measured(verdict: Verdict, evidence: Evidence) -> bool:
     """Whether a verdict was found by trying here: a success by running, a failure by compiling or running."""
     if verdict is Verdict.WORKS:
         return evidence.rank >= Evidence.RAN.rank
-    return verdict in _BAD and evidence.rank >= Evidence.BUILT.rank
+    return verdict.is_failure and evidence.rank >= Evidence.BUILT.rank
 
 
 def row_name(row: FeatureRow) -> str:
@@ -116,7 +115,7 @@ def _unexplained(rows: tuple[FeatureRow, ...], found: tuple[Finding, ...], rules
     telling = [(finding, rules[finding.id]) for finding in found if _tells(finding, rules)]
     groups: defaultdict[str, list[tuple[FeatureRow, Cell]]] = defaultdict(list)
     for row in rows:
-        bad = [cell for cell in row.cells if cell.verdict in _BAD and is_measured(cell.verdict, cell.evidence)]
+        bad = [cell for cell in row.cells if cell.verdict.is_failure and is_measured(cell.verdict, cell.evidence)]
         bad = [cell for cell in bad if not any(_explains(rule, finding, row, cell) for finding, rule in telling)]
         if bad:
             worst = max(bad, key=lambda cell: cell.verdict is Verdict.WRONG_RESULT)

@@ -8,7 +8,6 @@ from fi_doctor.diagnosis.findings import is_measured, row_name
 from fi_doctor.model import FeatureRow, Gate, Request, Verdict, selects
 
 HOLDS, FAILS, CANNOT_TELL = 0, 1, 3
-_BAD = (Verdict.BROKEN, Verdict.WRONG_RESULT)
 _SAID = {
     Verdict.WORKS: ("works", "work"),
     Verdict.WRONG_RESULT: ("gives wrong results", "give wrong results"),
@@ -44,7 +43,7 @@ def _verdict(
     untold: list[tuple[str, str]],
 ) -> tuple[int, str]:
     """The code, and the rest of the sentence that says why."""
-    bad = [row for row in chosen if row.verdict in _BAD]
+    bad = [row for row in chosen if row.verdict.is_failure]
     measured_bad = [row for row in bad if is_measured(row.verdict, row.evidence)]
     if measured_bad:
         # What vLLM calls is what a reader must see first, and of that wrong numbers, which nothing else tells.

@@ -195,7 +195,7 @@ def _decide(
     evidence = min((cell.evidence for cell in same), key=lambda word: word.rank)
     scope = min((cell.scope for cell in same), key=lambda word: word.rank)
     why = _why(same, deciding)
-    if use is not None and use.unchecked and verdict in (Verdict.WORKS, Verdict.BROKEN, Verdict.WRONG_RESULT):
+    if use is not None and use.unchecked and (verdict is Verdict.WORKS or verdict.is_failure):
         return Verdict.UNKNOWN, Evidence.DECLARED, scope, f"{use.unchecked} ({verdict}: {why})"
     if verdict is Verdict.UNKNOWN and evidence is Evidence.NONE and (place := declared_at(feature, facts)):
         # What was begun and cut off says so itself.

@@ -27,6 +27,5 @@ def _source_has(setting: Setting, vllm: Vllm) -> bool:
         if setting.name in vllm.variables:
             return setting.name not in vllm.unread_variables
         return setting.name in vllm.other_variables or bool({"variables", "other_variables"} & set(vllm.unreadable))
-    table = "flags" if setting.kind == "flag" else "keys"
-    names = vllm.flags if setting.kind == "flag" else vllm.keys
+    table, names = ("flags", vllm.flags) if setting.kind == "flag" else ("keys", vllm.keys)
     return setting.name in names or table in vllm.unreadable

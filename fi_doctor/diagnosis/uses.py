@@ -25,8 +25,6 @@ from fi_doctor.model import (
     VllmUse,
 )
 
-_BAD = (Verdict.BROKEN, Verdict.WRONG_RESULT)
-
 
 class Asked(NamedTuple):
     """A line to set, and what asks for it."""
@@ -59,7 +57,7 @@ def asked_by_rows(
 
     is_read: whether the installed version reads a setting.  held: ids of the rules that hold here.
     """
-    doubted = [rule for rule in kb.rules if rule.id in held and rule.predicts in _BAD]
+    doubted = [rule for rule in kb.rules if rule.id in held and rule.predicts is not None and rule.predicts.is_failure]
     avoided: dict[tuple[ActionKind, str], tuple[Action, list[_Member]]] = {}
     enabled: dict[tuple[ActionKind, str], tuple[Action, list[_Member]]] = {}
     for member in _members(kb.features, rows, view.facts):
@@ -121,7 +119,7 @@ def _fails_here(member: _Member) -> bool:
 
 def _fails(judged: FeatureRow | Cell) -> bool:
     is_sure = is_measured(judged.verdict, judged.evidence) or judged.evidence is Evidence.PREDICTED
-    return judged.verdict in _BAD and is_sure
+    return judged.verdict.is_failure and is_sure
 
 
 def _works(row: FeatureRow | None) -> bool:

@@ -20,6 +20,11 @@ class Verdict(Closed):
     WRONG_RESULT = "wrong-result"
     WORKS = "works"
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether something was asked of the kernel here and it failed, or would: broken, or wrong numbers."""
+        return self in (Verdict.BROKEN, Verdict.WRONG_RESULT)
+
 
 class Evidence(Closed):
     """How a verdict is known, weakest first.

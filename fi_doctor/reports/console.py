@@ -117,7 +117,7 @@ def _vllm(rows: tuple[FeatureRow, ...], width: int) -> Iterator[Text]:
 def _use(row: FeatureRow) -> str:
     """In words; of a row that works, without what serves instead: "not called (vLLM >=0.11,<0.34)"."""
     said = clean(row.vllm)
-    if row.verdict in (Verdict.BROKEN, Verdict.WRONG_RESULT):
+    if row.verdict.is_failure:
         return said
     use, _, rest = said.partition(": ")
     releases = re.search(r" \(vLLM [^()]*\)$", rest)

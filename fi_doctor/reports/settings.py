@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
-from fi_doctor.model import ActionKind, Missing, Recommendation, Report, Verdict
+from fi_doctor.model import ActionKind, Missing, Recommendation, Report
 from fi_doctor.reports.answer import not_installed
 from fi_doctor.reports.text import clean, names, wrap
 
@@ -27,7 +27,7 @@ def settings(report: Report, width: int) -> Iterator[Text]:
 
 def _needed_title(report: Report, needed: list[Recommendation]) -> str:
     if not needed:
-        fails = any(row.verdict in (Verdict.BROKEN, Verdict.WRONG_RESULT) for row in report.features)
+        fails = any(row.verdict.is_failure for row in report.features)
         return "Nothing to set: no known setting mends this." if fails else "Nothing to set."
     can_paste = any(one.kind not in _COMMENTS for one in needed)
     return "What to do (the lines can be pasted):" if can_paste else "What to do:"
