@@ -37,6 +37,7 @@ from fi_doctor.model.probes import (
     ProbeSpec,
     Requires,
     Stage,
+    Subset,
 )
 from fi_doctor.model.report import (
     SCHEMA,
@@ -107,6 +108,7 @@ __all__ = [
     "Silent",
     "Stage",
     "Strict",
+    "Subset",
     "SystemFacts",
     "ToolkitFacts",
     "Verdict",

@@ -46,6 +46,14 @@ class Requires(Strict, frozen=True):
     packages: dict[str, str] = {}  # distribution -> version range, "" for any
 
 
+class Subset(Strict, frozen=True):
+    """What part of its module a probe can do with, where the whole takes too long to compile."""
+
+    units: str  # which part: fi_doctor/inside/units.py
+    variants: tuple[str, ...] = ()  # those for which it suffices; empty: all
+    without: str = ""  # regular expression of kernel instances to leave out: to see that a gap is noticed
+
+
 class ProbeSpec(Data, frozen=True):
     """One probe as its PROBE literal declares it; read with ast, never imported."""
 
@@ -66,6 +74,7 @@ class ProbeSpec(Data, frozen=True):
     # It only asks whether FlashInfer's own checks let the call through: a return is `declared` and no more.
     gate_only: bool = False
     runs_by_hand: bool = True  # it has a __main__ block, which takes names of variants where there are any
+    subset: Subset | None = None
 
 
 class PlannedProbe(Data, frozen=True):

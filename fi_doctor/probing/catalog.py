@@ -9,41 +9,20 @@ import importlib.util
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, get_type_hints
 
-import msgspec
-
-from fi_doctor.conditions.ranges import number_range, version_range
 from fi_doctor.errors import BrokenDoctorError, DataError
-from fi_doctor.model import ProbeSpec, Requires
-from fi_doctor.model.base import Strict
+from fi_doctor.model import ProbeSpec
+from fi_doctor.probing.declared import Declared, convert
 
 GROUP = "fi_doctor.probes"
 OWN = "fi-doctor"
 OWN_PACKAGE = "fi_doctor_probes"
-MOST_SECONDS = 7 * 24 * 60 * 60
 MOST_BYTES = 1 << 20  # of one probe
 
 _ROOT = Path(__file__).resolve().parents[2]
 # What importlib.metadata lets through: text that is not UTF-8, lines without "=", no name, no access.
 _BROKEN_METADATA = (OSError, ValueError, TypeError, AttributeError, KeyError)
-_ID = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_]+")
 _SENTENCE = re.compile(r".*?[.?!](?=\s|$)")
-
-
-class Declared(Strict, frozen=True):
-    """The PROBE literal as a person writes it."""
-
-    id: str
-    feature: str
-    module: str = ""
-    requires: Requires = Requires()
-    variants: dict[str, Requires] = {}  # noqa: RUF012 - msgspec copies it
-    gpus: int = 1
-    timeout_s: int = 120
-    build_timeout_s: int = 600
-    compiles: tuple[Literal["nvcc", "nvrtc", "cute-dsl", "triton", "ptx"], ...] = ("nvcc",)
-    checks: Literal["numbers", "nothing", "gate"] = "numbers"
 
 
 def discover(extra: tuple[Path, ...] = ()) -> tuple[ProbeSpec, ...]:
@@ -95,7 +74,7 @@ def _parsed(tree: ast.Module, path: str, origin: str) -> ProbeSpec | list[str]:
     if not question:
         errors.append("its docstring must begin with the question that it answers")
     literal = {} if isinstance(declared, str) else declared
-    probe, wrong = _convert(literal) if literal else (None, [])
+    probe, wrong = convert(literal) if literal else (None, [])
     errors += wrong
     if errors or probe is None:
         return [f"{path}: {error}" for error in errors]
@@ -216,65 +195,6 @@ def _runs_by_hand(tree: ast.Module, *, takes_names: bool) -> bool:
     has_main = any(ast.unparse(node.test) == "__name__ == '__main__'" for node in blocks)
     reads_names = any(isinstance(node, ast.Attribute) and node.attr == "argv" for node in ast.walk(tree))
     return has_main and (reads_names or not takes_names)
-
-
-def _convert(literal: dict[str, object]) -> tuple[Declared | None, list[str]]:
-    """The declaration, or all its errors: each key is decoded by itself."""
-    types = get_type_hints(Declared)
-    errors = []
-    values = {}
-    for key, value in literal.items():
-        if key not in types:
-            errors.append(f"PROBE[{key!r}]: unknown key; known are {', '.join(types)}")
-            continue
-        try:
-            values[key] = msgspec.convert(value, types[key])
-        except msgspec.ValidationError as exc:
-            errors.append(f"PROBE[{key!r}]: {exc}")
-    errors += [f"PROBE[{key!r}] is missing" for key in ("id", "feature") if key not in literal]
-    if errors:
-        return None, errors
-    probe = Declared(**values)
-    return probe, _check(probe)
-
-
-def _check(probe: Declared) -> list[str]:
-    """What types cannot say."""
-    errors = [
-        f'PROBE[{key!r}]: expected "family.name", got {text!r}'
-        for key, text in (("id", probe.id), ("feature", probe.feature))
-        if not _ID.fullmatch(text)
-    ]
-    errors += [
-        f"PROBE[{key!r}]: expected seconds above 0, a week at most, got {seconds}"
-        for key, seconds in (("timeout_s", probe.timeout_s), ("build_timeout_s", probe.build_timeout_s))
-        if not 0 < seconds <= MOST_SECONDS
-    ]
-    if probe.gpus < 0:
-        errors.append(f"PROBE['gpus']: expected 0 or more, got {probe.gpus}")
-    errors += _check_ranges("PROBE['requires']", probe.requires)
-    for name, requires in probe.variants.items():
-        errors += _check_ranges(f"PROBE['variants'][{name!r}]", requires)
-        if not name:
-            errors.append("PROBE['variants']: a variant needs a name")
-    return errors
-
-
-def _check_ranges(where: str, requires: Requires) -> list[str]:
-    ranges = {"sm": requires.sm, "flashinfer": requires.flashinfer, "nvcc": requires.nvcc, **requires.packages}
-    return [
-        f'{where}[{name!r}]: expected a range such as ">=90,<100", got {text!r}'
-        for name, text in ranges.items()
-        if not _is_range(name, text)
-    ]
-
-
-def _is_range(name: str, text: str) -> bool:
-    """Whether the plan can read it; an empty one asks for nothing."""
-    try:
-        return not text or bool(number_range(text) if name == "sm" else version_range(text))
-    except ValueError:
-        return False
 
 
 def _question(tree: ast.Module) -> str:

@@ -1,0 +1,83 @@
+"""The units of one call are found in the real sources of every release that is known."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from flashinfer_wheels import VERSIONS, locate
+
+from fi_doctor.inside import subset
+from fi_doctor.inside.units import MODULES
+
+CSRC = "flashinfer/data/csrc/"
+GENERATE = """
+import sys
+from flashinfer.jit.gemm.cutlass.generate_kernels import generate_gemm_operations
+generate_gemm_operations(sys.argv[1], "90;90-real")
+"""
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def module(request, tmp_path_factory):
+    """The ninja file of fused_moe_90, with the sources that this FlashInfer lists and those that it generates."""
+    folder = tmp_path_factory.mktemp(request.param)
+    jit = _unpacked(locate(request.param), folder)
+    listed = re.findall(r'"([\w/]+\.(?:cu|cpp))"', _function(jit, "gen_cutlass_fused_moe_module"))
+    sources = [folder / CSRC / name for name in listed]
+    assert len(sources) > 20
+    assert all(source.is_file() for source in sources)
+    generated = folder / "generated"
+    subprocess.run([sys.executable, "-c", GENERATE, generated], cwd=folder, check=True)
+    sources += sorted(generated.rglob("*.cu"))
+    lines = ["name = fused_moe_90", "cuda_cflags = -O3", "rule cuda_compile", "  command = nvcc", "rule compile"]
+    lines += [f"build $name/{one.stem}.o: {'cuda_' * (one.suffix == '.cu')}compile {one}" for one in sources]
+    (folder / "build.ninja").write_text("\n".join(lines))
+    return folder / "build.ninja"
+
+
+@pytest.mark.parametrize("name", MODULES["fused_moe_90"])
+def test_a_part_of_the_moe_module_is_a_tenth_of_it(module, name, tmp_path):
+    units = MODULES["fused_moe_90"][name]
+    part = subset.write(module, "fused_moe_90", units, tmp_path)
+    assert part.objects < 20
+    assert part.left_out > 140
+    wanted = [one for launcher in units.launchers for one in launcher.wanted]
+    assert len(list(tmp_path.glob("launch_*.cu"))) == len(wanted)
+
+
+@pytest.mark.parametrize("name", MODULES["fused_moe_90"])
+def test_a_dispatcher_is_told_which_kernels_exist(module, name, tmp_path):
+    units = MODULES["fused_moe_90"][name]
+    subset.write(module, "fused_moe_90", units, tmp_path)
+    text = (tmp_path / units.dispatcher).read_text()
+    assert len(re.findall(r"^template class ", text, re.MULTILINE)) == 1
+    assert text.count("extern template void") == len(list(tmp_path.glob("launch_*.cu")))
+    assert "SafeFP4" not in text  # the launcher's own name for a type
+    assert text.count(subset.MARK) == len(units.launchers)
+
+
+def _unpacked(found, folder):
+    """The sources and the generator, in a package that stands for FlashInfer; gives the text of jit/fused_moe.py."""
+    wanted = (CSRC + "nv_internal/", CSRC + "fused_moe/", "flashinfer/jit/gemm/cutlass/", "flashinfer/jit/fused_moe.py")
+    if found.is_dir():
+        for path in found.rglob("*"):
+            name = path.relative_to(found).as_posix()
+            if path.is_file() and name.startswith(wanted) and "/cutlass_instantiations/" not in name:
+                target = folder / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(path.read_bytes())
+    else:
+        with zipfile.ZipFile(found) as wheel:
+            wheel.extractall(folder, [name for name in wheel.namelist() if name.startswith(wanted)])
+    for package in ("", "jit/", "jit/gemm/", "jit/gemm/cutlass/"):
+        (folder / "flashinfer" / package / "__init__.py").write_text("")
+    (folder / "flashinfer/jit/cpp_ext.py").write_text("def is_cuda_version_at_least(version):\n    return True\n")
+    return (folder / "flashinfer/jit/fused_moe.py").read_text()
+
+
+def _function(text, name):
+    return text[text.index(f"def {name}(") :].partition("\ndef ")[0]
