@@ -69,6 +69,19 @@ def vllm_use(feature: Feature, sm: int | Missing, facts: Facts) -> VllmUse | Non
     return next((use for use in uses if _is_for(use, sm)), None)
 
 
+def with_deciding(kb: KnowledgeBase, facts: Facts, planned: tuple[PlannedProbe, ...]) -> tuple[PlannedProbe, ...]:
+    """The plan, with the variants named that decide rows: they are built first where not everything fits."""
+    features = {feature.id: feature for feature in kb.features}
+    found = []
+    for probe in planned:
+        feature = features.get(probe.spec.feature)
+        use = vllm_use(feature, probe.sm, facts) if feature is not None else None
+        globs = use.variants if use is not None else ()
+        names = tuple(name for name in probe.variants if globs and selects(globs, name))
+        found.append(msgspec.structs.replace(probe, deciding=names))
+    return tuple(found)
+
+
 def deciding_cells(use: VllmUse | None, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
     """Of a row's cells those that the installed vLLM would call; all of them where that is not known."""
     globs = use.variants if use is not None else ()

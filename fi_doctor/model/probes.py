@@ -87,6 +87,7 @@ class PlannedProbe(Data, frozen=True):
     variants: tuple[str, ...]  # those to try; ("",) where the probe has none
     skipped_variants: dict[str, str]  # variant -> why not here
     skip: str  # why it is not tried, or why less deep than was asked for; "" = as deep as was asked for
+    deciding: tuple[str, ...] = ()  # variants that decide the row for the installed vLLM; empty where that is not known
 
     @property
     def is_tried(self) -> bool:

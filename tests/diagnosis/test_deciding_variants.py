@@ -28,3 +28,13 @@ def test_the_variant_that_the_installed_vllm_calls_decides_the_row(vllm, verdict
     [row] = matrix.judge(KB, facts, (plan,), (make.outcome(cells=CELLS),), ())
     assert row.verdict.value == verdict
     assert len(row.cells) == 2
+
+
+@pytest.mark.parametrize(
+    ("vllm", "names"), [("0.14.1", ("fa2",)), ("0.33.0", ("fa3",)), (None, ())], ids=["fa2", "fa3", "none-installed"]
+)
+def test_the_plan_names_the_variants_that_decide(vllm, names):
+    facts = make.facts(packages={"vllm": vllm} if vllm else None)
+    plan = make.planned(spec=make.spec(variants={"fa2": Requires(), "fa3": Requires()}), variants=("fa2", "fa3"))
+    [probe] = matrix.with_deciding(KB, facts, (plan,))
+    assert probe.deciding == names
