@@ -39,7 +39,7 @@ def run():
             f"{path} says it is flashinfer {version}, the installed distribution is {installed}: "
             "another copy of flashinfer comes first on sys.path"
         )
-    return {
+    measured = {
         "version": version,
         "installed_version": installed or "no metadata",
         "path": path,
@@ -47,8 +47,10 @@ def run():
         "import_s": round(seconds, 3),  # torch's share included
         "torch_import_s": round(torch_seconds, 3),
         "fresh_process": not was_imported,  # False: import_s is not what an import costs
-        "initialises_cuda": torch.cuda.is_initialized(),
     }
+    if not was_imported:
+        measured["initialises_cuda"] = torch.cuda.is_initialized()
+    return measured
 
 
 def _installed_version(distribution):

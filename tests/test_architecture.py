@@ -28,7 +28,7 @@ ARROWS = {
     "__main__": {"__init__", "cli"},
     "inside": set(),
 }
-LONGER = {"harness.py": 320, "template.py": 340}  # they run alone, in the examined interpreter
+LONGER = {"harness.py": 330, "template.py": 350}  # they run alone, in the examined interpreter
 FORBIDDEN = {"torch", "flashinfer", "vllm", "numpy", "triton"}
 
 

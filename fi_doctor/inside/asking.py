@@ -110,6 +110,7 @@ def kinds_of(kind: type[Any]) -> list[type[Any]]:
 @functools.lru_cache(maxsize=1)
 def getters_among(_modules: int) -> list[Any]:
     """The same, found once for so many modules; also those that only a closure holds (make_hashable_cache)."""
+    gc.unfreeze()  # a process that was forked from the template has frozen ones, which are not listed
     return [
         one
         for one in gc.get_objects()

@@ -39,7 +39,14 @@ class Module:
             "users": self.users,
             "state": self.state,
             "detail": self.detail[-OUTPUT_LIMIT:],
+            "library": self.library(),
         }
+
+    def library(self) -> str:
+        """The file that it is loaded from, once it is there; "" where FlashInfer does not say."""
+        with contextlib.suppress(Exception):
+            return str(self.spec.get_library_path())
+        return ""
 
     def settle(self, state: str, detail: str = "") -> None:
         """Its state, which is final."""

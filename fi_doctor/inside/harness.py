@@ -51,6 +51,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--depth", choices=("build", "run"), required=True)
     parser.add_argument("--variant", action="append", dest="variants", required=True)
     parser.add_argument("--build-lock", default="", help="folder to hold while building")
+    parser.add_argument("--use", action="append", default=[], metavar="NAME=FILE", help="load this as that module")
     parser.add_argument("--build-limit", type=float, default=0.0)
     parser.add_argument("--run-limit", type=float, default=0.0)
     parser.add_argument("probe")
@@ -103,6 +104,10 @@ class Harness:
         except BaseException as exc:
             self.write(ending="raised", seconds=time.monotonic() - begun, **describe(exc))
             return None
+        if self.args.use:
+            libraries = dict(word.split("=", 1) for word in self.args.use)
+            using = load(str(Path(__file__).with_name("using.py")))
+            using.use(libraries, functools.partial(held, self.args.build_lock))
         self.write(stage="imported", seconds=time.monotonic() - begun)
         self.write(versions=versions())
         return probe
@@ -111,7 +116,10 @@ class Harness:
         """The variants that are to be run, all built before the first of them runs: the lock is taken once."""
         names = list(self.args.variants)
         if hasattr(probe, "build"):
-            with self.alone(names[0]) if self.args.build_lock else contextlib.nullcontext():
+            lock = "" if self.args.use else self.args.build_lock
+            if lock:
+                self.write(variant=names[0], stage="waiting")
+            with held(lock):
                 names = [name for name in names if not self.settles(name, functools.partial(self.build, probe, name))]
         if self.args.depth == "run":
             return names
@@ -162,19 +170,6 @@ class Harness:
         self.name_gpu()
         return measured
 
-    @contextlib.contextmanager
-    def alone(self, variant: str) -> Iterator[None]:
-        """Hold the folder --build-lock, without a file in it; the kernel frees it when this process dies."""
-        self.write(variant=variant, stage="waiting")
-        with contextlib.ExitStack() as stack:
-            # Without the lock (a folder or file system that does not let us), it is built as FlashInfer itself would.
-            with contextlib.suppress(OSError):
-                Path(self.args.build_lock).mkdir(parents=True, exist_ok=True)
-                fd = os.open(self.args.build_lock, os.O_RDONLY)
-                stack.callback(os.close, fd)
-                fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-
     def enter(self, variant: str, stage: str, limit_s: float) -> float:
         """Say which stage begins, and have Python print all stacks shortly before its time is up."""
         self.write(variant=variant, stage=stage)
@@ -192,6 +187,20 @@ class Harness:
         gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
         told = {"name": gpu.name, "sm": gpu.major * 10 + gpu.minor, "uuid": str(getattr(gpu, "uuid", ""))}
         self.write(gpu=told)
+
+
+@contextlib.contextmanager
+def held(lock: str) -> Iterator[None]:
+    """Hold this folder ("": none), without a file in it; the kernel frees it when this process dies."""
+    with contextlib.ExitStack() as stack:
+        # Without the lock (a folder or file system that does not let us), it is built as FlashInfer itself would.
+        with contextlib.suppress(OSError):
+            if lock:
+                Path(lock).mkdir(parents=True, exist_ok=True)
+                fd = os.open(lock, os.O_RDONLY)
+                stack.callback(os.close, fd)
+                fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
 
 
 class WrongNumbers(Exception):  # noqa: N818  # the numbers are wrong, nothing else is

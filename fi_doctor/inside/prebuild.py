@@ -3,10 +3,10 @@
     python prebuild.py --channel N
 
 N is a stream socket. The first line in is {"probes": [{"id", "path", "variants"}], "jobs", "lock"}; each line out is
-JSON: {"stage": "importing"}; {"stage": "asking", "probe", "variant"} for each variant; {"stage": "waiting"}
-and "looking"; {"modules": {name: {"objects",
-"users", "states"}}}; then the line {"batches": [[name]], "least_s": {name: seconds}, "seconds"} is waited for, and
-{"begun": [name]}, {"module": name, "state", "detail"} and {"done", "total"} follow; at last {"end": true}.
+JSON: {"stage": "importing"}; {"stage": "asking", "probe", "variant"} for each variant; {"stage": "waiting"} and
+"looking"; {"modules": {name: {"objects", "users", "state", "detail", "library"}}}; then the line {"batches": [[name]],
+"least_s": {name: seconds}, "seconds"} is waited for, and {"begun": [name]}, {"module": name, "state", "detail"} and
+{"done", "total"} follow; at last {"end": true}. A forked process has torch and flashinfer imported already.
 
 Which modules a variant needs is learnt from its own build(), with FlashInfer's JitSpec.build_and_load replaced by one
 that takes note. How a module is built is FlashInfer's own affair, up to the call of ninja. Since 0.6 each module has a

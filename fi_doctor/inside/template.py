@@ -1,12 +1,13 @@
-"""Imports torch and flashinfer once in the examined interpreter, and forks a process for each probe that asks.
+"""Imports torch and flashinfer once in the examined interpreter, and forks a process for each script that is asked for.
 
     python template.py --control-fd N --harness FILE --architectures "90a"
 
-Over the control socket (SOCK_SEQPACKET, JSON) it says {"unfit": why} once, "" when it can fork. Then, for each request
-{"argv", "set", "unset"} with the descriptors of the record, the output and a pipe to wait at, it answers {"pid": N} or
-{"unfit": why}, and ends with the socket. What it forks is nobody's child but fi-doctor's, which adopts orphans: the
-process in between is gone before the answer. It goes on as a fresh interpreter would that runs the harness.
-Standard library, Python >= 3.9.
+Over the control socket (SOCK_SEQPACKET, JSON) it says {"unfit": why, "seconds": {package: seconds}} once, why is ""
+when it can fork. Then, for each request {"script", "argv", "option", "set", "unset"} with the descriptors of a file or
+socket for the script (its number is told with `option`), of the output and of a pipe to wait at, it answers {"pid": N}
+or {"unfit": why}, and ends with the socket. What it forks is nobody's child but fi-doctor's, which adopts orphans: the
+process in between is gone before the answer. It goes on as a fresh interpreter would that runs the script: the harness,
+which is compiled beforehand, or another one. Standard library, Python >= 3.9.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import os
 import socket
 import sys
 import threading
+import time
 import traceback
 import types
 import warnings
@@ -37,20 +39,20 @@ BAD_FORK, NO_MARK = 3, 4  # statuses of the rehearsal
 
 
 def main() -> None:
-    """Prepare, then serve; in a forked process it goes on to run the harness."""
+    """Prepare, then serve; in a forked process it goes on to run the script."""
     args = parse()
     with contextlib.suppress(Exception):  # it ends with the thread of fi-doctor that waits for it: PR_SET_PDEATHSIG
         ctypes.CDLL(None).prctl(1, 9)
     control = socket.socket(fileno=args.control_fd)
     template = Template(control, set(args.architectures.split()), args.gpus, args.capability)
-    code = compile(Path(args.harness).read_bytes(), args.harness, "exec", dont_inherit=True)
-    tell(control, {"unfit": template.prepare(args.harness)})
-    run_harness(code, args.harness, template.serve())
+    compiled(args.harness)
+    tell(control, {"unfit": template.prepare(args.harness), "seconds": template.seconds})
+    run_script(*template.serve())
 
 
 def parse() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Import torch and flashinfer once and fork for each probe.")
+    parser = argparse.ArgumentParser(description="Import torch and flashinfer once, then fork.")
     parser.add_argument("--control-fd", type=int, required=True)
     parser.add_argument("--harness", required=True)
     parser.add_argument("--architectures", default="", help="what FlashInfer must build for, such as 90a")
@@ -65,8 +67,14 @@ def tell(control: socket.socket, message: dict[str, object]) -> None:
         control.send(json.dumps(message).encode("ascii"))
 
 
-def run_harness(code: types.CodeType, path: str, argv: list[str]) -> NoReturn:
-    """Run the harness as the script of this process, and leave as the interpreter would.
+@functools.cache
+def compiled(path: str) -> types.CodeType:
+    """The code of a script; what was compiled before a fork is there after it."""
+    return compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+
+
+def run_script(path: str, argv: list[str]) -> NoReturn:
+    """Run it as the script of this process, and leave as the interpreter would.
 
     All but one thing: what the imports made is not taken apart object by object, which takes longer than many a probe.
     """
@@ -76,7 +84,7 @@ def run_harness(code: types.CodeType, path: str, argv: list[str]) -> NoReturn:
     sys.argv[:] = [path, *argv]
     status = 1
     try:
-        exec(code, script.__dict__)  # noqa: S102
+        exec(compiled(path), script.__dict__)  # noqa: S102
     except SystemExit as exc:
         status = exc.code if isinstance(exc.code, int) else int(exc.code is not None)
     except BaseException as exc:
@@ -96,6 +104,7 @@ class Template:
         self.architectures = architectures
         self.gpus = gpus
         self.capability = capability
+        self.seconds: dict[str, float] = {}  # package -> what its import took
         self.said = b""  # what was printed while importing: a fresh interpreter prints it, too
         self.marker = find_marker()
 
@@ -107,13 +116,20 @@ class Template:
         sys.path[:] = [entry for entry in sys.path if entry]
         try:
             with self.captured():
-                torch = importlib.import_module("torch")
+                torch = self.imported("torch")
                 with answered(torch.cuda, self.gpus, self.capability):
-                    importlib.import_module("flashinfer")
+                    self.imported("flashinfer")
         except BaseException as exc:
             return f"the import failed: {traceback.format_exception_only(type(exc), exc)[-1].strip()}"
         gc.freeze()  # a collection in a forked process would copy every page that it looks at
         return cuda_in_use() or self.other_architectures() or self.rehearsed() or unfit()
+
+    def imported(self, name: str) -> Any:
+        """The package, with the time that its import takes noted."""
+        begun = time.monotonic()
+        module = importlib.import_module(name)
+        self.seconds[name] = round(time.monotonic() - begun, 3)
+        return module
 
     @contextlib.contextmanager
     def captured(self) -> Iterator[None]:
@@ -187,8 +203,8 @@ class Template:
         if address and len(raw) == length:
             ctypes.memmove(address, raw, length)
 
-    def serve(self) -> list[str]:
-        """Answer requests until fi-doctor closes the socket; in a forked process, return the harness's arguments."""
+    def serve(self) -> tuple[str, list[str]]:
+        """Answer requests until fi-doctor closes the socket; in a forked process, return its script and arguments."""
         while True:
             flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
             data, fds, _, _ = socket.recv_fds(self.control, 1 << 20, 3, flags)
@@ -222,7 +238,7 @@ class Template:
             os.waitpid(between, 0)  # after which the forked process is fi-doctor's
         return int(told or b"0")
 
-    def go_on(self, request: dict[str, Any], record: int, output: int, wait: int) -> list[str]:
+    def go_on(self, request: dict[str, Any], channel: int, output: int, wait: int) -> tuple[str, list[str]]:
         """Become what fi-doctor asked for: a session, streams and variables of its own."""
         os.setsid()
         self.mark(request["set"].get(MARKER, ""))
@@ -239,7 +255,7 @@ class Template:
             os._exit(0)
         os.close(wait)
         os.write(1, self.said)
-        return [*request["argv"], f"--record-fd={record}"]
+        return request["script"], [*request["argv"], f"{request['option']}={channel}"]
 
 
 def fork() -> int:

@@ -94,6 +94,11 @@ class PlannedProbe(Data, frozen=True):
         """Whether a process is started for it."""
         return self.depth is not Depth.STATIC
 
+    @property
+    def builds_module(self) -> bool:
+        """Whether it is tried and says that it builds a module of FlashInfer."""
+        return self.is_tried and self.spec.has_build and bool(self.spec.module)
+
 
 class CellOutcome(Data, frozen=True):
     """What happened to one variant."""
@@ -106,6 +111,9 @@ class CellOutcome(Data, frozen=True):
     traceback: str = ""  # last lines
     measurements: dict[str, float | int | str | bool] = {}
     seconds: float = 0.0
+    # Where its JIT modules came from: "jit-cache" (that package), "cache" (up to date in the JIT cache), "built" (in
+    # this check); several words are joined with ", ". Empty: it was not tried, needs none, or has none.
+    module_from: str = ""
 
 
 class Outcome(Data, frozen=True):

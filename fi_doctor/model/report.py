@@ -8,7 +8,7 @@ from fi_doctor.model.base import Closed, Data, Missing
 from fi_doctor.model.facts import Facts
 from fi_doctor.model.probes import Depth, Outcome
 
-SCHEMA = "fi-doctor.report/1.1"
+SCHEMA = "fi-doctor.report/1.2"
 
 
 class Verdict(Closed):
@@ -151,13 +151,13 @@ class Gate(Data, frozen=True):
 
 
 class Builds(Data, frozen=True):
-    """What was compiled before any probe ran: all modules in one go, so that every compile job has work."""
+    """What was compiled for the probes: all modules in one go, so that every compile job has work."""
 
     seconds: float = 0.0
     jobs: int = 0
-    modules: dict[
-        str, str
-    ] = {}  # JIT module -> "built", "already built", "failed: ...", "not begun: ...", "cut off: ..."
+    # JIT module -> "jit-cache" (that package has it), "cache" (it was up to date in the JIT cache), "built",
+    # "failed: ...", "not begun: ...", "cut off: ..."; reports of schema 1.1 say "already built" for the first two.
+    modules: dict[str, str] = {}
 
 
 class Report(Data, frozen=True):

@@ -18,7 +18,7 @@ class Watch(Protocol):
         """The plan is made; said once, before anything runs."""
 
     def building(self, modules: int, done: int, total: int, jobs: int, left_s: float) -> None:
-        """Before any probe: so many modules are being built, of whose `total` objects `done` are compiled."""
+        """For all probes: so many modules are being built, of whose `total` objects `done` are compiled."""
 
     def prebuilt(self, builds: Builds) -> None:
         """What was to be built beforehand is built."""

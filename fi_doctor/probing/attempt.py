@@ -7,20 +7,19 @@ import errno
 import math
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-import msgspec
 from msgspec.structs import replace
 
 from fi_doctor import sandbox
-from fi_doctor.model import CellOutcome, Ending, Facts, Missing, Outcome, PlannedProbe, Request, Stage, Watch
+from fi_doctor.model import CellOutcome, Ending, Missing, Outcome, PlannedProbe, Stage
 from fi_doctor.probing import budget, objects, record, surroundings
+from fi_doctor.probing.bench import Bench, Cancelled, forks
 from fi_doctor.probing.record import Fate, Record
-from fi_doctor.probing.template import Template
+from fi_doctor.probing.template import IMPORTS
 
 EXIT_GRACE_S = 15  # for what Python does after the last line of the record
 OUTPUT_LIMIT = 4 * 1024
@@ -31,28 +30,11 @@ _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOS
 _TOLD = {"imported": Stage.IMPORTED, "built": Stage.BUILT, "ran": Stage.RAN}
 
 
-class Cancelled(Exception):  # noqa: N818 - it is no fault
-    """The whole run is being stopped."""
+def try_probe(planned: PlannedProbe, bench: Bench, jobs: int, use: Mapping[str, str] | None = None) -> Outcome:
+    """What happens when its variants are built and run, as deep as planned. Raises Cancelled when all is stopped.
 
-
-class Bench(msgspec.Struct, frozen=True, kw_only=True):
-    """What all attempts of one run share."""
-
-    facts: Facts
-    request: Request
-    watch: Watch
-    environ: Mapping[str, str]
-    scratch: Path | None  # where all caches are, when not in their usual places
-    deadline: float  # time.monotonic() at which the budget is used up
-    stop: threading.Event  # set when the run is being stopped
-    talk: threading.Lock  # one thread at a time talks to the watch
-    told_paths: threading.Event  # set once it was said that another FlashInfer is imported
-    gpu_slots: threading.Semaphore  # of the probes that run on a GPU at the same time
-    template: Template | None = None  # what forks processes that need not import torch and flashinfer again
-
-
-def try_probe(planned: PlannedProbe, bench: Bench, jobs: int) -> Outcome:
-    """What happens when its variants are built and run, as deep as planned. Raises Cancelled when all is stopped."""
+    use: modules that are loaded from these files, without asking ninja whether they are up to date.
+    """
     child = surroundings.environment(planned, bench.facts, bench.environ, bench.scratch, jobs)
     module = objects.module_of(planned.spec.module, bench.facts.flashinfer, bench.scratch)
     settled: dict[str, CellOutcome] = {}
@@ -64,7 +46,7 @@ def try_probe(planned: PlannedProbe, bench: Bench, jobs: int) -> Outcome:
         if time.monotonic() >= bench.deadline:
             settled.update(_left_out(remaining, out_of_budget(planned, bench, used_s=time.monotonic() - begun)))
             break
-        attempt = _Attempt(planned, bench, module, begun)
+        attempt = _Attempt(planned, bench, module, begun, use or {})
         attempts.append(attempt)
         # A record may name anything. Each process has to settle something, or there would be no end of them.
         now = {name: cell for name, cell in attempt.make(remaining, child).items() if name in remaining}
@@ -73,8 +55,8 @@ def try_probe(planned: PlannedProbe, bench: Bench, jobs: int) -> Outcome:
     failed = record.first_failed(planned, settled)
     in_build = failed is not None and record.failed_in_build(planned, failed, records)
     outcome = replace(
-        record.outcome(planned, settled),
-        seconds=record.seconds(records),
+        record.outcome(planned, _with_sources(planned, settled, records, bench, module)),
+        seconds=_seconds(planned, attempts, bench),
         output=_output(attempts),
         reproduce=surroundings.reproduce(planned, bench.facts, child, bench.scratch, failed=failed, in_build=in_build),
         cached=planned.spec.has_build and module.was_finished(),
@@ -99,7 +81,9 @@ def out_of_budget(planned: PlannedProbe, bench: Bench, *, where: str = "before i
 class _Attempt:
     """One process: it is polled, so that each stage has its own time limit."""
 
-    def __init__(self, planned: PlannedProbe, bench: Bench, module: objects.Module, begun: float) -> None:
+    def __init__(
+        self, planned: PlannedProbe, bench: Bench, module: objects.Module, begun: float, use: Mapping[str, str]
+    ) -> None:
         self.planned = planned
         self.record = Record()
         self.output = b""
@@ -108,6 +92,7 @@ class _Attempt:
         self._bench = bench
         self._module = module
         self._begun = begun  # when the first process of the probe started
+        self._use = use
         self._fd = -1
         self._since = time.monotonic()
         self._told = 0
@@ -141,21 +126,9 @@ class _Attempt:
         return record.fate(self.record, result, self._overtime)
 
     def _forks(self, child: Mapping[str, str]) -> bool:
-        """Whether the template takes it; what is wrong with the template is said once."""
+        """Whether the template takes it."""
         template = self._bench.template
-        if template is None or not template.suits(self.planned.spec, child):
-            return False
-        if template.is_ready(self._gives_up):
-            return True
-        with self._bench.talk:
-            if complaint := template.complain():
-                self._bench.watch.note(complaint)
-        return False
-
-    def _gives_up(self) -> bool:
-        if self._bench.stop.is_set():
-            raise Cancelled
-        return time.monotonic() >= self._bench.deadline
+        return template is not None and template.suits(self.planned.spec, child) and forks(self._bench)
 
     def _start(self, variants: Sequence[str], child: Mapping[str, str], *, forks: bool) -> sandbox.Result:
         """Run the harness in a forked process or, where that is not to be had, in a fresh interpreter."""
@@ -180,6 +153,7 @@ class _Attempt:
         lock = objects.build_lock(spec.module, self._bench.facts.flashinfer, self._bench.scratch)
         if lock is not None:
             limits.append(f"--build-lock={lock}")
+        limits += [f"--use={name}={path}" for name, path in self._use.items()]
         wanted = [f"--variant={name}" for name in variants]
         return [f"--depth={self.planned.depth}", *limits, *wanted, spec.path]
 
@@ -262,6 +236,32 @@ def _record_file() -> IO[bytes]:
 
 def _left_out(variants: Sequence[str], why: str, ending: Ending = Ending.NOT_RUN) -> dict[str, CellOutcome]:
     return {name: CellOutcome(variant=name, stage=Stage.NONE, ending=ending, detail=why) for name in variants}
+
+
+def _with_sources(
+    planned: PlannedProbe,
+    settled: Mapping[str, CellOutcome],
+    records: Sequence[Record],
+    bench: Bench,
+    module: objects.Module,
+) -> dict[str, CellOutcome]:
+    """The cells with where their modules came from."""
+    alone = ("jit-cache" if module.is_prebuilt else "cache") if module.was_finished() else "built"
+    told = {}
+    for name, cell in settled.items():
+        loaded = planned.spec.has_build and record.loaded(name, records)
+        source = bench.board.source(planned, name, otherwise=alone if planned.spec.module else "", loaded=loaded)
+        told[name] = replace(cell, module_from="" if cell.ending is Ending.NOT_RUN else source)
+    return told
+
+
+def _seconds(planned: PlannedProbe, attempts: Sequence[_Attempt], bench: Bench) -> dict[str, float]:
+    """Seconds by stage; of a row that is about an import which the template had done, what it took there."""
+    spent = record.seconds([attempt.record for attempt in attempts])
+    names = IMPORTS.get(planned.spec.feature, ())
+    if "imported" in spent and bench.template is not None and any(one.started == "forked" for one in attempts):
+        spent["imported"] = round(spent["imported"] + sum(bench.template.import_s.get(name, 0) for name in names), 3)
+    return spent
 
 
 def _output(attempts: Sequence[_Attempt]) -> str:

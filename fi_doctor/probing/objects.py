@@ -20,7 +20,7 @@ class Module:
     def __init__(self, name: str, cache_dir: Path | None, *, prebuilt: bool) -> None:
         self._name = name
         self._cache_dir = cache_dir if name else None
-        self._prebuilt = prebuilt and bool(name)
+        self.is_prebuilt = prebuilt and bool(name)  # a package brings it
         self._before = self._libraries()
         self._objects_before = self._objects()
 
@@ -34,7 +34,7 @@ class Module:
 
     def was_finished(self) -> bool:
         """Whether the library was there and nothing was compiled since."""
-        if self._prebuilt:
+        if self.is_prebuilt:
             return True
         return bool(self._before) and self._before == self._libraries()
 
@@ -65,10 +65,15 @@ def build_lock(name: str, flashinfer: FlashInfer | Missing, base: Path | None) -
 
     Where ninja keeps one log for all modules it lies in that folder, so builds have to go one at a time.
     """
-    if isinstance(flashinfer, Missing) or not flashinfer.shared_ninja_log or name in flashinfer.jit_cache_modules:
+    if isinstance(flashinfer, Missing) or not shares_log(flashinfer) or name in flashinfer.jit_cache_modules:
         return None
     cache_dir = _cache_dir(flashinfer, base)
     return cache_dir / _MODULES if cache_dir else None
+
+
+def shares_log(flashinfer: FlashInfer | Missing) -> bool:
+    """Whether ninja keeps one log for all modules, so that builds disturb one another."""
+    return not isinstance(flashinfer, Missing) and flashinfer.shared_ninja_log
 
 
 def _cache_dir(flashinfer: FlashInfer, base: Path | None) -> Path | None:

@@ -1,7 +1,8 @@
-"""Building what the probes will need before any of them runs, in one process of the examined interpreter.
+"""Building what the probes will need, all in one go, in one process that has torch and flashinfer imported.
 
-Whatever goes wrong here decides nothing: what is not built is built by the probe that needs it, as if there were no
-such step. Only what this step had no time for is not tried again.
+A probe need not wait for all of it: the board is told of each module as it is finished. Whatever goes wrong here
+decides nothing: what is not built is built by the probe that needs it, as if there were no such step. Only what this
+step had no time for is not tried again.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import msgspec
 from msgspec.structs import replace
 
 from fi_doctor import sandbox
-from fi_doctor.model import Builds, Data, Depth, Missing, PlannedProbe
-from fi_doctor.probing import estimates, objects, surroundings
-from fi_doctor.probing.attempt import Bench, Cancelled
+from fi_doctor.model import Builds, Data, Missing, PlannedProbe
+from fi_doctor.probing import estimates, headline, objects, surroundings
+from fi_doctor.probing.bench import Bench, Cancelled, forks
+from fi_doctor.probing.board import LATE, THERE, kind_of
 from fi_doctor.probing.deciding import deciding_line
 
 SCRIPT = surroundings.HARNESS.with_name("prebuild.py")
@@ -38,6 +40,7 @@ class Told(Data, frozen=True):
     users: tuple[tuple[str, str], ...] = ()
     state: str = ""
     detail: str = ""
+    library: str = ""  # the file that it is loaded from
 
 
 class Line(Data, frozen=True):
@@ -54,40 +57,28 @@ class Line(Data, frozen=True):
     total: int = 0
 
 
-class Prebuilt(Data, frozen=True):
-    """What came of it."""
+def build_all(tried: Sequence[PlannedProbe], bench: Bench, jobs: int) -> Builds | None:
+    """Build what these probes need, with so many jobs, in the time that the runs leave over; the board hears of it.
 
-    builds: Builds = Builds()
-    happened: bool = False  # False: the probes build for themselves, as if there were no such step
-    unfinished: tuple[tuple[str, str], ...] = ()  # (probe, variant) whose module there was no time for
-    to_build: tuple[str, ...] = ()  # probes that still have something to compile
-
-
-def needs_building(planned: PlannedProbe) -> bool:
-    """Whether a probe takes part: it is tried, and says that it builds a module of FlashInfer."""
-    return planned.depth is not Depth.STATIC and planned.spec.has_build and bool(planned.spec.module)
-
-
-def build_all(planned: Sequence[PlannedProbe], bench: Bench, jobs: int) -> Prebuilt:
-    """Build what these probes need, with so many jobs, in the time that the runs leave over.
+    None where there was no such step: the probes build for themselves.
 
     GPUs of another kind have modules of their own: one process for each kind, one after the other.
     """
-    tried = [probe for probe in planned if probe.depth is not Depth.STATIC]
     kinds: dict[int | None, list[PlannedProbe]] = {}
-    for probe in filter(needs_building, tried):
-        kinds.setdefault(None if isinstance(probe.sm, Missing) else probe.sm, []).append(probe)
+    for probe in tried:
+        if probe.builds_module:
+            kinds.setdefault(kind_of(probe), []).append(probe)
     kept_s = max(LEAST_S, PROBE_S * len(tried) / max(1, min(AT_ONCE, jobs)))
-    done = Prebuilt()
+    done: Builds | None = None
     if all(_is_there(probe.spec.module, bench) for members in kinds.values() for probe in members):
         return done
     for members in kinds.values():
         deadline = bench.deadline - kept_s
         if deadline - time.monotonic() > 0:
             done = _joined(done, _build_kind(members, bench, jobs, deadline))
-    if done.happened:
+    if done is not None:
         with bench.talk:
-            bench.watch.prebuilt(done.builds)
+            bench.watch.prebuilt(done)
     return done
 
 
@@ -103,31 +94,27 @@ def _is_there(module: str, bench: Bench) -> bool:
     return module in flashinfer.jit_cache_modules or (bench.scratch is None and module in flashinfer.cached_modules)
 
 
-def _joined(first: Prebuilt, second: Prebuilt) -> Prebuilt:
-    modules = {**first.builds.modules, **second.builds.modules}
-    seconds = round(first.builds.seconds + second.builds.seconds, 1)
-    return Prebuilt(
-        builds=Builds(seconds=seconds, jobs=second.builds.jobs or first.builds.jobs, modules=modules),
-        happened=first.happened or second.happened,
-        unfinished=(*first.unfinished, *second.unfinished),
-        to_build=(*first.to_build, *second.to_build),
-    )
+def _joined(first: Builds | None, second: Builds | None) -> Builds | None:
+    if first is None or second is None:
+        return first or second
+    seconds = round(first.seconds + second.seconds, 1)
+    return Builds(seconds=seconds, jobs=second.jobs, modules={**first.modules, **second.modules})
 
 
-def _build_kind(members: Sequence[PlannedProbe], bench: Bench, jobs: int, deadline: float) -> Prebuilt:
+def _build_kind(members: Sequence[PlannedProbe], bench: Bench, jobs: int, deadline: float) -> Builds | None:
     asked = list(members)
     for _ in range(1 + ASKED_ANEW):
         attempt = _Attempt(asked, bench, jobs, deadline)
         try:
             attempt.make()
         except OSError:  # no descriptors, no memory: the probes will say so
-            return Prebuilt()
+            return None
         if attempt.modules is not None:
             return attempt.result()
         asked = [probe for probe in asked if probe.spec.id != attempt.asking]
         if not attempt.asking or not asked:
             break
-    return Prebuilt()
+    return None
 
 
 class _Attempt:
@@ -161,42 +148,48 @@ class _Attempt:
             ours.settimeout(0.0)
             self._channel = ours
             self._say(self._job())
-            argv = [self._bench.facts.interpreter.executable, "-u", str(SCRIPT), f"--channel={theirs.fileno()}"]
-            result = sandbox.run(
-                argv,
-                timeout_s=self._deadline + GRACE_S - time.monotonic(),
-                env=self._child,
-                pass_fds=(theirs.fileno(),),
-                merge=True,
-                on_poll=self._poll,
-            )
+            result = self._start(theirs.fileno())
             self._read()
         self._timed_out = result.timed_out
         self._seconds = time.monotonic() - self._begun_at
 
-    def result(self) -> Prebuilt:
+    def _start(self, channel: int) -> sandbox.Result:
+        """Run it in a forked process or, where that is not to be had, in a fresh interpreter."""
+        argv = [self._bench.facts.interpreter.executable, "-u", str(SCRIPT), f"--channel={channel}"]
+        template = self._bench.template
+        if template is not None and template.takes(self._child, "TMPDIR") and forks(self._bench):
+            fork = template.forking((), channel, script=SCRIPT, option="--channel")
+            with contextlib.suppress(sandbox.NotForked):
+                return self._run(argv, fork=fork)
+            forks(self._bench)  # says why not
+        return self._run(argv, pass_fds=(channel,))
+
+    def _run(
+        self, argv: Sequence[str], *, pass_fds: Sequence[int] = (), fork: sandbox.Fork | None = None
+    ) -> sandbox.Result:
+        self._since = time.monotonic()
+        timeout_s = self._deadline + GRACE_S - self._since
+        return sandbox.run(
+            argv, timeout_s=timeout_s, env=self._child, pass_fds=pass_fds, merge=True, on_poll=self._poll, fork=fork
+        )
+
+    def result(self) -> Builds:
         """What came of it, once the modules are known."""
         modules = self.modules or {}
         words = {name: self._words(name, told) for name, told in modules.items()}
         # What failed, what another process builds and what a process that died had in hand is left to its probe.
-        late = {
-            name for name, told in modules.items() if told.state == "not begun" or (not told.state and self._timed_out)
-        }
-        rest = {name for name, said in words.items() if said not in ("built", "already built")} - late
-        return Prebuilt(
-            builds=Builds(seconds=round(self._seconds, 1), jobs=self._jobs, modules=dict(sorted(words.items()))),
-            happened=True,
-            unfinished=tuple(sorted({user for name in late for user in modules[name].users})),
-            to_build=tuple(sorted({probe for name in rest for probe, _ in modules[name].users})),
-        )
+        late = {name: replace(told, state=LATE) for name, told in modules.items() if not told.state}
+        self._tell({**modules, **(late if self._timed_out else {})})
+        return Builds(seconds=round(self._seconds, 1), jobs=self._jobs, modules=dict(sorted(words.items())))
+
+    def _tell(self, modules: Mapping[str, Told]) -> None:
+        self._bench.board.tell(kind_of(self._members[0]), modules)
 
     def _words(self, name: str, told: Told) -> str:
         said = deciding_line(told.detail)
         match told.state:
-            case "built":
-                return "built"
-            case "prebuilt" | "up to date":
-                return "already built"
+            case state if state in THERE:
+                return THERE[state]
             case "failed":
                 return f"failed: {said}"
             case "left":
@@ -237,6 +230,7 @@ class _Attempt:
             if line.module and self.modules and line.module in self.modules:
                 told = self.modules[line.module]
                 self.modules[line.module] = replace(told, state=line.state, detail=line.detail)
+                self._tell(self.modules)
             if line.total:
                 self._show(line.done, line.total)
 
@@ -255,16 +249,20 @@ class _Attempt:
         """Answer with the order to build in. What does not fit is settled here."""
         self.modules = dict(modules)
         self._building_since = time.monotonic()
-        ranks = _ranks(self._members, modules)
+        ranks = headline.ranks(self._members, {name: told.users for name, told in modules.items()})
         builds = {
             name: estimates.Build(objects=max(1, told.objects), rank=ranks[name])
             for name, told in modules.items()
             if not told.state
         }
         left_s = self._deadline - time.monotonic()
+        for name, build in builds.items():  # nothing waits for one that is only hoped to be finished
+            if estimates.wall_seconds({name: build.objects}, self._jobs) > left_s:
+                builds[name] = build._replace(rank=headline.LAST)
         ordered, left_out = estimates.batches(builds, jobs=self._jobs, seconds=left_s)
         for name, why in left_out.items():
             self.modules[name] = replace(modules[name], state="not begun", detail=why)
+        self._tell(self.modules)
         chosen = [name for batch in ordered for name in batch]
         self._estimate_s = estimates.wall_seconds({name: builds[name].objects for name in chosen}, self._jobs)
         least_s = {
@@ -289,12 +287,3 @@ class _Attempt:
     def _say(self, line: Mapping[str, object]) -> None:
         if self._channel is not None:
             self._channel.sendall(msgspec.json.encode(line) + b"\n")
-
-
-def _ranks(members: Sequence[PlannedProbe], modules: Mapping[str, Told]) -> dict[str, int]:
-    """0 for a module that a variant of the first half of its probe needs; sizes that nobody offers stand last."""
-    early: set[tuple[str, str]] = set()
-    for probe in members:
-        names = tuple(probe.spec.variants) or ("",)
-        early.update((probe.spec.id, name) for name in names[: (len(names) + 1) // 2])
-    return {name: 0 if early.intersection(told.users) else 1 for name, told in modules.items()}

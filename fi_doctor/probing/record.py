@@ -157,6 +157,15 @@ def failed_in_build(planned: PlannedProbe, variant: str, records: Sequence[Recor
     return planned.spec.has_build and last[-1:] == ["building"] and last.count("building") == 1
 
 
+def loaded(variant: str, records: Sequence[Record]) -> bool:
+    """Whether a variant's build() compiled or loaded something; what its first call compiles is no module."""
+    none = ("", "waiting")
+    of_one = (
+        [line.stage for line in one.lines if line.variant == variant and line.stage not in none] for one in records
+    )
+    return any(stages[:2] == ["building", "built"] for stages in of_one)
+
+
 def seconds(records: Sequence[Record]) -> dict[str, float]:
     """Seconds spent reaching each stage, all variants and processes together; only stages that were reached."""
     spent: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""The template process seen from fi-doctor: it has imported torch and flashinfer, and forks a process for each probe.
+"""The template process seen from fi-doctor: it has imported torch and flashinfer, and forks whoever needs them.
 
 Paid once, start-up is most of what a warm check takes. A forked process is used only where it is as good as a fresh
 interpreter: inside/template.py looks at itself before each fork, and here it is decided who may come from it.
@@ -18,15 +18,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from fi_doctor import sandbox
-from fi_doctor.model import Facts, Missing, PlannedProbe, ProbeSpec
+from fi_doctor.model import Data, Facts, Missing, PlannedProbe, ProbeSpec
 from fi_doctor.probing import surroundings
 
 IMPORT_LIMIT_S = 180.0
 ANSWER_LIMIT_S = 20.0  # a fork takes milliseconds; a machine that swaps takes longer
-WORTH_IT = 2  # probes: for one alone nothing is saved
+WORTH_IT = 2  # processes: for one alone nothing is saved
 
 ARCHITECTURES = "FLASHINFER_CUDA_ARCH_LIST"
+# Rows that are about the imports themselves: feature -> packages. Where the template could import both, so can they.
+IMPORTS = {"import.torch": ("torch",), "import.flashinfer": ("torch", "flashinfer")}
 # What is read only when it is used. All else is the same for all, or the interpreter is a fresh one.
 _READ_LATER = frozenset({"MAX_JOBS", "CUDA_VISIBLE_DEVICES", ARCHITECTURES})
 _TAG = re.compile(r"(\d+)(\d[a-z]?)")
@@ -39,10 +43,11 @@ def started(
     """A template for the probes that are to be tried, which ends with the block; None where it would save nothing.
 
     It imports while the block goes on. environ and base are those of surroundings.environment. A template that turns
-    out to be unfit is no error: the probes are started in fresh interpreters.
+    out to be unfit is no error: everything is started in fresh interpreters. So are probes of the imports alone.
     """
     suited = [probe for probe in planned if probe.is_tried and imports_both(probe.spec)]
-    if len(suited) < WORTH_IT or isinstance(facts.flashinfer, Missing) or ambiguous(facts):
+    processes = len(suited) + any(probe.builds_module for probe in suited)  # that builds come first in one of their own
+    if processes < WORTH_IT or isinstance(facts.flashinfer, Missing) or ambiguous(facts):
         yield None
         return
     try:
@@ -94,6 +99,14 @@ def touches_environment(source: str) -> bool:
     return False
 
 
+class _Answer(Data, frozen=True):
+    """What it says."""
+
+    pid: int = 0
+    unfit: str = ""
+    seconds: dict[str, float] = {}  # noqa: RUF012 - msgspec copies it
+
+
 class Template:
     """The process and the socket to it. Safe in several threads at once."""
 
@@ -111,17 +124,21 @@ class Template:
         self._begun = time.monotonic()
         self._socket, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(ANSWER_LIMIT_S)
+        self.import_s: Mapping[str, float] = {}  # package -> what its import took
         argv = [facts.interpreter.executable, "-u", str(surroundings.TEMPLATE), f"--control-fd={self._theirs.fileno()}"]
         argv += [f"--harness={surroundings.HARNESS}", f"--architectures={' '.join(tags)}", *_gpus(facts)]
         # The kernel kills it when the thread ends that started it, so that thread waits for it as well.
         self._thread = threading.Thread(target=self._live, args=(argv,), name="template")
         self._thread.start()
 
+    def takes(self, child: Mapping[str, str], *later: str) -> bool:
+        """Whether a forked process may have these variables; those named are read after the fork, too."""
+        names = self._environ.keys() | child.keys()
+        return {name for name in names if self._environ.get(name) != child.get(name)} <= _READ_LATER.union(later)
+
     def suits(self, spec: ProbeSpec, child: Mapping[str, str]) -> bool:
         """Whether a forked process with these variables is what a fresh one would be for the probe."""
-        names = self._environ.keys() | child.keys()
-        differing = {name for name in names if self._environ.get(name) != child.get(name)}
-        if not imports_both(spec) or differing - _READ_LATER:
+        if not (imports_both(spec) or spec.feature in IMPORTS) or not self.takes(child):
             return False
         try:
             return not touches_environment(Path(spec.path).read_text(encoding="utf-8"))
@@ -147,13 +164,16 @@ class Template:
         self._complained = True
         return f"each probe imports torch and flashinfer by itself, the process to fork from is unfit: {self._why}"
 
-    def forking(self, argv: Sequence[str], record: int) -> sandbox.Fork:
-        """How to fork a process that runs the harness with these arguments, and the record's descriptor."""
+    def forking(
+        self, argv: Sequence[str], channel: int, *, script: Path = surroundings.HARNESS, option: str = "--record-fd"
+    ) -> sandbox.Fork:
+        """How to fork a process that runs the script with these arguments, and with a descriptor as that option's."""
+        words = {"script": str(script), "argv": list(argv), "option": option}
 
         def fork(environ: Mapping[str, str], output: int) -> tuple[int, int]:
             wait, go = os.pipe()
             try:
-                pid = self._ask(argv, environ, (record, output, wait))
+                pid = self._ask(words, environ, (channel, output, wait))
             except BaseException:
                 os.close(go)
                 raise
@@ -192,42 +212,42 @@ class Template:
             self._stop.set()
             self._give_up(f"it was still importing them after {IMPORT_LIMIT_S:g} s")
         elif select.select([self._socket], [], [], 0.05)[0]:
-            why = self._answer().get("unfit", "")
+            answer = self._answer()
+            self.import_s = answer.seconds
             self._theirs.close()  # it has one of its own, with which the connection has to end
-            if why:
-                self._give_up(why)
+            if answer.unfit:
+                self._give_up(answer.unfit)
             self._settled.set()
 
-    def _ask(self, argv: Sequence[str], environ: Mapping[str, str], fds: Sequence[int]) -> int:
+    def _ask(self, words: Mapping[str, object], environ: Mapping[str, str], fds: Sequence[int]) -> int:
         """The number of the process that it forks. Raises NotForked, after which it is asked no more."""
         changed = {name: value for name, value in environ.items() if self._environ.get(name) != value}
-        request = {"argv": list(argv), "set": changed, "unset": sorted(self._environ.keys() - environ.keys())}
+        request = {**words, "set": changed, "unset": sorted(self._environ.keys() - environ.keys())}
         with self._lock:
             if not self._why:
                 try:
                     socket.send_fds(self._socket, [json.dumps(request).encode("ascii")], list(fds))
                     answer = self._answer()
                 except ConnectionError:
-                    answer = {"unfit": _ended(self._result)}
+                    answer = _Answer(unfit=_ended(self._result))
                 except OSError as exc:
-                    answer = {"unfit": f"it cannot be asked: {exc}"}
-                if "pid" in answer:
-                    return int(answer["pid"])
-                self._give_up(answer.get("unfit", ""))
+                    answer = _Answer(unfit=f"it cannot be asked: {exc}")
+                if answer.pid:
+                    return answer.pid
+                self._give_up(answer.unfit)
             raise sandbox.NotForked(self._why)
 
-    def _answer(self) -> dict[str, str]:
+    def _answer(self) -> _Answer:
         try:
             data = self._socket.recv(1 << 16)
         except OSError as exc:
-            return {"unfit": f"it does not answer: {exc}"}
+            return _Answer(unfit=f"it does not answer: {exc}")
         if not data:
-            return {"unfit": _ended(self._result)}
+            return _Answer(unfit=_ended(self._result))
         try:
-            answer = json.loads(data)
-        except ValueError:  # something that it imports writes into its socket
-            answer = None
-        return answer if isinstance(answer, dict) else {"unfit": "its answer cannot be read"}
+            return msgspec.json.decode(data, type=_Answer)
+        except (msgspec.DecodeError, UnicodeDecodeError):  # something that it imports writes into its socket
+            return _Answer(unfit="its answer cannot be read")
 
     def _give_up(self, why: str) -> None:
         self._why = self._why or why

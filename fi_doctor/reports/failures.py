@@ -29,12 +29,14 @@ def failed(report: Report) -> list[Outcome]:
 
 
 def summary(outcome: Outcome) -> str:
-    """One line: which probe and variants, how it ended, how far it had come."""
+    """One line: which probe and variants, how it ended, how far it had come, where its module came from."""
     bad = _bad_cells(outcome)
     variants = names(clean(cell.variant, 60) for cell in bad if cell.variant)
     stage, ending = (bad[0].stage, bad[0].ending) if bad else (outcome.stage, outcome.ending)
     detail = clean((bad[0].detail if bad else "") or outcome.detail, 300)
-    return f"{title(outcome)}{f', {variants}' if variants else ''}: {ending}: {detail} (stage reached: {stage})"
+    source = clean(bad[0].module_from, 60) if bad else ""
+    reached = f"stage reached: {stage}{f'; module from: {source}' if source else ''}"
+    return f"{title(outcome)}{f', {variants}' if variants else ''}: {ending}: {detail} ({reached})"
 
 
 def title(outcome: Outcome) -> str:

@@ -16,6 +16,15 @@ from fi_doctor.reports.text import amount, brief, clean, clock, duration, names,
 
 HEARTBEAT_S = 25.0  # a log has a line at least every 30 s: the ticker comes by once a second
 _TICK_S = 1.0
+# Of Builds.modules, in the order to be told.
+_ENDS = {
+    "built": "built",
+    "cache": "in the cache",
+    "jit-cache": "in jit-cache",
+    "failed": "failed",
+    "cut off": "cut off",
+    "not begun": "not begun",
+}
 
 
 class Progress:
@@ -86,7 +95,7 @@ class Progress:
                 self._line(line, stamped=False)
 
     def building(self, modules: int, done: int, total: int, jobs: int, left_s: float) -> None:
-        """Modules are built before any probe starts: a line at first, then the status and the heartbeat tell it."""
+        """Modules are built for all probes: a line at first, then the status and the heartbeat tell it."""
         with self._lock:
             if self._schedule.build_first(modules, done, total, jobs, left_s):
                 self._step(f"building {amount(modules, 'module')}, {amount(total, 'object')}, {amount(jobs, 'job')}")
@@ -193,10 +202,8 @@ def _built(builds: Builds) -> str:
     """How many modules came to which end, and the seconds when any was built."""
     ends = Counter(state.partition(":")[0] for state in builds.modules.values())
     total = amount(len(builds.modules), "module")
-    told = [
-        f"{count} {end}" for end in ("built", "already built", "failed", "cut off", "not begun") if (count := ends[end])
-    ]
-    taken = "" if ends["already built"] == len(builds.modules) else f" in {duration(builds.seconds)}"
+    told = [f"{count} {words}" for end, words in _ENDS.items() if (count := ends[end])]
+    taken = "" if ends["cache"] + ends["jit-cache"] == len(builds.modules) else f" in {duration(builds.seconds)}"
     return f"{total}: {', '.join(told)}{taken}"
 
 

@@ -35,7 +35,7 @@ class _Build(Struct):
 
 
 class _Prebuild(Struct):
-    """What is built before any probe starts, as it was told last."""
+    """What is built for all probes at once, as it was told last."""
 
     modules: int
     done: int
@@ -93,7 +93,7 @@ class Schedule:
         )
 
     def build_first(self, modules: int, done: int, total: int, jobs: int, left_s: float) -> bool:
-        """Modules are being built before any probe starts; whether that is news."""
+        """Modules are being built for all probes; whether that is news."""
         is_news = self._prebuild is None
         self._prebuild = _Prebuild(modules, done, total, jobs, left_s, self._now())
         return is_news
@@ -147,7 +147,9 @@ class Schedule:
         first = self._building_first()
         parts = [f"{clock(self._now() - self._begin)} elapsed"]
         parts.append("time left not known" if left is None else f"about {clock(left)} left")
-        parts += first or [f"{self.done} of {self.total} probes done"]
+        parts += first
+        if self.done or not first:
+            parts.append(f"{self.done} of {self.total} probes done")
         lines = [] if first else [", ".join([*parts, building]) for building in self._building()]
         lines += [", ".join(parts[:number]) for number in range(len(parts), 0, -1)]
         return next((line for line in lines if width is None or len(line) <= width), lines[-1][:width])
@@ -159,7 +161,7 @@ class Schedule:
         """
         budget_left = max(0.0, self._budget_s - (self._now() - self._budget_begin))
         if self._prebuild is not None:
-            runs = _RUN_S * math.ceil(self.total / _LANES)
+            runs = _RUN_S * math.ceil((self.total - self.done) / _LANES)
             building = self._prebuild.left_s - (self._now() - self._prebuild.told)
             return min(max(building, 0.0) + runs, budget_left)
         builds = [self._build_left(build) for build in self._builds.values() if build.took_s is None]

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from fi_doctor import processes
 from fi_doctor.model import Depth, Ending, Request, Silent, Stage
-from fi_doctor.probing import catalog, estimates, prebuild, run
+from fi_doctor.probing import catalog, estimates, headline, prebuild, run
 from fi_doctor.probing.plan import plan
 
 pytestmark = pytest.mark.skipif(shutil.which("ninja") is None, reason="no ninja on PATH")
@@ -38,7 +38,7 @@ def build(variant):
 
 
 def run(variant):
-    return {{"jobs": os.environ["MAX_JOBS"]}}
+    return {{"jobs": os.environ["MAX_JOBS"], "at": time.time()}}
 '''
 LOAD = "get_module(variant)"
 
@@ -104,15 +104,25 @@ class Machine:
             at_once.append(at_once[-1] + (1 if line.startswith("begins") else -1))
         return max(at_once)
 
+    def when(self, event):
+        """When "begins x0.cu" or "ends x0.cu" was said first."""
+        return next(float(line.split()[2]) for line in self._log() if line.startswith(f"{event} "))
+
+    def sources_of(self, name):
+        return {cell.variant: cell.module_from for cell in self.check()[0][name].cells}
+
     def _log(self):
         log = self.sources / "log"
         return log.read_text().splitlines() if log.exists() else []
 
 
-@pytest.fixture(params=["shared", "own"])
+@pytest.fixture(params=["shared", "own", "fresh"])
 def machine(request, tmp_path):
-    """Both ways in which FlashInfer keeps ninja's log."""
-    return Machine(tmp_path, request.param)
+    """Both ways in which FlashInfer keeps ninja's log, and all processes in fresh interpreters."""
+    made = Machine(tmp_path, "own" if request.param == "fresh" else request.param)
+    if request.param == "fresh":
+        made.environ["FAKE_STACK"] = "unfit"
+    return made
 
 
 def test_everything_is_built_side_by_side_before_the_probes_and_once(machine):
@@ -128,9 +138,137 @@ def test_everything_is_built_side_by_side_before_the_probes_and_once(machine):
     assert machine.watch.progress[0][:4] == (3, 0, 6, 4)
 
     outcomes, builds = machine.check()
-    assert set(builds.modules.values()) == {"already built"}
+    assert set(builds.modules.values()) == {"cache"}
     assert len(machine.compiled()) == 6
     assert {outcome.cached for outcome in outcomes.values()} == {True}
+
+
+IMPORTS = '''"""Is it there?"""
+
+import sys
+
+PROBE = {{"id": "fake.{name}", "feature": "import.{name}", "gpus": 0, "timeout_s": 20, "checks": "nothing"}}
+
+
+def run():
+    was_imported = "{name}" in sys.modules
+    import {name}
+
+    return {{"fresh_process": not was_imported}}
+'''
+
+
+@pytest.mark.parametrize(("fault", "imports"), [("", 1), ("unfit", 7)])
+def test_a_check_imports_once_whatever_is_cold(tmp_path, fault, imports):
+    machine = Machine(tmp_path, "own")
+    for name in "abcd":
+        machine.module(name, "true")
+        machine.probe(name)
+    for name in ("torch", "flashinfer"):
+        (tmp_path / f"fake_{name}.py").write_text(text := IMPORTS.format(name=name))
+        machine.specs.append(catalog.parse(text, str(tmp_path / f"fake_{name}.py"), "tests"))
+    machine.environ |= {"FAKE_IMPORTS": str(tmp_path / "imports"), "FAKE_STACK": fault}
+    for state in ("built", "cache"):
+        outcomes, builds = machine.check()
+        assert set(builds.modules.values()) == {state}
+        assert {outcome.ending for outcome in outcomes.values()} == {Ending.RETURNED}
+        assert {outcome.started for outcome in outcomes.values()} == {"fresh" if fault else "forked"}
+        assert len((tmp_path / "imports").read_text().splitlines()) == imports
+        assert outcomes["torch"].cells[0].measurements == {"fresh_process": bool(fault)}
+        assert outcomes["flashinfer"].cells[0].measurements == {"fresh_process": bool(fault)}
+        if not fault:
+            assert outcomes["flashinfer"].seconds["imported"] >= outcomes["torch"].seconds["imported"] >= 0.3
+            assert outcomes["a"].seconds["imported"] < 0.3
+        (tmp_path / "imports").unlink()
+
+
+def test_what_compilers_leave_in_their_temporary_folder_is_the_runs_own(machine):
+    machine.module("a", 'echo "$TMPDIR" > "$FAKE_SOURCES/tmp"')
+    machine.probe("a")
+    machine.check()
+    assert "fi-doctor-run-" in (machine.sources / "tmp").read_text()
+
+
+def test_a_probe_runs_as_soon_as_its_module_is_there(machine):
+    machine.module("quick", "true")
+    machine.module("slow", "sleep 5")
+    machine.probe("quick")
+    machine.probe("slow")
+    outcomes, builds = machine.check()
+    assert builds.modules == {"quick": "built", "slow": "built"}
+    quick, slow = (outcomes[name].cells[0].measurements for name in ("quick", "slow"))
+    assert quick["at"] < machine.when("ends slow0.cu") < slow["at"]
+    assert quick["jobs"] == "1"
+
+
+def test_what_has_to_compile_for_itself_waits_until_there_are_jobs_for_it(machine):
+    machine.module("bad", 'echo "bad.cu(3): error: no such thing"; exit 1')
+    machine.module("slow", "sleep 3", "sleep 3")
+    machine.probe("bad")
+    machine.probe("slow")
+    machine.probe("lazy", build="return False")
+    outcomes, _ = machine.check(replace(ASKED, jobs=3))
+    over = max(float(line.split()[2]) for line in machine._log() if line.startswith("ends slow"))
+    again = [float(line.split()[2]) for line in machine._log() if line.startswith("begins bad0")]
+    assert len(again) == 2
+    assert again[0] < over < again[1]
+    assert outcomes["lazy"].cells[0].measurements["at"] > over
+    assert outcomes["bad"].detail == "bad: bad.cu(3): error: no such thing"
+
+
+KILLS = """if [ ! -e "$FAKE_SOURCES/killed" ]; then
+touch "$FAKE_SOURCES/killed"
+sleep 1
+pid=$PPID
+while [ "$(cat /proc/$pid/comm)" != ninja ]; do pid=$(cut -d " " -f 4 /proc/$pid/stat); done
+kill -9 $(cut -d " " -f 4 /proc/$pid/stat)
+sleep 60
+fi"""
+
+
+def test_a_process_that_is_killed_while_it_builds_leaves_the_rest_to_the_probes(machine):
+    machine.module("good", "true")
+    machine.module("killer", KILLS)
+    machine.module("slow", "sleep 2")
+    for name in ("good", "killer", "slow"):
+        machine.probe(name)
+    begun = time.monotonic()
+    outcomes, builds = machine.check()
+    assert time.monotonic() - begun < 30
+    assert builds.modules["good"] == "built"
+    assert builds.modules["killer"].startswith("cut off: the process that built it ended after ")
+    assert {outcome.ending for outcome in outcomes.values()} == {Ending.RETURNED}
+    assert outcomes["killer"].cells[0].module_from == "built"
+    assert _running_in(str(machine.folder).encode()) == []
+
+
+def test_each_variant_says_where_its_modules_came_from(machine):
+    for name in ("aot_norm", "a", "b"):
+        machine.module(name, "true")
+    machine.probe("a")
+    machine.probe("norm", "aot_norm", "b", "none", build="variant == 'none' or get_module(variant)")
+    machine.probe("both", build="get_module('a'), get_module('aot_norm')")
+    assert machine.sources_of("norm") == {"aot_norm": "jit-cache", "b": "built", "none": ""}
+    assert machine.sources_of("norm") == {"aot_norm": "jit-cache", "b": "cache", "none": ""}
+    assert machine.sources_of("both") == {"both": "cache, jit-cache"}
+    (machine.sources / "b" / "b0.cu").write_text("false\n")
+    assert machine.sources_of("norm") == {"aot_norm": "jit-cache", "b": "", "none": ""}
+
+
+def test_where_nobody_was_asked_facts_and_the_cache_say_where_a_module_came_from(machine):
+    facts = machine.facts.flashinfer
+    machine.module("a", "true")
+    machine.module("aot_b", "true")
+    machine.probe("a")
+    machine.probe("aot_b")
+    machine.facts = replace(
+        machine.facts, flashinfer=replace(facts, cached_modules=("a",), jit_cache_modules=("aot_b",))
+    )
+    outcomes, builds = machine.check()  # the library that the facts tell of is gone
+    assert builds.modules == {}
+    assert [outcomes[name].cells[0].module_from for name in ("a", "aot_b")] == ["built", "jit-cache"]
+    outcomes, _ = machine.check()
+    assert [outcomes[name].cells[0].module_from for name in ("a", "aot_b")] == ["cache", "jit-cache"]
 
 
 def test_more_modules_than_jobs_never_use_more_than_the_jobs(machine):
@@ -195,6 +333,20 @@ def test_when_the_time_is_up_what_is_finished_stays_and_the_rest_is_named_and_no
     assert machine.compiled().count("slow1") == 1
 
 
+def test_where_not_everything_fits_headlines_are_built_first_unless_one_alone_takes_too_long(machine, monkeypatch):
+    monkeypatch.setattr(prebuild, "LEAST_S", 5.0)
+    monkeypatch.setattr(prebuild, "PROBE_S", 0.1)
+    monkeypatch.setattr(estimates, "UNKNOWN_S", 8)
+    monkeypatch.setitem(estimates.BUILD_S, "giant", 24)
+    monkeypatch.setattr(headline, "HEADLINE", ("fake.giant", "fake.b"))
+    for name in ("giant", "a", "b", "c"):
+        machine.module(name, "true")
+        machine.probe(name)
+    _, builds = machine.check(replace(ASKED, budget_s=22, jobs=1))
+    assert set(builds.modules.values()) == {"built"}
+    assert machine.compiled() == ["b0", "a0", "c0", "giant0"]
+
+
 def test_what_surely_does_not_fit_is_not_begun(machine):
     machine.module("quick", "true")
     machine.module("fused_moe", "true")
@@ -211,7 +363,7 @@ def test_what_is_prebuilt_is_not_built(machine):
     machine.module("aot_norm", "false")
     machine.probe("aot_norm")
     outcomes, builds = machine.check()
-    assert builds.modules == {"aot_norm": "already built"}
+    assert builds.modules == {"aot_norm": "jit-cache"}
     assert outcomes["aot_norm"].ending is Ending.RETURNED
     assert machine.compiled() == []
 
@@ -227,7 +379,7 @@ def test_nobody_is_asked_when_every_probe_has_a_library_of_just_its_name(machine
     machine.module("page", "true")
     machine.probe("page")
     outcomes, builds = machine.check()
-    assert builds.modules == {"norm": "already built", "page": "built"}
+    assert builds.modules == {"norm": "cache", "page": "built"}
     assert (outcomes["norm"].cached, outcomes["page"].cached) == (True, False)
 
 
@@ -354,6 +506,8 @@ def test_ctrl_c_leaves_nothing_running(machine, tmp_path):
         "machine.probe('slow')\n"
         "try: machine.check()\n"
         "except KeyboardInterrupt: print('interrupted', flush=True)\n"
+        "for source in machine.sources.glob('slow/*.cu'): source.write_text('true')\n"
+        "print(machine.check()[0]['slow'].ending, flush=True)\n"
     )
     marker = f"prebuild-{os.getpid()}"
     main = subprocess.Popen(
@@ -366,7 +520,7 @@ def test_ctrl_c_leaves_nothing_running(machine, tmp_path):
     assert log.exists()
     assert marked(marker)
     main.send_signal(signal.SIGINT)
-    assert main.communicate(timeout=15)[0] == "interrupted\n"
+    assert main.communicate(timeout=30)[0] == "interrupted\nreturned\n"
     assert marked(marker) == []
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from fi_doctor import processes
 from fi_doctor.errors import UsageError
 from fi_doctor.model import Depth, Ending, Missing, Request, Requires, Silent, Stage
-from fi_doctor.probing import catalog, run, surroundings
+from fi_doctor.probing import catalog, flow, run, surroundings
 from fi_doctor.probing.plan import plan
 
 FAKES = Path(__file__).parents[1] / "fake_probes"
@@ -322,12 +322,32 @@ def test_what_a_killed_probe_leaves_in_the_folder_of_the_run_is_removed(tmp_path
     assert not Path((tmp_path / "said").read_text()).exists()
 
 
+def test_at_most_three_probes_are_on_gpus_at_a_time_and_others_go_on_beside_them(tmp_path, bare_facts):
+    planned = []
+    for number in range(7):
+        path = tmp_path / f"fake_waits{number}.py"
+        name = f"fake.waits{number}"
+        literal = {"id": name, "feature": name, "gpus": 0, "timeout_s": 20, "checks": "nothing"}
+        path.write_text(
+            f"'Is it?'\nimport time\nPROBE = {literal}\ndef run():\n    begun = time.time()\n"
+            "    time.sleep(1)\n    return {'begun': begun, 'ended': time.time()}\n"
+        )
+        [one] = plan((catalog.parse(path.read_text(), str(path), "tests"),), bare_facts, RUN)
+        planned.append(replace(one, gpu_uuids=("GPU-1",) if number < 5 else ()))
+    request = replace(RUN, jobs=6)
+    outcomes, _ = run.run_all(planned, facts=bare_facts, request=request, watch=Silent(), environ=dict(os.environ))
+    spans = [tuple(outcome.cells[0].measurements.values()) for outcome in outcomes]
+    at_once = [sum(begun <= moment < ended for begun, ended in spans[:5]) for moment, _ in spans]
+    assert 1 < max(at_once) <= flow.GPU_SLOTS == 3
+    assert max(begun for begun, _ in spans[5:]) < sorted(ended for _, ended in spans[:5])[2]
+
+
 @pytest.mark.parametrize(("is_short", "first"), [(True, "page"), (False, "trtllm_comm")])
 def test_with_a_budget_that_the_longest_build_exceeds_the_shortest_goes_first(bare_facts, is_short, first):
     [base] = specs("returned")
     made = [replace(base, id=f"x.{module}", module=module) for module in ("trtllm_comm", "page")]
     planned = [replace(plan([base], bare_facts, RUN)[0], spec=spec) for spec in made]
-    groups = run.group(planned, bare_facts, fresh=True, is_short=is_short)
+    groups = flow.group(planned, bare_facts, fresh=True, is_short=is_short)
     assert groups[0][0].spec.module == first
 
 
@@ -545,7 +565,7 @@ def grouped(facts):
     )
     made = [replace(base, id=name, module=module, gpus=gpus) for name, module, gpus in names]
     planned = [replace(plan([base], facts, RUN)[0], spec=spec) for spec in made]
-    return [[probe.spec.id for probe in members] for members in run.group(planned, facts, fresh=False)]
+    return [[probe.spec.id for probe in members] for members in flow.group(planned, facts, fresh=False)]
 
 
 def test_imports_come_first_then_the_longest_module_and_a_module_is_one_group(bare_facts):

@@ -33,7 +33,8 @@ from test_run import (  # noqa: F401 - the same claims about the same fakes, wit
 from fi_doctor import processes
 from fi_doctor.model import Depth, Ending, Gpu, GpuFacts, Missing, PlannedProbe, Requires
 from fi_doctor.probing import catalog, template
-from fi_doctor.probing.attempt import Bench, Cancelled, try_probe
+from fi_doctor.probing.attempt import try_probe
+from fi_doctor.probing.bench import Bench, Cancelled
 
 STACK = Path(__file__).parent / "fake_stack"
 RUN = test_run.RUN
@@ -94,7 +95,6 @@ def bench_of(facts, environ, watch, forker, budget_s=60):
         stop=threading.Event(),
         talk=threading.Lock(),
         told_paths=threading.Event(),
-        gpu_slots=threading.Semaphore(3),
         template=forker,
     )
 
@@ -192,10 +192,10 @@ def test_the_users_own_list_of_architectures_is_kept(asking):
 def test_what_does_not_suit_gets_a_fresh_interpreter(asking):
     suited, other, early = asking(*["return {}"] * 3)
     Path(early.spec.path).write_text(Path(early.spec.path).read_text() + "os.environ['NCCL_DEBUG'] = 'INFO'\n")
-    imports = replace(other, spec=replace(other.spec, feature="import.torch"))
+    imports = replace(other, spec=replace(other.spec, feature="import.torch", requires=Requires()))
     outside = replace(other, spec=replace(other.spec, requires=Requires()))
     outcomes = outcomes_of([suited, imports, outside, early, suited])
-    assert [outcome.started for outcome in outcomes] == ["forked", "fresh", "fresh", "fresh", "forked"]
+    assert [outcome.started for outcome in outcomes] == ["forked", "forked", "fresh", "fresh", "forked"]
     assert {outcome.ending for outcome in outcomes} == {Ending.RETURNED}
 
 
@@ -473,10 +473,11 @@ OURS = sorted((test_run.FAKES.parents[1] / "probes").glob("[a-z]*_*.py"))
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
-def test_every_probe_of_ours_but_those_of_the_import_may_be_forked(path):
+def test_every_probe_of_ours_may_be_forked(path):
     spec = catalog.parse(path.read_text(), str(path), "fi-doctor")
-    may = template.imports_both(spec) and not template.touches_environment(path.read_text())
-    assert may is not path.stem.startswith("import_")
+    assert template.imports_both(spec) is not path.stem.startswith("import_")
+    assert template.imports_both(spec) or spec.feature in template.IMPORTS
+    assert not template.touches_environment(path.read_text())
 
 
 def test_a_template_whose_answer_cannot_be_read_is_unfit(asking, monkeypatch):

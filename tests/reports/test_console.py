@@ -348,6 +348,13 @@ def test_a_failed_variant_counts_though_its_probe_says_returned():
     assert "  norm.rmsnorm on SM90, a: wrong-result: max error 3 (stage reached: ran)" in text
 
 
+def test_a_failed_variant_says_where_its_module_came_from():
+    cells = (CellOutcome(variant="", stage=Stage.RAN, ending=Ending.WRONG, detail="wrong", module_from="cache"),)
+    text = lines(report(outcomes=(outcome("norm.rmsnorm", cells=cells),)))
+    assert "  norm.rmsnorm on SM90: wrong-result: wrong (stage reached: ran; module from:" in text
+    assert "    cache)" in text
+
+
 def test_without_telling_lines_the_last_lines_of_the_output_are_shown():
     silent = outcome("norm.rmsnorm", ending=Ending.TIMED_OUT, output="".join(f"line {n}\n" for n in range(20)))
     assert deciding_lines(silent) == [f"line {n}" for n in range(15, 20)]

@@ -176,17 +176,29 @@ def test_what_is_built_beforehand_is_counted_with_its_jobs_and_the_time_left():
     assert len(stream.getvalue().splitlines()) == 3
     progress.tick()
     clock.seconds += 10
-    modules = {f"m{n}": "built" for n in range(29)} | {"n": "already built", "x": "failed: error", "y": "not begun: -"}
+    modules = {f"m{n}": "built" for n in range(29)} | {"n": "cache", "x": "failed: error", "y": "not begun: -"}
     progress.prebuilt(Builds(seconds=40.0, jobs=32, modules=modules))
     assert stream.getvalue().splitlines()[2:] == [
         "[0:00] building 31 modules, 380 objects, 32 jobs",
         "[0:30] still working: 0:30 elapsed, about 3:00 left, building 20 modules, 214 of 380 objects, 32 jobs",
-        "[0:40] 32 modules: 29 built, 1 already built, 1 failed, 1 not begun in 40 s",
+        "[0:40] 32 modules: 29 built, 1 in the cache, 1 failed, 1 not begun in 40 s",
     ]
     progress.started(NORM)
     clock.seconds += 25
     progress.tick()
     assert "1:05 elapsed, about 0:30 left, 0 of 3 probes done" in stream.getvalue().splitlines()[-1]
+
+
+def test_probes_that_are_over_while_others_build_are_counted():
+    progress, stream, clock = log()
+    progress.planned((NORM, SAMPLING, TORCH), 6000.0)
+    progress.building(31, 0, 380, 32, 400.0)
+    progress.started(TORCH)
+    progress.ended(TORCH, outcome("import.torch"))
+    clock.seconds += 30
+    progress.tick()
+    told = "still working: 0:30 elapsed, about 6:20 left, building 31 modules, 0 of 380 objects, 32 jobs"
+    assert stream.getvalue().splitlines()[-1] == f"[0:30] {told}, 1 of 3 probes done"
 
 
 def test_the_time_left_while_building_beforehand_is_never_more_than_the_budget_has():
@@ -201,8 +213,8 @@ def test_the_time_left_while_building_beforehand_is_never_more_than_the_budget_h
 def test_when_all_was_built_already_no_time_is_told():
     progress, stream, _ = log()
     progress.planned((NORM,), 100.0)
-    progress.prebuilt(Builds(seconds=9.0, jobs=2, modules={"norm": "already built"}))
-    assert stream.getvalue().splitlines()[-1] == "[0:00] 1 module: 1 already built"
+    progress.prebuilt(Builds(seconds=9.0, jobs=2, modules={"norm": "jit-cache"}))
+    assert stream.getvalue().splitlines()[-1] == "[0:00] 1 module: 1 in jit-cache"
 
 
 def test_a_slow_machine_stretches_the_estimates():

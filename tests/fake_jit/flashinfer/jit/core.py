@@ -8,10 +8,15 @@ import fcntl
 import os
 import subprocess
 import time
+import types
 from pathlib import Path
 
 FLASHINFER_JIT_DIR = Path(os.environ["FLASHINFER_WORKSPACE_BASE"], ".cache/flashinfer/0.7.2.post1/90a/cached_ops")
 COMPILER = Path(__file__).with_name("compile.sh")
+_entries = os.environ.get("FLASHINFER_CUDA_ARCH_LIST", "").split()
+current_compilation_context = types.SimpleNamespace(
+    TARGET_CUDA_ARCHS={(int(major), minor) for major, minor in (entry.split(".") for entry in _entries)}
+)
 
 
 class FileLock:
@@ -56,6 +61,9 @@ class JitSpec:
     def is_aot(self):
         return self.name.startswith("aot_")
 
+    def get_library_path(self):
+        return COMPILER if self.is_aot else self.folder / f"{self.name}.so"
+
     def build(self, verbose, need_lock):
         shared = os.environ["FAKE_LOG"] == "shared"
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -72,8 +80,8 @@ class JitSpec:
             self.ninja_path.write_text(text)
         run_ninja(FLASHINFER_JIT_DIR if shared else self.folder, self.ninja_path, verbose)
 
-    def load(self):
-        return Loaded(self.folder / f"{self.name}.so")
+    def load(self, so_path=None):
+        return Loaded(so_path or self.get_library_path())
 
     def build_and_load(self):
         if self.is_aot:

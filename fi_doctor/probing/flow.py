@@ -1,0 +1,181 @@
+"""Which probe is started when: as soon as what it needs is built, a few at a time, while other modules still build."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from msgspec.structs import replace
+
+from fi_doctor.model import Builds, CellOutcome, Ending, Facts, Outcome, PlannedProbe, Stage
+from fi_doctor.probing import estimates, headline, objects, prebuild, record
+from fi_doctor.probing.attempt import leave_out, out_of_budget, try_probe
+from fi_doctor.probing.bench import Bench
+
+MOST_AT_ONCE = 8  # each imports torch: more processes cost more memory than they save time
+# Probes on a GPU at a time: one was seen to take 0.5 GiB for its CUDA context and up to 0.6 GiB more (H200), and the
+# whole check is to leave a GPU of 80 GiB with a server on it alone: 4 GiB.
+GPU_SLOTS = 3
+
+Group = list[PlannedProbe]  # what runs one after the other
+
+
+class Flow:
+    """All probes that are to be tried, with the builds before them."""
+
+    def __init__(self, tried: Sequence[PlannedProbe], bench: Bench, jobs: int) -> None:
+        self._tried = list(tried)
+        self._bench = bench
+        self._jobs = jobs
+        self._waiting: list[Group] = [[probe] for probe in sorted(tried, key=_weight)]
+        self._running: dict[Future[dict[int, Outcome]], Group] = {}
+        self._outcomes: dict[int, Outcome] = {}
+        self._is_building = True
+        self._builders = 1  # groups that may compile at the same time, when the builds are over
+        self._most = max(1, min(len(self._waiting), jobs, prebuild.AT_ONCE))
+        self._builds = Builds()
+        self._news = bench.board.news  # also set when a process is over
+
+    def run(self) -> tuple[dict[int, Outcome], Builds]:
+        """An outcome for each probe, by its id(), and what was built; whatever is raised, nothing is left running."""
+        probes = ThreadPoolExecutor(max_workers=MOST_AT_ONCE, thread_name_prefix="probe")
+        builder = ThreadPoolExecutor(max_workers=1, thread_name_prefix="build")
+        try:
+            building = builder.submit(prebuild.build_all, self._tried, self._bench, self._jobs)
+            building.add_done_callback(self._wake)
+            self._start(probes)
+            while self._waiting or self._running or self._is_building:
+                self._news.wait()
+                self._news.clear()
+                self._collect()
+                if self._is_building and building.done():
+                    self._end_building(building.result())
+                self._start(probes)
+        except BaseException:
+            self._bench.stop.set()  # children are killed at their next poll; nothing else is left running
+            raise
+        finally:
+            for pool in (probes, builder):
+                pool.shutdown(wait=True, cancel_futures=True)
+        return self._outcomes, self._builds
+
+    def _start(self, pool: ThreadPoolExecutor) -> None:
+        """Start what is ready, as far as there is room."""
+        for group in list(self._waiting):
+            if len(self._running) >= self._most:
+                return
+            if self._is_building and not self._is_ready(group[0]):
+                continue
+            if group[0].gpu_uuids and self._on_gpus() >= GPU_SLOTS:
+                continue
+            self._waiting.remove(group)
+            future = pool.submit(self._run_group, group, self._share(), is_beside=self._is_building)
+            self._running[future] = group
+            future.add_done_callback(self._wake)
+
+    def _wake(self, _: object) -> None:
+        self._news.set()
+
+    def _is_ready(self, probe: PlannedProbe) -> bool:
+        """Whether it has nothing to compile that would take jobs from the builds."""
+        if probe.builds_module:
+            return self._bench.board.is_ready(probe)
+        return probe.spec.gate_only or not (probe.spec.module or probe.spec.has_build)
+
+    def _on_gpus(self) -> int:
+        return sum(bool(group[0].gpu_uuids) for group in self._running.values())
+
+    def _share(self) -> int:
+        """How many of the compile jobs a group may use: the fewer groups are left, the more each gets."""
+        if self._is_building:
+            return 1
+        left = len(self._waiting) + len(self._running) + 1
+        return max(1, self._jobs // max(1, min(self._builders, left)))
+
+    def _collect(self) -> None:
+        for future in [future for future in self._running if future.done()]:
+            del self._running[future]
+            self._outcomes |= future.result()
+
+    def _end_building(self, builds: Builds | None) -> None:
+        """What waits may compile from here on: what is left of a build, or each its own where there was none."""
+        self._is_building = False
+        rest = [probe for group in self._waiting for probe in group]
+        if builds is not None:
+            self._builds = builds
+            self._builders = max(1, min(self._most, sum(map(self._bench.board.compiles, rest))))
+            return
+        self._waiting = _group(rest, self._bench)
+        self._most = max(1, min(len(self._waiting) + len(self._running), self._jobs, MOST_AT_ONCE))
+        self._builders = 1 if objects.shares_log(self._bench.facts.flashinfer) else self._most
+
+    def _run_group(self, group: Group, jobs: int, *, is_beside: bool) -> dict[int, Outcome]:
+        return {id(probe): self._run_one(probe, jobs, is_beside=is_beside) for probe in group}
+
+    def _run_one(self, probe: PlannedProbe, jobs: int, *, is_beside: bool) -> Outcome:
+        """A probe without the variants for whose modules there was no time. is_beside: others are being built."""
+        bench = self._bench
+        names = bench.board.late(probe)
+        rest = replace(probe, variants=tuple(name for name in probe.variants if name not in names))
+        # Where all modules share a log, a second ninja would spoil it, if only to find that there is nothing to do.
+        use = bench.board.libraries(rest) if is_beside and objects.shares_log(bench.facts.flashinfer) else {}
+        ran = None
+        if time.monotonic() >= bench.deadline:
+            outcome = leave_out(probe, bench)
+        else:
+            ran = try_probe(rest, bench, jobs, use) if rest.variants else None
+            outcome = _completed(probe, _late(probe, names, bench), ran)
+        if ran is None:
+            with bench.talk:
+                bench.watch.ended(probe, outcome)
+        return outcome
+
+
+def group(probes: Sequence[PlannedProbe], facts: Facts, *, fresh: bool, is_short: bool = False) -> list[Group]:
+    """Probes that build for themselves, by module, since they would wait for the same build, in the order to start.
+
+    Imports first, then the longest build. Where builds go one at a time, or the budget is shorter than the longest of
+    them (is_short), the shortest goes first: more fits the budget.
+    """
+    sign = 1 if objects.shares_log(facts.flashinfer) or is_short else -1
+    groups: dict[str, Group] = {}
+    for probe in probes:
+        groups.setdefault(probe.spec.module or f"probe {probe.spec.id}", []).append(probe)
+
+    def order(members: Group) -> tuple[bool, int, str]:
+        first = members[0].spec
+        seconds = estimates.build_seconds(first.module, facts, fresh=fresh)
+        return bool(first.module) or first.gpus > 0, sign * seconds, first.id
+
+    return sorted(groups.values(), key=order)
+
+
+def _group(probes: Sequence[PlannedProbe], bench: Bench) -> list[Group]:
+    fresh, facts = bench.request.fresh_cache, bench.facts
+    longest_s = max((estimates.build_seconds(one.spec.module, facts, fresh=fresh) for one in probes), default=0)
+    return group(probes, facts, fresh=fresh, is_short=bench.request.budget_s < longest_s)
+
+
+def _weight(probe: PlannedProbe) -> tuple[bool, int, str]:
+    """Several ranks take the longest."""
+    return probe.spec.gpus < 2, headline.place(probe.spec.feature), probe.spec.id
+
+
+def _late(probe: PlannedProbe, names: Sequence[str], bench: Bench) -> dict[str, CellOutcome]:
+    """Cells for the variants that there was no time for, with these words."""
+    why = out_of_budget(probe, bench, where="before its module was compiled")
+    return {name: CellOutcome(variant=name, stage=Stage.NONE, ending=Ending.NOT_RUN, detail=why) for name in names}
+
+
+def _completed(probe: PlannedProbe, late: dict[str, CellOutcome], ran: Outcome | None) -> Outcome:
+    """The outcome of all variants from that of those that were tried."""
+    if ran is not None and not late:
+        return ran
+    tried = {cell.variant: cell for cell in ran.cells if cell.variant in probe.variants} if ran else {}
+    whole = record.outcome(probe, {**tried, **late})
+    if ran is None:
+        return whole
+    return replace(
+        whole, seconds=ran.seconds, output=ran.output, reproduce=ran.reproduce, cached=ran.cached, started=ran.started
+    )

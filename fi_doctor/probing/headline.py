@@ -1,0 +1,41 @@
+"""What comes first where not everything fits into the budget: what most servers stand or fall with. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fi_doctor.model import PlannedProbe
+
+# In this order, then the rest. An expert layer ends the start of a server, attention ends every request.
+HEADLINE = (
+    "moe.fp8_block",
+    "moe.mxfp4_bf16",
+    "attention.prefill",
+    "attention.decode",
+    "attention.sinks",
+    "comm.allreduce_fusion",
+    "moe.bf16",
+    "moe.fp8_per_tensor",
+)
+_PLACES = len(HEADLINE) + 1
+LAST = 2 * _PLACES  # the rank of what comes after all others
+
+
+def place(feature: str) -> int:
+    """0 for what comes first; the same for all that is no headline."""
+    return HEADLINE.index(feature) if feature in HEADLINE else len(HEADLINE)
+
+
+def ranks(members: Sequence[PlannedProbe], users: Mapping[str, Sequence[tuple[str, str]]]) -> dict[str, int]:
+    """For each module (name -> probes and variants that need it) when it is to be built, the lowest first.
+
+    Modules that the first half of a probe's declared variants need decide its row and stand before all others; sizes
+    that nobody offers are declared last. Within each half the headline features come first.
+    """
+    when: dict[tuple[str, str], int] = {}
+    for probe in members:
+        names = tuple(probe.spec.variants) or ("",)
+        for number, name in enumerate(names):
+            late = number >= (len(names) + 1) // 2
+            when[probe.spec.id, name] = place(probe.spec.feature) + late * _PLACES
+    return {name: min((when.get(user, LAST) for user in needed), default=LAST) for name, needed in users.items()}
