@@ -31,6 +31,8 @@ class Module:
         self.objects = 0  # that are stale
         self.state = ""
         self.detail = ""
+        self.part_of = ""  # the module that it is a part of
+        self.own: tuple[str, ...] = ()  # of a part: objects whose sources were written for it
 
     def told(self) -> dict[str, object]:
         """For the record."""
@@ -40,6 +42,7 @@ class Module:
             "state": self.state,
             "detail": self.detail[-OUTPUT_LIMIT:],
             "library": self.library(),
+            "part_of": self.part_of,
         }
 
     def library(self) -> str:
@@ -122,6 +125,25 @@ def locked(core: Any, modules: list[Module]) -> Iterator[list[Module]]:
         yield free
 
 
+class Group:
+    """Modules that one ninja builds, since they share its log."""
+
+    def __init__(self, modules: list[Module]) -> None:
+        self.modules = modules
+        self.name = modules[0].name
+        self.workdir = modules[0].workdir
+        self.ninja_file = modules[0].ninja_file
+        self.objects = sum(module.objects for module in modules)  # that are stale
+
+
+def by_log(batch: list[Module]) -> list[list[Module]]:
+    """The modules of a batch, those together that share a log, in the order of the first of each."""
+    groups: dict[str, list[Module]] = {}
+    for module in batch:
+        groups.setdefault(module.workdir, []).append(module)
+    return list(groups.values())
+
+
 class Building:
     """What is stale, built in the given order until the time is up."""
 
@@ -141,13 +163,29 @@ class Building:
         self._lock = threading.Condition()
 
     def run(self) -> None:
-        """One ninja for each batch where modules share a log, else one for each module, side by side."""
-        chosen = [module for batch in self.batches for module in batch]
-        if len({module.workdir for module in chosen}) < len(chosen):
-            for batch in self.batches:
-                self.build_batch([module for module in batch if self.has_time(module)])
-        else:
-            self.build_side_by_side(chosen)
+        """One ninja for each module, or for all of a batch that share a log, side by side with one pool of jobs."""
+        pool = Pool(self.jobs)
+        threads: list[threading.Thread] = []
+        waiting = [Group(modules) for batch in self.batches for modules in by_log(batch)]
+        active: list[Group] = []
+        while waiting or active:
+            busy = {group.workdir for group in active}
+            ready = next((group for group in waiting if group.workdir not in busy), None)
+            with self._lock:
+                share = pool.take(ready, active) if ready is not None else 0
+                if ready is None or not share:
+                    self._lock.wait(0.05)
+                    continue
+            waiting.remove(ready)
+            ready.modules = [module for module in ready.modules if self.has_time(module)]
+            if not ready.modules:
+                pool.give_back(share)
+                continue
+            active.append(ready)
+            threads.append(threading.Thread(target=self._build_group, args=(ready, share, pool, active), daemon=True))
+            threads[-1].start()
+        for thread in threads:
+            thread.join()
 
     def has_time(self, module: Module) -> bool:
         """Whether it is begun: not when it surely does not fit into what is left."""
@@ -158,41 +196,17 @@ class Building:
         self.settle(module, "not begun", f"it takes {needed_s:.0f} s at least, {max(0.0, left_s):.0f} s were left")
         return False
 
-    def build_batch(self, batch: list[Module]) -> None:
+    def _build_group(self, group: Group, share: int, pool: Pool, active: list[Group]) -> None:
         """One ninja over all of them, again without what it cannot even begin."""
-        while batch:
-            blamed = self.build(batch, [f"-j{self.jobs}"], {})
-            batch = [module for module in batch if not module.state] if blamed else []
-
-    def build_side_by_side(self, modules: list[Module]) -> None:
-        """One ninja for each, with one pool of jobs."""
-        pool = Pool(self.jobs)
-        threads: list[threading.Thread] = []
-        waiting = list(modules)
-        active: list[Module] = []
-        while waiting or active:
-            with self._lock:
-                share = pool.take(waiting[0], active) if waiting else 0
-                if not share:
-                    self._lock.wait(0.05)
-                    continue
-            module = waiting.pop(0)
-            if not self.has_time(module):
-                pool.give_back(share)
-                continue
-            active.append(module)
-            threads.append(threading.Thread(target=self._build_one, args=(module, share, pool, active), daemon=True))
-            threads[-1].start()
-        for thread in threads:
-            thread.join()
-
-    def _build_one(self, module: Module, share: int, pool: Pool, active: list[Module]) -> None:
+        batch = group.modules
         try:
-            self.build([module], pool.options(share), pool.variables())
+            while batch:
+                blamed = self.build(batch, pool.options(share), pool.variables())
+                batch = [module for module in batch if not module.state] if blamed else []
         finally:
             with self._lock:
                 pool.give_back(share)
-                active.remove(module)
+                active.remove(group)
                 self._lock.notify_all()
 
     def build(self, modules: list[Module], options: list[str], variables: dict[str, str]) -> set[str]:
@@ -218,7 +232,10 @@ class Building:
         """Settle what an ended ninja has settled; what it did not come to may be tried again."""
         for module in modules:
             if module.name in run.failed:
-                self.settle(module, "failed", run.failed[module.name])
+                # What was written for a part may be at fault itself, and says nothing of the module.
+                is_ours = run.failed_output.get(module.name, "") in (*module.own, "stubs.o", f"{module.part_of}.so")
+                state = "left" if module.part_of and is_ours else "failed"
+                self.settle(module, state, run.failed[module.name])
             elif good or module.name in run.linked:
                 self.settle(module, "built")
             elif module.name in blamed or not blamed:

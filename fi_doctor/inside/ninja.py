@@ -54,6 +54,7 @@ class Run:
         self.objects: dict[str, int] = {}  # finished, by module
         self.linked: set[str] = set()
         self.failed: dict[str, str] = {}  # module -> what its first failed command said
+        self.failed_output: dict[str, str] = {}  # module -> the file that this command was to make
         self.words = ""  # what ninja itself said
         self._names = {module.name for module in modules}
         self._only = modules[0].name if len(modules) == 1 else ""
@@ -125,6 +126,7 @@ class Run:
             self._printed = ""
             self._failing = self._module_of(failed[1])
             self.failed.setdefault(self._failing, "")
+            self.failed_output.setdefault(self._failing, Path(failed[1]).name)
         elif _CANNOT.match(line):
             self.words += line
         elif self._failing and len(self.failed[self._failing]) < OUTPUT_LIMIT:

@@ -2,11 +2,12 @@
 
     python prebuild.py --channel N
 
-N is a stream socket. The first line in is {"probes": [{"id", "path", "variants"}], "jobs", "lock"}; each line out is
-JSON: {"stage": "importing"}; {"stage": "asking", "probe", "variant"} for each variant; {"stage": "waiting"} and
-"looking"; {"modules": {name: {"objects", "users", "state", "detail", "library"}}}; then the line {"batches": [[name]],
-"least_s": {name: seconds}, "seconds"} is waited for, and {"begun": [name]}, {"module": name, "state", "detail"} and
-{"done", "total"} follow; at last {"end": true}. A forked process has torch and flashinfer imported already.
+N is a stream socket. The first line in is {"probes": [{"id", "path", "variants", "subset"}], "jobs", "lock", "parts"};
+each line out is JSON: {"stage": "importing"}; {"stage": "asking", "probe", "variant"} for each variant; {"stage":
+"waiting"} and "looking"; {"modules": {name: {"objects", "users", "state", "detail", "library", "part_of"}}}; then the
+line {"batches": [[name]], "least_s": {name: seconds}, "seconds"} is waited for, and {"begun": [name]}, {"module": name,
+"state", "detail"} and {"done", "total"} follow; at last {"end": true}. A forked process has torch and flashinfer
+imported already.
 
 Which modules a variant needs is learnt from its own build(), with FlashInfer's JitSpec.build_and_load replaced by one
 that takes note. How a module is built is FlashInfer's own affair, up to the call of ninja. Since 0.6 each module has a
@@ -100,6 +101,7 @@ class Prebuild:
         """Import, ask every probe, see what is stale, and build that in the order that fi-doctor gives."""
         from fi_doctor.inside.asking import Needs
         from fi_doctor.inside.building import Building, prepare
+        from fi_doctor.inside.parts import take_parts
 
         self.channel.say(stage="importing")
         importlib.import_module("torch")
@@ -114,6 +116,7 @@ class Prebuild:
         with alone(self.job["lock"]):
             self.channel.say(stage="looking")
             modules = prepare(core, needs.specs, needs.users)
+            take_parts(modules, self.job["probes"], self.job["parts"])
             self.channel.say(modules={name: module.told() for name, module in modules.items()})
             if any(not module.state for module in modules.values()):
                 Building(core, modules, self.job, self.channel.hear(), self.channel.say).run()

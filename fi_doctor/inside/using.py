@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,10 @@ def using(
     @functools.wraps(original)
     def build_and_load(spec: Any, *args: Any, **kwargs: Any) -> Any:
         if spec.name in libraries:
-            return spec.load(Path(libraries[spec.name]))
+            path = libraries[spec.name]
+            if inspect.signature(spec.load).parameters:
+                return spec.load(Path(path))
+            return importlib.import_module("tvm_ffi").load_module(path)
         with alone():
             return original(spec, *args, **kwargs)
 

@@ -131,4 +131,5 @@ class Outcome(Data, frozen=True):
     output: str = ""  # last lines of its stdout and stderr
     reproduce: str = ""  # a shell line that runs the same probe by hand
     cached: bool = False  # whether the build stage found a finished module and compiled nothing
+    whole_module: str = ""  # where only a part of its module was compiled: what is to be said of the whole
     started: str = ""  # "fresh": an interpreter of its own; "forked": from one that had imported torch and flashinfer

@@ -11,6 +11,8 @@ from fi_doctor.model import Missing, PlannedProbe
 # A state in which a module can be loaded -> where it came from.
 THERE = {"prebuilt": "jit-cache", "up to date": "cache", "built": "built"}
 LATE = "not begun"  # there was no time for it, and it is not tried again
+WHOLE = "whole"  # a part of it stands for the whole, which is not compiled
+SUBSET = "subset"  # CellOutcome.module_from of a part
 
 
 class Known(Protocol):
@@ -25,8 +27,20 @@ class Known(Protocol):
         """How it stands in the words of the process that builds; "" while it is not settled."""
 
     @property
+    def part_of(self) -> str:
+        """The module that it is a part of; "" for a whole one."""
+
+    @property
     def library(self) -> str:
         """The file that it is loaded from; "" where that is not known."""
+
+    @property
+    def detail(self) -> str:
+        """What a compiler said, or why it is not begun."""
+
+    @property
+    def objects(self) -> int:
+        """How many of it were not compiled at first."""
 
 
 class Board:
@@ -46,10 +60,10 @@ class Board:
 
         loaded: whether its build() got through, so that what was not there before it built for itself.
         """
-        states = self.states(probe, variant)
-        if not states:
+        known = self.known(probe, variant)
+        if not known:
             return otherwise if kind_of(probe) not in self._modules and loaded else ""
-        words = {THERE.get(state, "built" if loaded else "") for state in states}
+        words = {SUBSET if one.part_of else THERE.get(one.state, "built" if loaded else "") for one in known.values()}
         return ", ".join(sorted(words - {""}))
 
     def is_ready(self, probe: PlannedProbe) -> bool:
@@ -58,17 +72,21 @@ class Board:
         What failed or was left will be compiled by the probe itself, which has to wait until there are jobs for it. So
         does a probe of which no module is known. A variant without one compiles nothing before it is called.
         """
-        states = [state for name in probe.variants for state in self.states(probe, name)]
-        return bool(states) and all(state in THERE or state == LATE for state in states)
+        known = [one for name in probe.variants for one in self.known(probe, name).values()]
+        return bool(known) and not any(map(_compiles, known))
 
-    def late(self, probe: PlannedProbe) -> tuple[str, ...]:
-        """The variants for whose modules there was no time."""
-        return tuple(name for name in probe.variants if LATE in self.states(probe, name))
+    def left_out(self, probe: PlannedProbe) -> dict[str, tuple[str, Known]]:
+        """The variants that cannot be tried, since a module is not there that they will not compile for themselves."""
+        return {
+            variant: (name, one)
+            for variant in probe.variants
+            for name, one in self.known(probe, variant).items()
+            if one.state not in THERE and not _compiles(one)
+        }
 
     def compiles(self, probe: PlannedProbe) -> bool:
         """Whether it still has something to compile for which it was not too late."""
-        wanted = [state for name in probe.variants for state in self.states(probe, name)]
-        return any(state not in THERE and state != LATE for state in wanted)
+        return any(_compiles(one) for variant in probe.variants for one in self.known(probe, variant).values())
 
     def libraries(self, probe: PlannedProbe) -> dict[str, str]:
         """The files of those modules that a probe needs and that are there, by the modules' names."""
@@ -77,13 +95,30 @@ class Board:
         return {
             name: known.library
             for name, known in sorted(modules.items())
-            if known.state in THERE and known.library and wanted.intersection(known.users)
+            if known.state in THERE and known.library and not known.part_of and wanted.intersection(known.users)
         }
 
-    def states(self, probe: PlannedProbe, variant: str) -> list[str]:
-        """Of the modules that a variant needs; none where that is not known, or there are none."""
+    def whole_of(self, probe: PlannedProbe) -> tuple[str, Known] | None:
+        """The module that parts stand for, which a probe would load from as a server does; None where there is none."""
+        found = [one for variant in probe.variants for one in self.known(probe, variant).values()]
+        names = {one.part_of for one in found if one.part_of}
         modules = self._modules.get(kind_of(probe), {})
-        return [known.state for known in modules.values() if (probe.spec.id, variant) in known.users]
+        return next(((name, modules[name]) for name in sorted(names & modules.keys())), None)
+
+    def parts(self, probe: PlannedProbe) -> dict[str, str]:
+        """The files of parts that a probe needs and that are there, by the names of the whole modules."""
+        found = [one for variant in probe.variants for one in self.known(probe, variant).values()]
+        return {one.part_of: one.library for one in found if one.part_of and one.state in THERE}
+
+    def known(self, probe: PlannedProbe, variant: str) -> dict[str, Known]:
+        """The modules that a variant needs; none where that is not known, or there are none."""
+        modules = self._modules.get(kind_of(probe), {})
+        return {name: one for name, one in modules.items() if (probe.spec.id, variant) in one.users}
+
+
+def _compiles(known: Known) -> bool:
+    """Whether its probe has to compile it, or to wait for it: what failed, what was left, what is not settled."""
+    return known.state not in THERE and known.state not in (LATE, WHOLE) and not (known.part_of and known.state)
 
 
 def kind_of(probe: PlannedProbe) -> int | None:

@@ -24,6 +24,19 @@ def used_up(  # noqa: PLR0913 - what it was, where it was, and all that the same
     return f"budget of {request.budget_s:g} s used up {where}; estimated {estimate_s} s; settle it with: {command}"
 
 
+def whole_module(name: str, objects: int, jobs: int) -> str:
+    """The state of a module of which only a part was compiled."""
+    seconds = estimates.wall_seconds({name: objects}, jobs)
+    return f"{name} is not compiled: {objects} objects, estimated {math.ceil(seconds / 60)} min with {jobs} jobs"
+
+
+def needs_whole(spec: ProbeSpec, facts: Facts, name: str, objects: int, jobs: int) -> str:
+    """That a variant needs a module of which only a part was compiled, and what compiles it."""
+    words = ["fi-doctor", "warm", *(() if facts.interpreter.is_own else ("--python", facts.interpreter.executable))]
+    command = shlex.join([*words, "--feature", spec.feature])
+    return f"{whole_module(name, objects, jobs)}; compile it with: {command}"
+
+
 def settle(feature: str, facts: Facts, request: Request, *, needed_s: float) -> str:
     """The command that asks the same of one feature, with so many seconds and no less than there were."""
     words = ["fi-doctor", "check"]

@@ -8,9 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from msgspec.structs import replace
 
-from fi_doctor.model import Builds, CellOutcome, Ending, Facts, Outcome, PlannedProbe, Stage
-from fi_doctor.probing import estimates, headline, objects, prebuild, record
-from fi_doctor.probing.attempt import leave_out, out_of_budget, try_probe
+from fi_doctor.model import Builds, CellOutcome, Facts, Outcome, PlannedProbe
+from fi_doctor.probing import budget, estimates, headline, left_out, objects, prebuild, record
+from fi_doctor.probing.attempt import leave_out, try_probe
 from fi_doctor.probing.bench import Bench
 
 MOST_AT_ONCE = 8  # each imports torch: more processes cost more memory than they save time
@@ -32,6 +32,7 @@ class Flow:
         self._running: dict[Future[dict[int, Outcome]], Group] = {}
         self._outcomes: dict[int, Outcome] = {}
         self._is_building = True
+        self._is_alone = False  # each probe builds for itself: nobody asked which modules there are
         self._builders = 1  # groups that may compile at the same time, when the builds are over
         self._most = max(1, min(len(self._waiting), jobs, prebuild.AT_ONCE))
         self._builds = Builds()
@@ -102,6 +103,7 @@ class Flow:
         """What waits may compile from here on: what is left of a build, or each its own where there was none."""
         self._is_building = False
         rest = [probe for group in self._waiting for probe in group]
+        self._is_alone = builds is None
         if builds is not None:
             self._builds = builds
             self._builders = max(1, min(self._most, sum(map(self._bench.board.compiles, rest))))
@@ -116,16 +118,18 @@ class Flow:
     def _run_one(self, probe: PlannedProbe, jobs: int, *, is_beside: bool) -> Outcome:
         """A probe without the variants for whose modules there was no time. is_beside: others are being built."""
         bench = self._bench
-        names = bench.board.late(probe)
-        rest = replace(probe, variants=tuple(name for name in probe.variants if name not in names))
+        left = left_out.cells(probe, bench, self._jobs, is_alone=self._is_alone)
+        rest = replace(probe, variants=tuple(name for name in probe.variants if name not in left))
         # Where all modules share a log, a second ninja would spoil it, if only to find that there is nothing to do.
         use = bench.board.libraries(rest) if is_beside and objects.shares_log(bench.facts.flashinfer) else {}
         ran = None
         if time.monotonic() >= bench.deadline:
             outcome = leave_out(probe, bench)
         else:
-            ran = try_probe(rest, bench, jobs, use) if rest.variants else None
-            outcome = _completed(probe, _late(probe, names, bench), ran)
+            ran = try_probe(rest, bench, jobs, {**use, **bench.board.parts(rest)}) if rest.variants else None
+            outcome = _completed(probe, left, ran)
+        if whole := bench.board.whole_of(probe):
+            outcome = replace(outcome, whole_module=budget.whole_module(whole[0], whole[1].objects, self._jobs))
         if ran is None:
             with bench.talk:
                 bench.watch.ended(probe, outcome)
@@ -160,12 +164,6 @@ def _group(probes: Sequence[PlannedProbe], bench: Bench) -> list[Group]:
 def _weight(probe: PlannedProbe) -> tuple[bool, int, str]:
     """Several ranks take the longest."""
     return probe.spec.gpus < 2, headline.place(probe.spec.feature), probe.spec.id
-
-
-def _late(probe: PlannedProbe, names: Sequence[str], bench: Bench) -> dict[str, CellOutcome]:
-    """Cells for the variants that there was no time for, with these words."""
-    why = out_of_budget(probe, bench, where="before its module was compiled")
-    return {name: CellOutcome(variant=name, stage=Stage.NONE, ending=Ending.NOT_RUN, detail=why) for name in names}
 
 
 def _completed(probe: PlannedProbe, late: dict[str, CellOutcome], ran: Outcome | None) -> Outcome:

@@ -29,13 +29,13 @@ def place(feature: str) -> int:
 def ranks(members: Sequence[PlannedProbe], users: Mapping[str, Sequence[tuple[str, str]]]) -> dict[str, int]:
     """For each module (name -> probes and variants that need it) when it is to be built, the lowest first.
 
-    Modules that the first half of a probe's declared variants need decide its row and stand before all others; sizes
-    that nobody offers are declared last. Within each half the headline features come first.
+    Modules that deciding variants need stand before all others. Where it is not known which decide, the first half of
+    the declared ones does: sizes that nobody offers are declared last. Within each half headline features come first.
     """
     when: dict[tuple[str, str], int] = {}
     for probe in members:
         names = tuple(probe.spec.variants) or ("",)
         for number, name in enumerate(names):
-            late = number >= (len(names) + 1) // 2
+            late = name not in probe.deciding if probe.deciding else number >= (len(names) + 1) // 2
             when[probe.spec.id, name] = place(probe.spec.feature) + late * _PLACES
     return {name: min((when.get(user, LAST) for user in needed), default=LAST) for name, needed in users.items()}

@@ -17,11 +17,11 @@ import msgspec
 from msgspec.structs import replace
 
 from fi_doctor import sandbox
-from fi_doctor.model import Builds, Data, Missing, PlannedProbe
-from fi_doctor.probing import estimates, headline, objects, surroundings
+from fi_doctor.model import Builds, Missing, PlannedProbe, ProbeSpec
+from fi_doctor.probing import estimates, headline, objects, parts, surroundings
 from fi_doctor.probing.bench import Bench, Cancelled, forks
-from fi_doctor.probing.board import LATE, THERE, kind_of
-from fi_doctor.probing.deciding import deciding_line
+from fi_doctor.probing.board import LATE, kind_of
+from fi_doctor.probing.told import Line, Told, words_of
 
 SCRIPT = surroundings.HARNESS.with_name("prebuild.py")
 AT_ONCE = 6  # probes afterwards: each has a CUDA context of about 0.5 GiB, and a check stays below 4 GiB
@@ -31,30 +31,6 @@ PROBE_S = 10.0  # the same, for each probe
 PATIENCE_S = {"": 30.0, "importing": 120.0, "asking": 30.0, "looking": 120.0}
 GRACE_S = 2.0  # for a module that is finished just in time
 ASKED_ANEW = 2  # times that probes are asked again without one that ended or stopped the process
-
-
-class Told(Data, frozen=True):
-    """What the process says of a module."""
-
-    objects: int = 0
-    users: tuple[tuple[str, str], ...] = ()
-    state: str = ""
-    detail: str = ""
-    library: str = ""  # the file that it is loaded from
-
-
-class Line(Data, frozen=True):
-    """One line of its record; which fields it has tells what it is."""
-
-    stage: str = ""
-    probe: str = ""
-    modules: dict[str, Told] | None = None
-    begun: tuple[str, ...] = ()
-    module: str = ""
-    state: str = ""
-    detail: str = ""
-    done: int = 0
-    total: int = 0
 
 
 def build_all(tried: Sequence[PlannedProbe], bench: Bench, jobs: int) -> Builds | None:
@@ -70,7 +46,7 @@ def build_all(tried: Sequence[PlannedProbe], bench: Bench, jobs: int) -> Builds 
             kinds.setdefault(kind_of(probe), []).append(probe)
     kept_s = max(LEAST_S, PROBE_S * len(tried) / max(1, min(AT_ONCE, jobs)))
     done: Builds | None = None
-    if all(_is_there(probe.spec.module, bench) for members in kinds.values() for probe in members):
+    if all(_is_there(probe.spec, bench) for members in kinds.values() for probe in members):
         return done
     for members in kinds.values():
         deadline = bench.deadline - kept_s
@@ -82,15 +58,17 @@ def build_all(tried: Sequence[PlannedProbe], bench: Bench, jobs: int) -> Builds 
     return done
 
 
-def _is_there(module: str, bench: Bench) -> bool:
+def _is_there(spec: ProbeSpec, bench: Bench) -> bool:
     """Whether a library of exactly this name is in the cache that is used, so that asking would be a waste of time.
 
-    By ninja's rules it may be stale all the same; its probe then builds it. Attention's names go on with dtypes and
-    sizes, and say nothing here.
+    By ninja's rules it may be stale all the same; its probe then builds it, unless a part would do. Attention's names
+    go on with dtypes and sizes, and say nothing here.
     """
-    flashinfer = bench.facts.flashinfer
+    module, flashinfer = spec.module, bench.facts.flashinfer
     if isinstance(flashinfer, Missing):
         return True
+    if spec.subset is not None and module not in flashinfer.jit_cache_modules:
+        return False
     return module in flashinfer.jit_cache_modules or (bench.scratch is None and module in flashinfer.cached_modules)
 
 
@@ -176,41 +154,36 @@ class _Attempt:
     def result(self) -> Builds:
         """What came of it, once the modules are known."""
         modules = self.modules or {}
-        words = {name: self._words(name, told) for name, told in modules.items()}
+        words = {
+            name: words_of(told, seconds=self._seconds, is_begun=name in self._begun, is_late=self._timed_out)
+            for name, told in modules.items()
+        }
         # What failed, what another process builds and what a process that died had in hand is left to its probe.
-        late = {name: replace(told, state=LATE) for name, told in modules.items() if not told.state}
-        self._tell({**modules, **(late if self._timed_out else {})})
+        open_ = {name: told for name, told in modules.items() if not told.state}
+        late = {name: replace(told, state=LATE) for name, told in open_.items() if self._timed_out}
+        # But nobody builds the whole where a part was meant.
+        lost = "the process that compiled it ended"
+        left = {name: replace(told, state="left", detail=lost) for name, told in open_.items() if told.part_of}
+        self._tell({**modules, **left, **late})
         return Builds(seconds=round(self._seconds, 1), jobs=self._jobs, modules=dict(sorted(words.items())))
 
     def _tell(self, modules: Mapping[str, Told]) -> None:
         self._bench.board.tell(kind_of(self._members[0]), modules)
 
-    def _words(self, name: str, told: Told) -> str:
-        said = deciding_line(told.detail)
-        match told.state:
-            case state if state in THERE:
-                return THERE[state]
-            case "failed":
-                return f"failed: {said}"
-            case "left":
-                return f"not begun: left to its probe: {said}"
-            case "not begun":
-                return f"not begun: {told.detail}"
-            case _:
-                after = f"after {self._seconds:.0f} s"
-                if not self._timed_out:
-                    return f"cut off: the process that built it ended {after}"
-                return (
-                    f"cut off: the time for building was up {after}"
-                    if name in self._begun
-                    else (f"not begun: the time for building was up {after}")
-                )
-
     def _job(self) -> dict[str, object]:
         facts, scratch = self._bench.facts, self._bench.scratch
         locks = (objects.build_lock(probe.spec.module, facts.flashinfer, scratch) for probe in self._members)
-        probes = [{"id": probe.spec.id, "path": probe.spec.path, "variants": probe.variants} for probe in self._members]
-        return {"probes": probes, "jobs": self._jobs, "lock": str(next((one for one in locks if one), ""))}
+        probes = [
+            {"id": probe.spec.id, "path": probe.spec.path, "variants": probe.variants, "subset": probe.spec.subset}
+            for probe in self._members
+        ]
+        kept = parts.folder(facts, scratch) if any(probe.spec.subset for probe in self._members) else None
+        return {
+            "probes": probes,
+            "jobs": self._jobs,
+            "lock": str(next((one for one in locks if one), "")),
+            "parts": str(kept or ""),
+        }
 
     def _poll(self) -> bool:
         """Whether it is to be ended. What it builds has the time until the deadline."""

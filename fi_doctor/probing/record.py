@@ -19,7 +19,7 @@ from fi_doctor.sandbox import Result
 
 GATE_OPEN = "FlashInfer's own checks let the call through; the kernel was not compiled"
 
-_TRACEBACK_LIMIT = 4 * 1024
+TRACEBACK_LIMIT = 4 * 1024
 
 
 class Line(Data, frozen=True):
@@ -199,7 +199,7 @@ def _cell(planned: PlannedProbe, record: Record, line: Line) -> CellOutcome:
         ending=ending,
         detail=detail,
         error=line.error,
-        traceback=line.traceback[-_TRACEBACK_LIMIT:],
+        traceback=line.traceback[-TRACEBACK_LIMIT:],
         measurements=line.measurements,
         seconds=round(line.seconds, 3),
     )

@@ -71,7 +71,7 @@ def _built_here(probe: PlannedProbe, outcome: Outcome, bench: Bench) -> Outcome:
     """The outcome of a probe that found its module, which another probe had built in this check."""
     cells = tuple(
         replace(cell, module_from="built")
-        if cell.module_from == "cache" and not bench.board.states(probe, cell.variant)
+        if cell.module_from == "cache" and not bench.board.known(probe, cell.variant)
         else cell
         for cell in outcome.cells
     )

@@ -43,10 +43,10 @@ def test_what_decides_some_row_comes_before_what_the_later_variants_need():
 
 
 class Known:
-    library = ""
+    library, detail, objects = "", "", 0
 
-    def __init__(self, state, *users):
-        self.state, self.users = state, users
+    def __init__(self, state, *users, part_of=""):
+        self.state, self.users, self.part_of = state, users, part_of
 
 
 def board_of(**modules):
@@ -69,6 +69,29 @@ def test_a_probe_is_ready_when_all_its_modules_are_there_or_too_late():
 def test_only_what_was_not_too_late_is_still_compiled():
     probe = planned("x", "a", "b")
     late = board_of(one=Known("not begun", ("x", "a")), two=Known("prebuilt", ("x", "b")))
-    assert (late.late(probe), late.compiles(probe)) == (("a",), False)
+    assert (list(late.left_out(probe)), late.compiles(probe)) == (["a"], False)
     failed = board_of(one=Known("failed", ("x", "a")), two=Known("built", ("x", "b")))
-    assert (failed.late(probe), failed.compiles(probe)) == ((), True)
+    assert (list(failed.left_out(probe)), failed.compiles(probe)) == ([], True)
+
+
+def test_nobody_compiles_a_module_that_a_part_stands_for():
+    probe = planned("x", "a", "b")
+    a, b = ("x", "a"), ("x", "b")
+    whole = Known("whole", b)
+    there = board_of(moe=whole, part=Known("built", a, part_of="moe"))
+    assert there.is_ready(probe)
+    assert (list(there.left_out(probe)), there.compiles(probe)) == (["b"], False)
+    assert there.whole_of(probe) == ("moe", whole)
+    assert there.source(probe, "a", otherwise="", loaded=True) == "subset"
+    for state in ("failed", "left", "not begun"):
+        gone = board_of(moe=whole, part=Known(state, a, part_of="moe"))
+        assert (list(gone.left_out(probe)), gone.compiles(probe)) == (["a", "b"], False)
+    assert not board_of(moe=whole, part=Known("", a, part_of="moe")).is_ready(probe)
+
+
+def test_the_variants_that_decide_a_row_are_built_first():
+    probe = planned("x", "a", "b", "c")
+    users = {"one": [("x", "a")], "two": [("x", "b")], "three": [("x", "c")]}
+    assert sorted(users, key=headline.ranks([probe], users).get) == ["one", "two", "three"]
+    ranks = headline.ranks([replace(probe, deciding=("c",))], users)
+    assert ranks["three"] < ranks["one"] == ranks["two"]

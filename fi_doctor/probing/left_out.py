@@ -1,0 +1,50 @@
+"""The variants of a probe that are not tried once the builds are settled, and what is said of each."""
+
+from __future__ import annotations
+
+from fi_doctor.model import CellOutcome, Ending, PlannedProbe, Stage
+from fi_doctor.probing import budget
+from fi_doctor.probing.attempt import out_of_budget
+from fi_doctor.probing.bench import Bench
+from fi_doctor.probing.board import LATE, SUBSET, WHOLE, Known
+from fi_doctor.probing.deciding import deciding_line
+from fi_doctor.probing.record import TRACEBACK_LIMIT
+
+
+def cells(probe: PlannedProbe, bench: Bench, jobs: int, *, is_alone: bool) -> dict[str, CellOutcome]:
+    """Cells of the variants that are not tried, or whose part of a module does not compile.
+
+    is_alone: each probe builds for itself, nobody asked which modules there are.
+    """
+    if is_alone and probe.spec.subset is not None:
+        why = f"{probe.spec.module} could not be asked for, and is not compiled as a whole for one probe"
+        return {name: _not_run(name, why) for name in probe.variants}
+    found = {}
+    for variant, (name, known) in bench.board.left_out(probe).items():
+        if known.state == LATE:
+            found[variant] = _not_run(variant, out_of_budget(probe, bench, where="before its module was compiled"))
+        elif known.state == WHOLE:
+            why = budget.needs_whole(probe.spec, bench.facts, name, known.objects, jobs)
+            found[variant] = _not_run(variant, why)
+        else:
+            found[variant] = _without_part(variant, known)
+    return found
+
+
+def _not_run(variant: str, why: str) -> CellOutcome:
+    return CellOutcome(variant=variant, stage=Stage.NONE, ending=Ending.NOT_RUN, detail=why)
+
+
+def _without_part(variant: str, known: Known) -> CellOutcome:
+    """A part that is not there: where FlashInfer's own source does not compile it is broken; else nothing is known."""
+    said = deciding_line(known.detail)
+    if known.state != "failed":
+        return _not_run(variant, f"no part of {known.part_of} could be compiled: {said}")
+    return CellOutcome(
+        variant=variant,
+        stage=Stage.IMPORTED,
+        ending=Ending.RAISED,
+        detail=said,
+        traceback=known.detail[-TRACEBACK_LIMIT:],
+        module_from=SUBSET,
+    )
