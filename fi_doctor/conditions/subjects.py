@@ -217,6 +217,7 @@ SUBJECTS: dict[str, Subject] = {
     "module_header_missing": Subject(Kind.TEXT, _absent("module_headers")),  # only some modules include these
     "header_not_found": Subject(Kind.TEXT, lambda view: tried.headers_not_found(view.outcomes)),
     "library_not_found": Subject(Kind.TEXT, lambda view: tried.libraries_not_found(view.outcomes)),
+    "module_in_part": Subject(Kind.TEXT, lambda view: tried.whole_modules(view.outcomes)),
     "ninja": Subject(Kind.TEXT, _toolkit("ninja")),
     "host_compiler": Subject(Kind.TEXT, _toolkit("host_compiler")),
     "host_compiler_version": Subject(Kind.VERSION, _toolkit("host_compiler_version")),

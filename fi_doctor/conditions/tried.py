@@ -1,4 +1,4 @@
-"""What compilers and linkers said they did not find, in the outcomes of probes that failed."""
+"""What was tried: what compilers and linkers did not find, and modules of which only a part was compiled."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ def headers_not_found(outcomes: tuple[Outcome, ...]) -> tuple[object, ...]:
 def libraries_not_found(outcomes: tuple[Outcome, ...]) -> tuple[object, ...]:
     """Names of libraries without lib and suffix, each once, sorted."""
     return tuple(sorted({found[1] for text in _said(outcomes) for found in _LIBRARY.finditer(text)}))
+
+
+def whole_modules(outcomes: tuple[Outcome, ...]) -> tuple[object, ...]:
+    """Modules of which only a part was compiled, each with what is to be compiled of it, once, sorted."""
+    return tuple(sorted({outcome.whole_module for outcome in outcomes if outcome.whole_module}))
 
 
 def _said(outcomes: tuple[Outcome, ...]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from fi_doctor.model import (
     Verdict,
 )
 
+SUBSET = "subset"  # CellOutcome.module_from: a part of the module that one call needs
 # Signals that others send; a fault of the process itself has SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE or SIGTRAP.
 _FROM_OUTSIDE = (
     "SIGKILL",
@@ -70,7 +71,7 @@ def cells_of(planned: PlannedProbe | None, outcome: Outcome | None, facts: Facts
     found: list[Cell] = []
     for variant in _variants(planned, tried):
         judged = _judge_variant(variant, planned, outcome, tried.get(variant), facts)
-        found.append(_cell(variant, probe, judged))
+        found.append(_cell(variant, probe, judged, tried.get(variant)))
     return tuple(found)
 
 
@@ -205,12 +206,17 @@ def _said(happened: CellOutcome | Outcome) -> str:
     return happened.detail or happened.ending.value
 
 
-def _cell(variant: str, probe: str, judged: Judged) -> Cell:
+def _cell(variant: str, probe: str, judged: Judged, happened: CellOutcome | None) -> Cell:
+    in_part = happened is not None and happened.module_from == SUBSET
+    why = judged.why
+    if happened is not None and in_part and judged.verdict is Verdict.WORKS:
+        tactics = happened.measurements.get("tactics", "")
+        why = f"{why}; only a part of the module was compiled{f': tactics {tactics}' if tactics else ''}"
     return Cell(
         variant=variant,
         verdict=judged.verdict,
         evidence=judged.evidence,
-        scope=Scope.FULL,
+        scope=Scope.SUBSET if in_part else Scope.FULL,
         probe=probe,
-        why=judged.why,
+        why=why,
     )

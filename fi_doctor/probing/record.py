@@ -20,6 +20,9 @@ from fi_doctor.sandbox import Result
 GATE_OPEN = "FlashInfer's own checks let the call through; the kernel was not compiled"
 
 TRACEBACK_LIMIT = 4 * 1024
+ABSENT = "fi-doctor: not compiled in this part of the module: "  # inside/stubs.py
+
+_ABSENT_LIMIT = 600  # of a C++ name
 
 
 class Line(Data, frozen=True):
@@ -84,7 +87,8 @@ def fate(record: Record, result: Result, overtime: Fate | None) -> Fate | None:
     if overtime is not None:
         return overtime
     if result.signal is not None:
-        return Fate(ending=Ending.SIGNALLED, detail=f"{_signal_name(result.signal)}{_while(record)}")
+        said = _absent(result.stdout)
+        return Fate(ending=Ending.SIGNALLED, detail=f"{_signal_name(result.signal)}{_while(record)}{said}")
     if record.is_cut:
         return Fate(ending=Ending.LOST, detail=f"its record is cut or unreadable; it was last seen{_while(record)}")
     status = "an unknown status" if result.returncode is None else f"status {result.returncode}"
@@ -215,6 +219,12 @@ def _reached(stage: str) -> Stage:
         "running": Stage.BUILT,
         "ran": Stage.RAN,
     }.get(stage, Stage.NONE)
+
+
+def _absent(output: bytes) -> str:
+    """What a stub of a part of a module said before it aborted."""
+    _, mark, rest = output.decode(errors="replace").rpartition(ABSENT)
+    return f": {ABSENT.partition(': ')[2]}{rest.splitlines()[0][:_ABSENT_LIMIT]}" if mark and rest else ""
 
 
 def _named(cell: CellOutcome) -> str:

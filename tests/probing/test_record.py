@@ -109,3 +109,9 @@ def test_a_failure_in_the_build_is_told_from_one_in_the_first_call(planned, reco
 def test_without_a_build_the_first_call_is_all_that_is_called_building(planned):
     bare = replace(planned, spec=replace(planned.spec, has_build=False))
     assert not record.failed_in_build(bare, "a", [record.read((BUILDING + RAISED).encode())])
+
+
+def test_what_a_stub_says_is_looked_for_in_the_same_words():
+    from fi_doctor.inside import stubs
+
+    assert record.ABSENT == stubs.MARK

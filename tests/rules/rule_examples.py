@@ -282,6 +282,16 @@ EXAMPLES: dict[str, Example] = {
     "module-header-not-found": Example(
         HEALTHY, HEALTHY, (make.outcome(cells=(LACKS_HEADER,)),), (make.outcome(cells=(LACKS_CUBLAS,)),)
     ),
+    "first-start-compiles-moe-module": Example(
+        HEALTHY,
+        HEALTHY,
+        (
+            make.outcome(
+                "moe.bf16", whole_module="fused_moe_90 is not compiled: 181 objects, estimated 9 min with 64 jobs"
+            ),
+        ),
+        (make.outcome("moe.bf16"),),
+    ),
     "module-library-not-found": Example(
         HEALTHY, HEALTHY, (make.outcome(cells=(LACKS_CUBLAS,)),), (make.outcome(cells=(LACKS_CUDART,)),)
     ),

@@ -70,10 +70,16 @@ class JitSpec:
         place = Path(self.name) if shared else self.folder
         objects = {f"{place}/{source.stem}.cuda.o": source for source in self.sources}
         lines = [
-            f"rule cc\n  command = sh {COMPILER} -c $in -o $out",
+            f"rule cuda_compile\n  command = sh {COMPILER} -c $in -o $out",
             "rule link\n  command = cat $in > $out # -o $out",
         ]
-        lines += [f"build {name}: cc {source}" for name, source in objects.items()]
+        if os.environ.get("FAKE_COMPILER") == "c++":
+            lines = [
+                f"cxx = c++\ncuda_cflags = -x c++ -fPIC -I{Path(os.environ['FAKE_SOURCES'], self.name)}\nldflags = -shared",
+                "rule cuda_compile\n  command = $cxx $cuda_cflags -c $in -o $out",
+                "rule link\n  command = $cxx $in $ldflags -o $out",
+            ]
+        lines += [f"build {name}: cuda_compile {source}" for name, source in objects.items()]
         lines += [f"build {place}/{self.name}.so: link {' '.join(objects)}", f"default {place}/{self.name}.so\n"]
         text = "\n".join(lines)
         if not self.ninja_path.exists() or self.ninja_path.read_text() != text:
@@ -95,7 +101,8 @@ class Loaded:
     """A library."""
 
     def __init__(self, path):
-        self.text = path.read_text()
+        self.path = path
+        self.text = path.read_bytes()
 
     def run(self):
         return len(self.text)
