@@ -39,6 +39,7 @@ def test_an_open_gate_is_open_and_nothing_is_built(probe, faults):
     builder = core.get_cutlass_fused_moe_module
     assert probe.run() == {"gate": "open", "gate_version": "13.0"}
     assert core.get_cutlass_fused_moe_module is builder
+    assert core.BUILT == []
 
 
 def test_a_closed_gate_raises_in_its_own_words(probe, faults, monkeypatch):

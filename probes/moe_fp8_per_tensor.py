@@ -1,0 +1,349 @@
+"""Does cutlass_fused_moe compute experts in FP8 with one scale per tensor right, each scale in its place?
+
+It is called as vLLM calls it: e4m3 input and weights, quant_scales = [scale of fc1 * scale of the input, for each
+expert; 1 / scale of the second input; scale of fc2 * scale of the second input, for each expert; scale of the input].
+fc1 holds the linear half (up) first and the gate second. The call rounds silu(gate) * up to e4m3 itself. tactic_0 runs
+both GEMMs with their first tactic; untuned leaves the choice to FlashInfer, as in a server that did not tune;
+all_tactics runs every tactic of GEMM 1 and then every one of GEMM 2, the other one with its first (one that refuses is
+counted and no failure: a tuner passes over it). graph is captured with the first tactics and replayed three times with
+other inputs and other routing, as vLLM decodes.
+
+A tactic is chosen through the op's own interface: while the probe calls, AutoTuner.choose_one returns it.
+
+Shapes: 1, 37 and 300 tokens of 576, top 1 and top 4 of 7 experts of 352 (neither a multiple of a tile; by the op's
+rule a multiple of 16), one expert without a token and one with half of them, more than a tile of 128. Neighbours among
+the experts have scales that differ by half or more. Router weights differ for each token and do not add up to 1. bf16
+out; the output holds NaN before.
+
+Tolerance: element by element 4 sqrt(S) + (k + 1) u A + 1e-5, where u = 2^-8 is the unit roundoff of bf16. S adds up
+the squares of what roundings inside may change: silu(gate) * up is rounded to e4m3 (a sixteenth of it, or half the
+smallest step), before that gate and up are rounded to bf16 (u |gate|, u |up|, each through the slope of the
+activation), each times its weight of fc2 and of the router. They are rounding errors, spread over +-c: a sum of them
+passes 4 sqrt(sum of c^2) with a probability below 1e-10. What the tensor core drops in its FP8 sums (2^-13 of the
+largest addend) is a small part of that. A adds up the absolute values of the k addends: each is rounded, and so is each
+partial sum where GEMM 2 adds in bf16. The reference is float64, on the numbers that the e4m3 stand for.
+
+Upstream: flashinfer/fused_moe/core.py (cutlass_fused_moe),
+csrc/fused_moe/cutlass_backend/cutlass_fused_moe_kernels.cuh
+"""
+
+import importlib
+import math
+import os
+import sys
+
+PROBE = {
+    "id": "moe.fp8_per_tensor",
+    "feature": "moe.fp8_per_tensor",
+    "module": "fused_moe_90",
+    "requires": {
+        "sm": ">=90,<91",
+        "flashinfer": ">=0.5",
+        "symbols": [
+            "flashinfer.fused_moe.cutlass_fused_moe",
+            "flashinfer.fused_moe.core.get_cutlass_fused_moe_module",
+        ],
+    },
+    "variants": {"tactic_0": {}, "untuned": {}, "graph": {}, "all_tactics": {}},
+    "gpus": 1,
+    "timeout_s": 300,
+    "build_timeout_s": 5400,
+    "compiles": ["nvcc"],
+    "checks": "numbers",
+}
+
+ARCH = "90"  # as cutlass_fused_moe names the device when it asks for its module
+TOKENS = (1, 37, 300)
+TOP_K = (1, 4)
+GRAPH_CASES = ((1, 4), (37, 4))  # tokens and top k
+HIDDEN, INTERMEDIATE, EXPERTS = 576, 352, 7
+EMPTY, CROWDED = 5, 2  # the expert that no token goes to, and the one that most go to
+UNIT, UNIT_E4M3, STEP_E4M3 = 2.0**-8, 2.0**-4, 2.0**-9  # the last is the distance of e4m3's smallest numbers
+INPUT_SCALE, SECOND_SCALE = 0.02, 0.125  # nothing reaches 448
+
+
+def build(variant):  # noqa: ARG001 - one module for all of them
+    from flashinfer.fused_moe.core import get_cutlass_fused_moe_module
+
+    get_cutlass_fused_moe_module(ARCH)  # cached by this argument: the call finds it there
+
+
+def run(variant):
+    experts, tally = _Experts(), _Tally()
+    if variant == "graph":
+        return _check_graph(experts, tally)
+    cases = [_Batch(tokens, top_k) for top_k in TOP_K for tokens in TOKENS]
+    if variant == "all_tactics":
+        return _check_all_tactics(experts, cases, tally)
+    with _Tactics(None if variant == "untuned" else (0, 0)) as tactics:
+        _check_cases(experts, cases, tally, variant)
+    return {**tactics.measured(), **tally.measured()}
+
+
+def _check_cases(experts, cases, tally, where):
+    import torch
+
+    for batch in cases:
+        out = torch.full((batch.tokens, HIDDEN), math.nan, dtype=torch.bfloat16, device=_device())
+        _call(experts, batch, out)
+        tally.add(f"{where}, {batch}", out, experts, batch)
+
+
+def _check_all_tactics(experts, cases, tally):
+    with _Tactics((0, 0)) as first:
+        _check_cases(experts, cases, tally, "tactics 0 and 0")
+    refused = []
+    counts = first.counts()
+    for numbers in [*((n, 0) for n in range(1, counts[0])), *((0, n) for n in range(1, counts[1]))]:
+        where = f"tactics {numbers[0]} and {numbers[1]}"
+        try:
+            with _Tactics(numbers):
+                _check_cases(experts, cases, tally, where)
+        except RuntimeError as error:
+            refused.append(f"{where}: {str(error).strip().splitlines()[0][:200]}")
+            with _Tactics((0, 0)):  # raises where that was the end of the device
+                _check_cases(experts, cases[:1], tally, f"tactics 0 and 0 after {where}")
+    said = {"first_refused": refused[0]} if refused else {}
+    return {**first.measured(), "tactics": "all", "refused": len(refused), **said, **tally.measured()}
+
+
+def _check_graph(experts, tally):
+    import torch
+
+    with _Tactics((0, 0)) as tactics:
+        for tokens, top_k in GRAPH_CASES:
+            held = _Batch(tokens, top_k)
+            out = torch.full((tokens, HIDDEN), math.nan, dtype=torch.bfloat16, device=_device())
+            replay = _capture(lambda held=held, out=out: _call(experts, held, out))
+            for turn in range(3):
+                held.take(_Batch(tokens, top_k, seed=turn + 1))
+                out.fill_(math.nan)
+                replay()
+                tally.add(f"replay {turn + 1} of a CUDA graph with new inputs, {held}", out, experts, held)
+    return {**tactics.measured(), "graphs": len(GRAPH_CASES), **tally.measured()}
+
+
+class _Experts:
+    """The weights, the linear half of fc1 first, and the scales in the order that the call takes."""
+
+    def __init__(self):
+        import torch
+
+        generator = torch.Generator(_device()).manual_seed(7)
+
+        def normal(rows, columns, deviation, scales):
+            one = torch.randn((EXPERTS, rows, columns), generator=generator, device=generator.device)
+            return (one * deviation / math.sqrt(columns) / scales[:, None, None]).to(torch.float8_e4m3fn)
+
+        number = torch.arange(EXPERTS, device=generator.device)
+        self.scales1, self.scales2 = 0.001 * (1 + number % 3), 0.004 / (1 + number % 4)
+        self.fc1 = normal(2 * INTERMEDIATE, HIDDEN, 1.5, self.scales1)
+        self.fc2 = normal(HIDDEN, INTERMEDIATE, 1.0, self.scales2)
+        second = torch.tensor(SECOND_SCALE, device=generator.device)
+        first = torch.tensor(INPUT_SCALE, device=generator.device)
+        self.quant_scales = [self.scales1 * first, 1 / second, self.scales2 * second, first]
+
+    def reference(self, batch, *, swapped=False):
+        """Output, and how far a right kernel may be from it; with swapped, of gate and up the wrong way round."""
+        import torch
+
+        x = batch.x.double() * INPUT_SCALE
+        out, square, size = (torch.zeros(batch.x.shape, dtype=torch.float64, device=_device()) for _ in range(3))
+        for expert in range(EXPERTS):
+            rows, places = (batch.experts == expert).nonzero(as_tuple=True)
+            weights = batch.weights[rows, places, None].double()
+            up, gate = (x[rows] @ (self.fc1[expert].double() * self.scales1[expert]).T).chunk(2, 1)
+            product, error = _swiglu(gate, up) if swapped else _swiglu(up, gate)
+            fc2 = (self.fc2[expert].double() * self.scales2[expert]).T
+            addend = weights * (product @ fc2)
+            out.index_add_(0, rows, addend)
+            square.index_add_(0, rows, weights**2 * (error @ fc2**2))
+            size.index_add_(0, rows, addend.abs())
+        return out, 4 * square.sqrt() + (batch.top_k + 1) * UNIT * size + 1e-5
+
+
+def _swiglu(up, gate):
+    """silu(gate) * up, and the squares of what the roundings may change of it, added up."""
+    sigmoid = gate.sigmoid()
+    product = gate * sigmoid * up
+    slope = sigmoid * (1 + gate * (1 - sigmoid)) * up  # by gate
+    rounding = (UNIT_E4M3 * product.abs()).clamp(min=STEP_E4M3 * SECOND_SCALE / 2)
+    return product, rounding**2 + UNIT**2 * (product**2 + (slope * gate) ** 2)
+
+
+class _Batch:
+    """Tokens, the experts that they go to, and with which weights."""
+
+    def __init__(self, tokens, top_k, seed=0):
+        import torch
+
+        generator = torch.Generator(_device()).manual_seed(1000 * seed + 10 * tokens + top_k)
+        self.tokens, self.top_k = tokens, top_k
+        x = torch.randn((tokens, HIDDEN), generator=generator, device=generator.device)
+        self.x = (x / INPUT_SCALE).to(torch.float8_e4m3fn)
+        logits = torch.randn((tokens, EXPERTS), generator=generator, device=generator.device)
+        logits[:, CROWDED] += 1.5
+        logits[:, EMPTY] = -math.inf
+        weights, experts = logits.softmax(-1).topk(top_k, -1)
+        self.weights, self.experts = weights.contiguous(), experts.int().contiguous()
+        self.computed = None
+
+    def __str__(self):
+        return f"{self.tokens} tokens, top {self.top_k}"
+
+    def reference(self, experts):
+        """Output and bound; computed once for all tactics."""
+        if self.computed is None:
+            self.computed = experts.reference(self)
+        return self.computed
+
+    def take(self, other):
+        """The contents of another batch, in the memory of this one."""
+        self.computed = None
+        for mine, theirs in ((self.x, other.x), (self.weights, other.weights), (self.experts, other.experts)):
+            mine.copy_(theirs)
+
+
+def _call(experts, batch, out):
+    import torch
+    from flashinfer.fused_moe import cutlass_fused_moe
+
+    cutlass_fused_moe(
+        input=batch.x,
+        token_selected_experts=batch.experts,
+        token_final_scales=batch.weights,
+        fc1_expert_weights=experts.fc1,
+        fc2_expert_weights=experts.fc2,
+        output_dtype=torch.bfloat16,
+        quant_scales=experts.quant_scales,
+        output=out,
+        tp_size=1,
+        tp_rank=0,
+        ep_size=1,
+        ep_rank=0,
+    )
+
+
+class _Tactics:
+    """While it is entered, GEMM 1 and 2 run with their tactics of these numbers; None leaves the choice as it is."""
+
+    def __init__(self, numbers):
+        self.numbers, self.valid, self.chosen = numbers, {}, {}
+
+    def __enter__(self):
+        import flashinfer.autotuner
+
+        self.tuner = flashinfer.autotuner.AutoTuner
+        self.original = self.tuner.choose_one
+        entered = self
+
+        def choose_one(tuner, custom_op, runners, tuning_config, inputs, **kwargs):
+            runner, tactic = runners[0], None
+            if entered.numbers is None:
+                runner, tactic = entered.original(tuner, custom_op, runners, tuning_config, inputs, **kwargs)
+            return runner, entered.choose(runner, tactic, inputs, kwargs["gemm_idx"])
+
+        self.tuner.choose_one = choose_one
+        return self
+
+    def __exit__(self, *_):
+        self.tuner.choose_one = self.original
+
+    def choose(self, runner, tactic, inputs, gemm):
+        if gemm not in self.valid:  # asked before a graph is captured
+            self.valid[gemm] = list(runner.get_valid_tactics(inputs, None))
+        if self.numbers is not None:
+            tactic = _given(runner, self.valid[gemm][self.numbers[gemm - 1]], gemm)
+        self.chosen[gemm] = tactic
+        return tactic
+
+    def counts(self):
+        if set(self.valid) != {1, 2}:
+            raise RuntimeError("cutlass_fused_moe asked for no tactics: this probe does not fit this version")
+        return tuple(len(self.valid[gemm]) for gemm in (1, 2))
+
+    def measured(self):
+        counts = self.counts()
+        return {
+            "tactics": f"{self.chosen[1]} and {self.chosen[2]}",
+            "gemm1_tactics": counts[0],
+            "gemm2_tactics": counts[1],
+        }
+
+
+def _given(runner, tactic, gemm):
+    """What has to be handed on for a tactic of get_valid_tactics() to be the one that runs.
+
+    Both GEMMs' tactics are in one list, GEMM 1's first. Versions that cannot say which tactics fit a shape (0.5.3 to
+    0.6.15, and some after) take an id of GEMM 2 that is below the number of its tactics as counted from its own first.
+    """
+    native = runner.fused_moe_runner
+    if gemm == 2 and hasattr(native, "get_gemm1_tactic_count") and not hasattr(native, "get_valid_tactics_for_shape"):
+        return tactic - native.get_gemm1_tactic_count()
+    return tactic
+
+
+class _Tally:
+    """Compares outputs with references and keeps count."""
+
+    def __init__(self):
+        self.elements, self.cases, self.worst = 0, 0, 0.0
+
+    def add(self, where, out, experts, batch):
+        reference, bound = batch.reference(experts)
+        error = (out.double() - reference).abs()
+        bad = ~(error <= bound)  # NaN is wrong
+        if bad.any():
+            other, allowed = experts.reference(batch, swapped=True)
+            assert not ((out.double() - other).abs() <= allowed).all(), (
+                f"{where}: gate and up are swapped: the numbers are those of silu(up) * gate"
+            )
+            at = tuple(bad.nonzero()[0].tolist())
+            raise AssertionError(
+                f"{where}: {int(bad.sum())} of {out.numel()} elements are wrong, in {int(bad.any(1).sum())} of "
+                f"{batch.tokens} tokens, the first at {at}: got {out[at].item():.6g}, expected "
+                f"{reference[at].item():.6g} within {bound[at].item():.2g}"
+            )
+        self.elements += out.numel()
+        self.cases += 1
+        self.worst = max(self.worst, float((error / bound).max()))
+
+    def measured(self):
+        return {
+            "cases": self.cases,
+            "elements": self.elements,
+            "largest_error_of_bound": round(self.worst, 3),
+            "wrong_elements": 0,
+        }
+
+
+def _capture(call):
+    """A function that replays the call from a CUDA graph; run before on a side stream, as torch wants it."""
+    import torch
+
+    if _device().type == "cpu":
+        return importlib.import_module("flashinfer.fused_moe.core").stand_in_for_a_graph(call)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def _device():
+    """The GPU; the CPU only where the checks themselves are tested against a stand-in for FlashInfer."""
+    import torch
+
+    name = os.environ.get("FI_DOCTOR_PROBE_DEVICE", "cuda")
+    return torch.device(name, 0) if name == "cuda" else torch.device(name)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or PROBE["variants"]:
+        build(name)
+        print(name, run(name))
