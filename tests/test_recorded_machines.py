@@ -27,7 +27,8 @@ EXAMPLES = {
     "h200-nvcc-12.6": OLD_NVCC,
     "h200-nvcc-mended": PUT_RIGHT,
 }
-_NOT_BUILT = {"moe.fp8_block": "unknown", "moe.mxfp4_bf16": "unknown"}
+_LATER_PROBES = dict.fromkeys(("moe.bf16", "moe.fp8_per_tensor"), "unknown")  # than any recording
+_NOT_BUILT = {"moe.fp8_block": "unknown", "moe.mxfp4_bf16": "unknown", **_LATER_PROBES}
 _OF_OTHER_GPUS = {"moe.trtllm_fp8_block": "unsupported"}
 _NO_PROBES_YET = {
     **dict.fromkeys(("attention.decode", "attention.prefill", "attention.sinks", "comm.allreduce_fusion"), "unknown"),
@@ -78,6 +79,7 @@ VERDICTS = {  # every row that does not work
     "2xh200-cuda13.0-flashinfer0.7.2.post1/warm": {**_NOT_BUILT, **_OF_OTHER_GPUS, "comm.allreduce_fusion": "unknown"},
     "h200-nvcc-says-12.6-flashinfer0.5.3/cold": {
         **_FEW_SELECTED,
+        **_LATER_PROBES,
         "moe.fp8_block": "broken",
         "moe.mxfp4_bf16": "broken",
     },

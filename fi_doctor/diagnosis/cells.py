@@ -125,6 +125,8 @@ def _judge_variant(
     whole = outcome if died and not _left_out(variant, planned) else None
     happened = cell if cell is not None else whole
     if happened is not None and outcome is not None and happened.ending is not Ending.NOT_RUN:
+        if planned is not None and planned.spec.gate_only and happened.ending is Ending.RETURNED:
+            return Judged(Verdict.UNKNOWN, Evidence.DECLARED, f"not run: {happened.detail}")
         return judge_outcome(happened, builds=_builds(planned), rest=_rest(planned, facts))
     if planned is not None and (need := unmet(planned, variant, facts)):
         return Judged(Verdict.UNSUPPORTED, Evidence.DECLARED, need)

@@ -83,9 +83,17 @@ def with_deciding(kb: KnowledgeBase, facts: Facts, planned: tuple[PlannedProbe, 
 
 
 def deciding_cells(use: VllmUse | None, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
-    """Of a row's cells those that the installed vLLM would call; all of them where that is not known."""
+    """Of a row's cells those that the installed vLLM would call; all of them where that is not known.
+
+    A gate that is open says nothing where there are other cells: it lets through what then works or does not.
+    """
     globs = use.variants if use is not None else ()
-    return tuple(cell for cell in cells if globs and selects(globs, cell.variant)) or cells
+    called = tuple(cell for cell in cells if globs and selects(globs, cell.variant)) or cells
+    return tuple(cell for cell in called if not _is_open_gate(cell)) or called
+
+
+def _is_open_gate(cell: Cell) -> bool:
+    return cell.verdict is Verdict.UNKNOWN and cell.evidence is Evidence.DECLARED
 
 
 def _is_for(use: VllmUse, sm: int | Missing) -> bool:
@@ -205,10 +213,12 @@ def _decide(
         return _undecided(feature, facts, rules)
     verdict = min((cell.verdict for cell in deciding), key=_WORST.index)
     same = [cell for cell in deciding if cell.verdict is verdict]
+    if verdict.is_failure:  # one that was seen is enough, whatever is foretold of the others
+        same = [cell for cell in same if is_measured(cell.verdict, cell.evidence)] or same
     evidence = min((cell.evidence for cell in same), key=lambda word: word.rank)
     scope = min((cell.scope for cell in same), key=lambda word: word.rank)
     why = _why(same, deciding)
-    if use is not None and use.unchecked and (verdict is Verdict.WORKS or verdict.is_failure):
+    if use is not None and use.unchecked and verdict is not Verdict.UNKNOWN:
         return Verdict.UNKNOWN, Evidence.DECLARED, scope, f"{use.unchecked} ({verdict}: {why})"
     if verdict is Verdict.UNKNOWN and evidence is Evidence.NONE and (place := declared_at(feature, facts)):
         # What was begun and cut off says so itself.

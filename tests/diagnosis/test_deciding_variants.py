@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from fi_doctor import knowledge
-from fi_doctor.diagnosis import matrix
+from fi_doctor.diagnosis import findings, matrix
 from fi_doctor.model import Ending, Requires, Stage, VllmUse
 
 USES = (
@@ -38,3 +38,45 @@ def test_the_plan_names_the_variants_that_decide(vllm, names):
     plan = make.planned(spec=make.spec(variants={"fa2": Requires(), "fa3": Requires()}), variants=("fa2", "fa3"))
     [probe] = matrix.with_deciding(KB, facts, (plan,))
     assert probe.deciding == names
+
+
+BLOCK = "moe.fp8_block"
+EAGER = make.planned(spec=make.spec(BLOCK, variants={"eager": Requires(), "graph": Requires()}))
+GATE = make.planned(spec=make.spec("moe.fp8_block_gate", BLOCK, gate_only=True))
+OPEN = make.outcome("moe.fp8_block_gate", feature=BLOCK, stage=Stage.IMPORTED, detail="the call is let through")
+CLOSED = make.outcome(
+    "moe.fp8_block_gate", feature=BLOCK, ending=Ending.RAISED, stage=Stage.BUILT, detail="NotImplementedError: no"
+)
+WORKING = make.outcome(BLOCK, cells=(make.cell(variant="eager"), make.cell(variant="graph")))
+
+
+def row_of(feature, facts, planned, outcomes, found=()):
+    rows = matrix.judge(knowledge.load(), facts, planned, outcomes, found)
+    return next(row for row in rows if row.feature == feature)
+
+
+@pytest.mark.parametrize("vllm", ["0.17.1", None])
+def test_an_open_gate_says_nothing_against_what_was_run(vllm):
+    facts = make.facts(packages={"vllm": vllm} if vllm else None)
+    row = row_of(BLOCK, facts, (EAGER, GATE), (WORKING, OPEN))
+    assert (row.verdict.value, row.evidence.value, len(row.cells)) == ("works", "verified", 3)
+
+
+def test_an_open_gate_alone_is_no_more_than_declared():
+    row = row_of(BLOCK, make.facts(), (GATE,), (OPEN,))
+    assert (row.verdict.value, row.evidence.value) == ("unknown", "declared")
+
+
+def test_a_closed_gate_that_was_seen_beats_what_is_foretold():
+    facts = make.facts(packages={"vllm": "0.17.1"}, toolkit=make.toolkit(gate_version="12.6"))
+    found = findings.find(knowledge.load(), facts, (CLOSED,))
+    row = row_of(BLOCK, facts, (EAGER, GATE), (CLOSED,), found)
+    assert {cell.evidence.value for cell in row.cells} == {"predicted", "ran"}
+    assert (row.verdict.value, row.evidence.value, row.why) == ("broken", "ran", "NotImplementedError: no")
+
+
+def test_what_the_probes_cannot_look_at_is_unknown_where_vllm_takes_something_else():
+    probe = make.planned(spec=make.spec("moe.bf16", requires=Requires(sm=">=90,<91")), sm=120, skip="needs SM90")
+    row = row_of("moe.bf16", make.facts(packages={"vllm": "0.33.0"}), (probe,), ())
+    assert (row.verdict.value, row.evidence.value) == ("unknown", "declared")
+    assert row.why.startswith("vLLM takes the kernels for this GPU; checked: those for SM90 only (unsupported: ")
