@@ -41,6 +41,7 @@ PROBE = {
         ],
     },
     "variants": {"tactic_0": {}, "untuned": {}, "graph": {}, "all_tactics": {}},
+    "subset": {"units": "bf16", "variants": ["tactic_0", "untuned", "graph"]},  # that part of the module is enough
     "gpus": 1,
     "timeout_s": 300,
     "build_timeout_s": 5400,

@@ -45,6 +45,10 @@ PROBE = {
         ],
     },
     "variants": {"tactic_0": {}, "untuned": {}, "graph": {}, "all_tactics": {}},
+    "subset": {
+        "units": "fp8_per_tensor",
+        "variants": ["tactic_0", "untuned", "graph"],
+    },  # that part of the module is enough
     "gpus": 1,
     "timeout_s": 300,
     "build_timeout_s": 5400,

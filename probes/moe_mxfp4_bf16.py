@@ -55,6 +55,10 @@ PROBE = {
         "graph_gpt_oss": {},
         "all_tactics": {},
     },
+    "subset": {
+        "units": "mxfp4_bf16",
+        "variants": ["tactic_0", "untuned", "graph", "tactic_0_gpt_oss", "untuned_gpt_oss", "graph_gpt_oss"],
+    },  # that part of the module is enough
     "gpus": 1,
     "timeout_s": 300,
     "build_timeout_s": 5400,

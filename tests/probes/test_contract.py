@@ -9,7 +9,7 @@ import pytest
 
 PROBES = Path(__file__).parents[2] / "probes"
 FILES = sorted(path for path in PROBES.glob("*.py") if path.name != "__init__.py")
-KEYS = {
+KEYS = {"subset", 
     "id", "feature", "module", "requires", "variants", "gpus", "timeout_s", "build_timeout_s", "compiles", "checks",
 }  # fmt: skip
 REQUIRES = {"sm", "flashinfer", "nvcc", "symbols", "packages"}

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from test_prebuild import ASKED, Machine
 
 from fi_doctor.diagnosis import cells
-from fi_doctor.model import Depth, Ending, Evidence, Scope, Stage, Verdict
+from fi_doctor.model import Ending, Evidence, Scope, Stage, Verdict
 from fi_doctor.probing import catalog, parts
 from fi_doctor.probing.plan import plan
 
@@ -63,9 +63,10 @@ void tma_warp_specialized_generic_moe_gemm_kernelLauncher(
 """
 INL = """#pragma once
 #include "launchers/moe_gemm_tma_ws_launcher.h"
-#define INSTANTIATE_TMA_WARP_SPECIALIZED_MOE_GEMM(ArchTag_, DataType_, WeightType_, OutputType_, EpilogueTag_, FUSION_, \\
-    CTA_M_, CTA_N_, CTA_K_, CGA_M_, CGA_N_, CGA_K_, MXFPX_, BIAS_) \\
-  template <> void tma_warp_specialized_generic_moe_gemm_kernelLauncher<cutlass::arch::ArchTag_, DataType_, WeightType_, \\
+#define INSTANTIATE_TMA_WARP_SPECIALIZED_MOE_GEMM(ArchTag_, DataType_, WeightType_, OutputType_, EpilogueTag_, \\
+    FUSION_, CTA_M_, CTA_N_, CTA_K_, CGA_M_, CGA_N_, CGA_K_, MXFPX_, BIAS_) \\
+  template <> void tma_warp_specialized_generic_moe_gemm_kernelLauncher< \\
+      cutlass::arch::ArchTag_, DataType_, WeightType_, \\
       OutputType_, cutlass_extensions::EpilogueTag_, TmaWarpSpecializedGroupedGemmInput::EpilogueFusion::FUSION_, \\
       cute::Shape<cute::Int<CTA_M_>, cute::Int<CTA_N_>, cute::Int<CTA_K_>>, \\
       cute::Shape<cute::Int<CGA_M_>, cute::Int<CGA_N_>, cute::Int<CGA_K_>>, MXFPX_, BIAS_>( \\

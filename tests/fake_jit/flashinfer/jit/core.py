@@ -74,8 +74,9 @@ class JitSpec:
             "rule link\n  command = cat $in > $out # -o $out",
         ]
         if os.environ.get("FAKE_COMPILER") == "c++":
+            own = Path(os.environ["FAKE_SOURCES"], self.name)
             lines = [
-                f"cxx = c++\ncuda_cflags = -x c++ -fPIC -I{Path(os.environ['FAKE_SOURCES'], self.name)}\nldflags = -shared",
+                f"cxx = c++\ncuda_cflags = -x c++ -fPIC -I{own}\nldflags = -shared",
                 "rule cuda_compile\n  command = $cxx $cuda_cflags -c $in -o $out",
                 "rule link\n  command = $cxx $in $ldflags -o $out",
             ]
