@@ -56,6 +56,12 @@ Require = Annotated[
     list[str] | None, typer.Option("--require", metavar="NAME", help="These rows must work; a glob, may be repeated.")
 ]
 Jobs = Annotated[int, typer.Option("--jobs", min=0, metavar="N", help="Compile jobs at once; 0 takes the usable CPUs.")]
+Memory = Annotated[
+    str,
+    typer.Option(
+        "--memory", metavar="SIZE", help="What all compilers may take, as 16g or 8192m. Default: what is free."
+    ),
+]
 FreshCache = Annotated[
     bool, typer.Option("--fresh-cache", help="Build in scratch folders; the JIT caches are neither read nor written.")
 ]
@@ -94,6 +100,7 @@ def check(  # noqa: PLR0913 - the options of the main command
     feature: FeatureOption = None,
     require: Require = None,
     jobs: Jobs = 0,
+    memory: Memory = "auto",
     fresh_cache: FreshCache = False,
     format_: Annotated[
         str | None,
@@ -123,6 +130,7 @@ def check(  # noqa: PLR0913 - the options of the main command
         features=tuple(feature or ()),
         required=tuple(require or ()),
         jobs=jobs,
+        memory=memory,
         fresh_cache=fresh_cache,
         format=format_of(output) if format_ is None else format_,
         output=output,
@@ -147,6 +155,7 @@ def report(  # noqa: PLR0913 - the options of a command
     budget: Budget = "10m",
     feature: FeatureOption = None,
     jobs: Jobs = 0,
+    memory: Memory = "auto",
     fresh_cache: FreshCache = False,
     output: Output = None,
     quiet: Quiet = False,
@@ -166,6 +175,7 @@ def report(  # noqa: PLR0913 - the options of a command
         budget=budget,
         features=tuple(feature or ()),
         jobs=jobs,
+        memory=memory,
         fresh_cache=fresh_cache,
         format=report_format(yaml=yaml, json=json),
         output=output,

@@ -25,6 +25,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     features: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     jobs: int = 0
+    memory: str = "auto"
     fresh_cache: bool = False
     format: str = "console"
     output: str | None = None

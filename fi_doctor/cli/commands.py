@@ -152,6 +152,7 @@ def _request(asked: Asked, known: tuple[str, ...]) -> Request:
         required=required,
         budget_s=parse.duration_s(asked.budget, "--budget"),
         jobs=asked.jobs,
+        memory_mib=parse.memory_mib(asked.memory, "--memory"),
         fresh_cache=asked.fresh_cache,
     )
 

@@ -13,6 +13,9 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smh]?)(?:\d+(?:\.\d+)?[smh])*")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
 _LONGEST_S = 7 * 86400.0
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([mgt])(?:i?b)?")
+_UNITS_MIB = {"m": 1, "g": 1 << 10, "t": 1 << 20}
+_MOST_MIB = 1 << 30
 
 
 def choice(value: str, allowed: Iterable[str], option: str, *, listed_by: str = "") -> str:
@@ -40,6 +43,17 @@ def duration_s(value: str, option: str) -> float:
             f"{option}: {value!r} is not a duration", why="a number of s, m or h, up to a week", todo=f"{option} 10m"
         )
     return seconds
+
+
+def memory_mib(value: str, option: str) -> int:
+    """MiB of "16g", "8192m" or "1.5g", 0 of "auto"; UsageError for anything else, for zero and for over 1 PiB."""
+    if value == "auto":
+        return 0
+    found = _SIZE.fullmatch(value.lower())
+    mib = int(float(found[1]) * _UNITS_MIB[found[2]]) if found else 0
+    if not 1 <= mib <= _MOST_MIB:
+        raise UsageError(f"{option}: {value!r} is not a size", why="a number of m, g or t", todo=f"{option} 16g")
+    return mib
 
 
 def names(patterns: Iterable[str], known: Iterable[str], option: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Limits of the control groups that hold this process, versions 1 and 2: memory and CPU quota.
+"""Limits of the control groups that hold this process, versions 1 and 2: memory, what is left of it, and CPU quota.
 
 A limit of any group on the way up holds for all below it, so the tightest counts. Source: cgroups(7), proc(5).
 """
@@ -14,6 +14,8 @@ from fi_doctor.model import Data, Missing
 _UNLIMITED = 1 << 60  # version 1 writes "no limit" as the largest number of pages
 _CPU_FILES = {1: "cpu.cfs_quota_us", 2: "cpu.max"}
 _MEMORY_FILES = {1: "memory.limit_in_bytes", 2: "memory.max"}
+_USAGE_FILES = {1: "memory.usage_in_bytes", 2: "memory.current"}
+_INACTIVE = {1: "total_inactive_file", 2: "inactive_file"}  # in memory.stat, with the groups below
 
 
 class Mount(NamedTuple):
@@ -39,6 +41,21 @@ def read_memory_limit(root: Path = Path("/")) -> int | Missing:
     return min(limits) >> 20
 
 
+def read_memory_left(root: Path = Path("/")) -> int | Missing:
+    """The least that a group's limit leaves for new processes, in MiB; Missing when no group has a limit.
+
+    Files that were not read lately count as used and are given back when memory is short, so they are left.
+    """
+    left = []
+    for folder, version in _folders_up(root, "memory"):
+        limit, used = (parse_memory(_read(folder / files[version])) for files in (_MEMORY_FILES, _USAGE_FILES))
+        if limit is not None and used is not None:
+            left.append(limit - used + parse_stat(_read(folder / "memory.stat"), _INACTIVE[version]))
+    if not left:
+        return Missing(reason="no control group limits the memory")
+    return max(0, min(left)) >> 20
+
+
 def read_cpu_quota(root: Path = Path("/")) -> Quota | Missing:
     """The tightest CPU quota; Missing when no group has one."""
     quotas = [quota for text in _read_up(root, "cpu", _CPU_FILES) if (quota := parse_quota(text)) is not None]
@@ -59,6 +76,15 @@ def parse_quota(text: str) -> float | None:
     if len(words) != 2 or not all(word.isdecimal() for word in words) or int(words[1]) == 0 or int(words[0]) == 0:
         return None
     return int(words[0]) / int(words[1])
+
+
+def parse_stat(text: str, name: str) -> int:
+    """A number of memory.stat, in bytes; 0 where it is not told."""
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 2 and words[0] == name and words[1].isdecimal():
+            return int(words[1])
+    return 0
 
 
 def parse_groups(text: str) -> dict[str, str]:
@@ -102,16 +128,22 @@ def folders(mount: Mount, group: str) -> Iterator[str]:
 
 def _read_up(root: Path, controller: str, files: dict[int, str]) -> Iterator[str]:
     """The file of each group on the way up, as far as it can be read."""
+    for folder, version in _folders_up(root, controller):
+        text = _read(folder / files[version])
+        if files[version] == _CPU_FILES[1]:
+            text = f"{text.strip()} {_read(folder / 'cpu.cfs_period_us').strip()}"
+        yield text
+
+
+def _folders_up(root: Path, controller: str) -> Iterator[tuple[Path, int]]:
+    """The folder of each group on the way up, with the version of its hierarchy."""
     groups, mounts = parse_groups(_read(root / "proc/self/cgroup")), parse_mounts(_read(root / "proc/self/mountinfo"))
     for mount in mounts:
         if mount.version == 1 and controller not in mount.controllers:
             continue
         group = groups.get(controller if mount.version == 1 else "", "/")
         for folder in folders(mount, group):
-            text = _read(root / folder.lstrip("/") / files[mount.version])
-            if files[mount.version] == _CPU_FILES[1]:
-                text = f"{text.strip()} {_read(root / folder.lstrip('/') / 'cpu.cfs_period_us').strip()}"
-            yield text
+            yield root / folder.lstrip("/"), mount.version
 
 
 def _read(path: Path) -> str:

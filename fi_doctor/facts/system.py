@@ -34,6 +34,7 @@ def read_system(environ: Mapping[str, str] | None = None, root: Path = Path("/")
         memory_total_mib=_amount(memory, "MemTotal"),
         memory_available_mib=_amount(memory, "MemAvailable"),
         memory_limit_mib=cgroups.read_memory_limit(root),
+        memory_left_mib=cgroups.read_memory_left(root),
         shm_mib=_read_size(root / "dev/shm"),
         uid=os.getuid(),
     )

@@ -1,4 +1,4 @@
-"""JIT modules that are wanted: what is stale of them, and building that.
+"""Building what is stale of modules, side by side, within one budget of jobs, memory and time.
 
 Runs in the examined interpreter, for prebuild.py. Standard library, Python >= 3.9.
 """
@@ -8,121 +8,19 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from fi_doctor.inside.ninja import OUTPUT_LIMIT, Pool, Run
+from fi_doctor.inside import below
+from fi_doctor.inside.costs import Costs
+from fi_doctor.inside.jobs import Budget, Pool
+from fi_doctor.inside.modules import Module, locked
+from fi_doctor.inside.ninja import OUTPUT_LIMIT, Run, forget_missing
 
-BUSY_S = 1.0  # how long a module that another process builds is waited for
+SOON_S = 0.05  # until a module that waits is tried again
+TICK_S = 0.5  # between two looks at the compilers and at the clock
 
 Say = Callable[..., None]
-
-
-class Module:
-    """One module that is wanted: what ninja is to be called with for it, and what there is left to do."""
-
-    def __init__(self, spec: Any, users: list[list[str]]) -> None:
-        self.spec = spec
-        self.name: str = spec.name
-        self.users = users
-        self.workdir = ""
-        self.ninja_file = ""
-        self.objects = 0  # that are stale
-        self.state = ""
-        self.detail = ""
-        self.part_of = ""  # the module that it is a part of
-        self.own: tuple[str, ...] = ()  # of a part: objects whose sources were written for it
-
-    def told(self) -> dict[str, object]:
-        """For the record."""
-        return {
-            "objects": self.objects,
-            "users": self.users,
-            "state": self.state,
-            "detail": self.detail[-OUTPUT_LIMIT:],
-            "library": self.library(),
-            "part_of": self.part_of,
-        }
-
-    def library(self) -> str:
-        """The file that it is loaded from, once it is there; "" where FlashInfer does not say."""
-        with contextlib.suppress(Exception):
-            return str(self.spec.get_library_path())
-        return ""
-
-    def settle(self, state: str, detail: str = "") -> None:
-        """Its state, which is final."""
-        self.state, self.detail = state, detail
-
-
-def prepare(core: Any, specs: Mapping[str, Any], users: Mapping[str, list[list[str]]]) -> dict[str, Module]:
-    """Every module with its ninja file written; those that need no compiler are settled."""
-    modules = {name: Module(spec, users[name]) for name, spec in sorted(specs.items())}
-    original = core.run_ninja
-    for module in modules.values():
-        if getattr(module.spec, "is_aot", False):
-            module.settle("prebuilt")
-            continue
-
-        def take_note(workdir: object, ninja_file: object, *_: object, module: Module = module, **__: object) -> None:
-            module.workdir, module.ninja_file = str(workdir), str(ninja_file)
-
-        core.run_ninja = take_note
-        try:
-            with locked(core, [module]) as free:
-                for one in free:
-                    one.spec.build(False, False)  # noqa: FBT003 - verbose and need_lock, by position in every version
-        except Exception as exc:
-            module.settle("left", f"{type(exc).__name__}: {exc}")
-        if not module.state and not module.ninja_file:
-            module.settle("left", "FlashInfer does not build it with ninja")
-    core.run_ninja = original
-    groups = list(by_workdir(modules).values())
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        list(pool.map(look, groups))
-    return modules
-
-
-def by_workdir(modules: dict[str, Module]) -> dict[str, list[Module]]:
-    """Modules that are not settled, by the folder where ninja keeps its log."""
-    groups: dict[str, list[Module]] = {}
-    for module in modules.values():
-        if not module.state:
-            groups.setdefault(module.workdir, []).append(module)
-    return groups
-
-
-def look(group: list[Module]) -> None:
-    """Count what is stale of each, by ninja's own rules; a dry run writes nothing."""
-    while group:
-        run = Run(group, ["-n"], {})
-        if run.wait() == 0:
-            for module in group:
-                module.objects = run.objects.get(module.name, 0)
-                if not run.touched(module):
-                    module.settle("up to date")
-            return
-        # One module that ninja cannot read (a source is missing) stops all that share a log.
-        bad = run.blamed() or {module.name for module in group}
-        for module in group:
-            if module.name in bad:
-                module.settle("left", run.words)
-        group = [module for module in group if not module.state]
-
-
-@contextlib.contextmanager
-def locked(core: Any, modules: list[Module]) -> Iterator[list[Module]]:
-    """FlashInfer's own locks on these modules; those that no other process builds just now."""
-    with contextlib.ExitStack() as stack:
-        free = []
-        for module in modules:
-            try:
-                stack.enter_context(core.FileLock(module.spec.lock_path, timeout=BUSY_S, thread_local=False))
-                free.append(module)
-            except Exception as exc:  # noqa: PERF203 - filelock.Timeout, or a folder that does not let us
-                module.settle("left", f"{type(exc).__name__}: {exc}")
-        yield free
 
 
 class Group:
@@ -152,11 +50,14 @@ class Building:
     ) -> None:
         self.core = core
         self.modules = modules
-        self.jobs = max(1, int(job["jobs"]))
+        self.budget = Budget(int(job["jobs"]), int(job["memory_mib"]), order["peak_mib"])
         self.batches = [[modules[name] for name in batch] for batch in order["batches"]]
         self.least_s: dict[str, float] = order["least_s"]
         self.deadline = time.monotonic() + float(order["seconds"])
         self.say = say
+        self.is_late = False  # the time was up before everything was built
+        self.costs = Costs()
+        self.pool = Pool(self.budget)
         self.counted: dict[Run, int] = {}  # objects done
         self.total = sum(module.objects for batch in self.batches for module in batch)
         self._told = 0.0
@@ -164,7 +65,13 @@ class Building:
 
     def run(self) -> None:
         """One ninja for each module, or for all of a batch that share a log, side by side with one pool of jobs."""
-        pool = Pool(self.jobs)
+        below.adopt_orphans()
+        with self.watched():
+            self.build_all()
+
+    def build_all(self) -> None:
+        """The same, unwatched."""
+        pool = self.pool
         threads: list[threading.Thread] = []
         waiting = [Group(modules) for batch in self.batches for modules in by_log(batch)]
         active: list[Group] = []
@@ -173,15 +80,18 @@ class Building:
             ready = next((group for group in waiting if group.workdir not in busy), None)
             with self._lock:
                 share = pool.take(ready, active) if ready is not None else 0
-                if ready is None or not share:
-                    self._lock.wait(0.05)
-                    continue
+                if not (share or pool.is_short):
+                    self._lock.wait(SOON_S)
+            if ready is None or not share:
+                pool.wait(SOON_S)
+                continue
             waiting.remove(ready)
             ready.modules = [module for module in ready.modules if self.has_time(module)]
-            if not ready.modules:
-                pool.give_back(share)
-                continue
-            active.append(ready)
+            with self._lock:
+                if not ready.modules:
+                    pool.give_back(share, active)
+                    continue
+                active.append(ready)
             threads.append(threading.Thread(target=self._build_group, args=(ready, share, pool, active), daemon=True))
             threads[-1].start()
         for thread in threads:
@@ -190,10 +100,13 @@ class Building:
     def has_time(self, module: Module) -> bool:
         """Whether it is begun: not when it surely does not fit into what is left."""
         left_s = self.deadline - time.monotonic()
+        if left_s <= 0:
+            self.is_late = True
+            return False
         needed_s = self.least_s.get(module.name, 0.0)
         if needed_s <= left_s:
             return True
-        self.settle(module, "not begun", f"it takes {needed_s:.0f} s at least, {max(0.0, left_s):.0f} s were left")
+        self.settle(module, "not begun", f"it takes {needed_s:.0f} s at least, {left_s:.0f} s were left")
         return False
 
     def _build_group(self, group: Group, share: int, pool: Pool, active: list[Group]) -> None:
@@ -205,9 +118,33 @@ class Building:
                 batch = [module for module in batch if not module.state] if blamed else []
         finally:
             with self._lock:
-                pool.give_back(share)
                 active.remove(group)
+                pool.give_back(share, active)
                 self._lock.notify_all()
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look at the clock and at the compilers meanwhile."""
+        ended = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(ended,), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+            self.pool.close()
+
+    def _watch(self, ended: threading.Event) -> None:
+        while not ended.wait(min(TICK_S, max(0.0, self.deadline - time.monotonic()) or TICK_S)):
+            table = below.Table()
+            ninjas = self.costs.sample(table)
+            held = sum(len(table.children(pid)) for pid in ninjas) + table.orphans(ninjas)
+            with self._lock:
+                self.pool.restore(held)
+            if time.monotonic() >= self.deadline:
+                self.is_late = True
+                self.costs.stop()
 
     def build(self, modules: list[Module], options: list[str], variables: dict[str, str]) -> set[str]:
         """Run ninja over modules of one log and settle them; whose fault it is when it could not begin."""
@@ -216,10 +153,14 @@ class Building:
         try:
             with locked(self.core, modules) as free:
                 if free:
+                    forget_missing(free)
                     run = Run(free, options, variables)
+                    self.costs.begin(run)
                     code = run.wait(self.heard)
                     blamed = set() if code == 0 or run.failed else run.blamed()
                     self.conclude(free, run, blamed, good=code == 0)
+                    costs = {name: cost._asdict() for name, cost in self.costs.end(run).items()}
+                    self.say(costs=costs, peak_mib=self.costs.peak_mib)
         except Exception as exc:
             for module in modules:
                 self.settle(module, "left", f"{type(exc).__name__}: {exc}")
@@ -238,6 +179,10 @@ class Building:
                 self.settle(module, state, run.failed[module.name])
             elif good or module.name in run.linked:
                 self.settle(module, "built")
+            elif run.signal:
+                self.settle(module, "cut off", f"ninja was killed by signal {run.signal}")
+            elif self.is_late:
+                continue  # it was interrupted, and goes on where it was the next time
             elif module.name in blamed or not blamed:
                 self.settle(module, "left", run.words)
 

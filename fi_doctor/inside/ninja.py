@@ -1,4 +1,4 @@
-"""Calls of ninja: one that is read line by line, and the jobs that several of them share.
+"""Calls of ninja: one that is read line by line, and small ones.
 
 Runs in the examined interpreter, for prebuild.py. Standard library, Python >= 3.9.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import re
 import select
@@ -17,13 +18,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from fi_doctor.inside import below, ninjalog
+
 OUTPUT_LIMIT = 8 * 1024  # of one failed command
-SETTLED_S = 0.3  # after which a ninja that was started has taken its jobs
 QUIET_S = 0.3  # between a command and that it failed there is no time
 
+_AT_A_TIME = 200  # outputs in one command line
 _STATUS = re.compile(r"\[(\d+)/(\d+)\] ")
 _OUTPUT = re.compile(r" -o (\S+)")
-_FAILED = re.compile(r"FAILED: (?:\[[^\]]*\] )?(\S+)")
+_FAILED = re.compile(r"FAILED: (?:\[code=(\d+)\] )?(\S+)")
 _CANNOT = re.compile(r"ninja: (?:error|fatal): ")
 
 
@@ -46,6 +49,9 @@ def _end_with_parent() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
 
 
+_NUMBERS = itertools.count()
+
+
 class Run:
     """One ninja over some modules that share a log, read line by line."""
 
@@ -56,13 +62,17 @@ class Run:
         self.failed: dict[str, str] = {}  # module -> what its first failed command said
         self.failed_output: dict[str, str] = {}  # module -> the file that this command was to make
         self.words = ""  # what ninja itself said
+        self.cpu_s = 0.0  # of it and of all that it ran, once it has ended
+        self.signal = 0  # that ended it
+        self.begun_at = time.monotonic()
+        self._mark = f"{os.getpid()}-{next(_NUMBERS)}"
         self._names = {module.name for module in modules}
         self._only = modules[0].name if len(modules) == 1 else ""
         self._failing = ""
         self._printed = ""  # output of the command that was printed last
         self._manifest = manifest(modules) if len(modules) > 1 else -1
         file = f"/proc/{os.getpid()}/fd/{self._manifest}" if self._manifest >= 0 else modules[0].ninja_file
-        workdir = Path(modules[0].workdir).resolve()
+        workdir = self.workdir = Path(modules[0].workdir).resolve()
         workdir.mkdir(parents=True, exist_ok=True)
         # All that can be built of a module that fails is built: its own probe then compiles what failed and no more.
         command = ["ninja", "-v", "-C", str(workdir), "-f", file, "-k", "0", *options]
@@ -72,7 +82,7 @@ class Run:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**kept, "NINJA_STATUS": "[%f/%t] ", **variables},
+            env={**kept, "NINJA_STATUS": "[%f/%t] ", below.MARKER: self._mark, **variables},
             preexec_fn=_end_with_parent,  # noqa: PLW1509 - one call of the kernel's, no lock is taken
         )
 
@@ -85,7 +95,40 @@ class Run:
         self._count()
         if self._manifest >= 0:
             os.close(self._manifest)
-        return self._process.wait()
+            self._manifest = -1
+        return self._reap()
+
+    @property
+    def pid(self) -> int:
+        """Its number, which is its own until wait() is over."""
+        return self._process.pid
+
+    def stop(self) -> None:
+        """Interrupt it: it ends its compilers, deletes what they were writing and gives back its tokens."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+
+    def module_of(self, command: str) -> str:
+        """The module that a command of it works for, by what it writes; "" when that cannot be told."""
+        outputs = _OUTPUT.findall(f"{command} ")
+        return self._only or (self._module_of(outputs[-1]) if outputs else "")
+
+    def _reap(self) -> int:
+        """Its exit status, as subprocess has it, with nothing left of it: neither compilers nor halves of files."""
+        _, status, usage = os.wait4(self.pid, 0)
+        self.cpu_s = usage.ru_utime + usage.ru_stime
+        code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        self._process.returncode = code
+        if code < 0:
+            self.signal = -code
+            commands = below.end_orphans(self._mark)
+            for output in {one for command in commands for one in _OUTPUT.findall(f"{command} ")}:
+                path = self.workdir / output
+                if path.suffix in (".o", ".so") and self.workdir.parent in path.parents:
+                    with contextlib.suppress(OSError):
+                        path.unlink()
+        return code
 
     def _lines(self) -> Iterator[str]:
         """What it prints; an empty line when it stays silent, so that the command that was printed last is counted."""
@@ -124,9 +167,9 @@ class Run:
             self._failing = ""
         elif failed:
             self._printed = ""
-            self._failing = self._module_of(failed[1])
-            self.failed.setdefault(self._failing, "")
-            self.failed_output.setdefault(self._failing, Path(failed[1]).name)
+            self._failing = self._module_of(failed[2])
+            self.failed.setdefault(self._failing, _killed(int(failed[1] or 0)))
+            self.failed_output.setdefault(self._failing, Path(failed[2]).name)
         elif _CANNOT.match(line):
             self.words += line
         elif self._failing and len(self.failed[self._failing]) < OUTPUT_LIMIT:
@@ -156,55 +199,6 @@ def manifest(modules: Sequence[Target]) -> int:
     return fd
 
 
-class Pool:
-    """The compile jobs that several ninjas share: through a pipe of tokens where ninja can, else dealt out."""
-
-    def __init__(self, jobs: int) -> None:
-        self._jobs = self._free = jobs
-        self._since = 0.0  # when a token was looked for last
-        self._has_tokens = ninja_version() >= (1, 13)
-        if self._has_tokens:
-            self._read, self._write = os.pipe()
-            os.set_blocking(self._read, False)
-            os.write(self._write, b"+" * jobs)
-
-    def take(self, module: Target, active: Sequence[Target]) -> int:
-        """Jobs for the next module, 0 when there are none now: those that are begun use them all."""
-        if not self._has_tokens:
-            share = min(max(1, module.objects), self._free)
-            if active and 2 * share < min(max(1, module.objects), self._jobs):
-                return 0
-            self._free -= share
-            return share
-        busy = sum(max(1, one.objects) for one in active) >= self._jobs
-        # Tokens that lie about for a while: the modules that are begun have fewer commands left than jobs.
-        if busy and time.monotonic() - self._since < SETTLED_S:
-            return 0
-        try:
-            taken = len(os.read(self._read, 1))
-        except BlockingIOError:
-            taken = 0
-        self._since = time.monotonic()
-        return taken
-
-    def give_back(self, share: int) -> None:
-        """They are free again."""
-        if self._has_tokens:
-            os.write(self._write, b"+" * share)
-        else:
-            self._free += share
-
-    def options(self, share: int) -> list[str]:
-        """For a ninja that has this share; one with tokens has a job of its own and takes more from the pool."""
-        return [] if self._has_tokens else [f"-j{share}"]
-
-    def variables(self) -> dict[str, str]:
-        """Which tell it of the pool. The pipe is opened anew through its name, so nobody has to inherit it."""
-        if not self._has_tokens:
-            return {}
-        return {"MAKEFLAGS": f" -j{self._jobs} --jobserver-auth=fifo:/proc/{os.getpid()}/fd/{self._read}"}
-
-
 def ninja_version() -> tuple[int, ...]:
     """(1, 13) for 1.13.2, which knows a jobserver."""
     try:
@@ -218,3 +212,25 @@ def ninja_version() -> tuple[int, ...]:
     except OSError:
         return (0,)
     return tuple(int(number) for number in re.findall(r"\d+", said.stdout)[:2])
+
+
+def forget_missing(modules: Sequence[Target]) -> None:
+    """Have ninja's log, which is to be locked, not vouch for outputs of these modules that are not there.
+
+    Ninja takes a file for finished when it is newer than its inputs and its log knows of an earlier one, made since
+    the inputs changed. So a library that somebody deleted and whose link is then killed half-way would be loaded.
+    """
+    workdir = Path(modules[0].workdir)
+    names = {module.name for module in modules}
+    known = ninjalog.by_module(ninjalog.read(workdir), workdir)
+    gone = [
+        output for name in sorted(names & known.keys()) for output in known[name] if not (workdir / output).exists()
+    ]
+    for number in range(0, len(gone), _AT_A_TIME):
+        command = ["ninja", "-C", str(workdir), "-t", "restat", *gone[number : number + _AT_A_TIME]]
+        subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+
+
+def _killed(code: int) -> str:
+    """What is said of a command that a signal ended, by its exit status in a shell's manner; "" of another."""
+    return f"error: it was killed by signal {code - 128}\n" if 128 < code <= 128 + signal.SIGRTMAX else ""

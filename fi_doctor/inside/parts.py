@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fi_doctor.inside import subset
-from fi_doctor.inside.building import Module, look
+from fi_doctor.inside.modules import Module, look
 from fi_doctor.inside.units import MODULES
 
 FEW = 20  # objects: no part has fewer, so what is left of a whole module is compiled instead

@@ -42,6 +42,7 @@ from fi_doctor.model.probes import (
 from fi_doctor.model.report import (
     SCHEMA,
     ActionKind,
+    BuildCost,
     Builds,
     Cell,
     Doctor,
@@ -64,6 +65,7 @@ __all__ = [
     "SCHEMA",
     "Action",
     "ActionKind",
+    "BuildCost",
     "Builds",
     "Cell",
     "CellOutcome",

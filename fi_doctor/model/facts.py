@@ -188,6 +188,8 @@ class SystemFacts(Data, frozen=True):
     memory_limit_mib: int | Missing  # cgroup limit; Missing when there is none
     shm_mib: int | Missing  # size of /dev/shm
     uid: int
+    # What the control groups leave of their limits, less what can be given back; Missing when none has a limit.
+    memory_left_mib: int | Missing = Missing(reason="it was not read")
 
 
 class Facts(Data, frozen=True):

@@ -125,6 +125,7 @@ class Request(Data, frozen=True):
     required: tuple[str, ...] = ()  # globs or ids that must work
     budget_s: float = 600.0
     jobs: int = 0  # 0: as many as the machine has CPUs
+    memory_mib: int = 0  # for all compilers together; 0: what is available, less a reserve
     fresh_cache: bool = False
 
 
@@ -150,6 +151,16 @@ class Gate(Data, frozen=True):
     failed_required: tuple[str, ...] = ()
 
 
+class BuildCost(Data, frozen=True):
+    """What building one JIT module cost here."""
+
+    seconds: float = 0.0  # from the beginning of its first command to the end of its last
+    cpu_seconds: float = 0.0
+    objects: int = 0  # that were compiled
+    least_seconds: float = 0.0  # its slowest object and its link: what it takes with jobs for everybody
+    peak_job_mib: int = 0  # the most that one compile command held
+
+
 class Builds(Data, frozen=True):
     """What was compiled for the probes: all modules in one go, so that every compile job has work."""
 
@@ -158,6 +169,18 @@ class Builds(Data, frozen=True):
     # JIT module -> "jit-cache" (that package has it), "cache" (it was up to date in the JIT cache), "built",
     # "failed: ...", "not begun: ...", "cut off: ..."; reports of schema 1.1 say "already built" for the first two.
     modules: dict[str, str] = {}
+    build_seconds: float = 0.0  # of `seconds`, those in which compilers ran
+    cpu_seconds: float = 0.0  # of all compilers
+    longest: str = ""  # the module that takes the longest however many jobs there are
+    longest_seconds: float = 0.0  # its slowest object and its link
+    peak_mib: int = 0  # the most that all compilers together held
+    memory_mib: int = 0  # what they were allowed; 0: any amount
+    costs: dict[str, BuildCost] = {}  # by JIT module, of those for which compilers ran
+
+    @property
+    def least_seconds(self) -> float:
+        """What nobody can do better: the longest module by itself, or all the work spread over all jobs."""
+        return max(self.longest_seconds, self.cpu_seconds / max(1, self.jobs))
 
 
 class Report(Data, frozen=True):

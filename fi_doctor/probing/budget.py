@@ -49,5 +49,7 @@ def settle(feature: str, facts: Facts, request: Request, *, needed_s: float) -> 
         words.append("--fresh-cache")
     if request.jobs:
         words += ["--jobs", str(request.jobs)]
+    if request.memory_mib:
+        words += ["--memory", f"{request.memory_mib}m"]
     minutes = min(math.ceil(max(needed_s, request.budget_s) / 60), _MOST_MINUTES)
     return shlex.join([*words, "--budget", f"{minutes}m"])

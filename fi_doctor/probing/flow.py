@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from msgspec.structs import replace
 
 from fi_doctor.model import Builds, CellOutcome, Facts, Outcome, PlannedProbe
-from fi_doctor.probing import budget, estimates, headline, left_out, objects, prebuild, record
+from fi_doctor.probing import budget, estimates, headline, left_out, memory, objects, prebuild, record
 from fi_doctor.probing.attempt import leave_out, try_probe
 from fi_doctor.probing.bench import Bench
 
@@ -92,7 +92,13 @@ class Flow:
         if self._is_building:
             return 1
         left = len(self._waiting) + len(self._running) + 1
-        return max(1, self._jobs // max(1, min(self._builders, left)))
+        jobs = min(self._jobs, self._carried())
+        return max(1, jobs // max(1, min(self._builders, left)))
+
+    def _carried(self) -> int:
+        """The jobs that memory carries for all that still compile for themselves."""
+        modules = {probe.spec.module for probe in self._tried if probe.builds_module}
+        return memory.carried_jobs(self._bench.facts, self._bench.request, modules)
 
     def _collect(self) -> None:
         for future in [future for future in self._running if future.done()]:

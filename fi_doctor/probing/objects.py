@@ -60,6 +60,12 @@ def module_of(name: str, flashinfer: FlashInfer | Missing, base: Path | None) ->
     return Module(name, _cache_dir(flashinfer, base), prebuilt=name in flashinfer.jit_cache_modules)
 
 
+def modules_folder(flashinfer: FlashInfer | Missing) -> Path | None:
+    """Where the installed FlashInfer keeps the modules that it compiled, each in a folder of its own."""
+    cache_dir = None if isinstance(flashinfer, Missing) else _cache_dir(flashinfer, None)
+    return cache_dir / _MODULES if cache_dir else None
+
+
 def build_lock(name: str, flashinfer: FlashInfer | Missing, base: Path | None) -> Path | None:
     """The folder to hold while the module is built; None where no build disturbs another, or nothing is built.
 

@@ -18,9 +18,10 @@ from msgspec.structs import replace
 
 from fi_doctor import sandbox
 from fi_doctor.model import Builds, Missing, PlannedProbe, ProbeSpec
-from fi_doctor.probing import estimates, headline, objects, parts, surroundings
+from fi_doctor.probing import estimates, headline, memory, objects, parts, surroundings
 from fi_doctor.probing.bench import Bench, Cancelled, forks
 from fi_doctor.probing.board import LATE, kind_of
+from fi_doctor.probing.ledger import Ledger, joined
 from fi_doctor.probing.told import Line, Told, words_of
 
 SCRIPT = surroundings.HARNESS.with_name("prebuild.py")
@@ -51,7 +52,7 @@ def build_all(tried: Sequence[PlannedProbe], bench: Bench, jobs: int) -> Builds 
     for members in kinds.values():
         deadline = bench.deadline - kept_s
         if deadline - time.monotonic() > 0:
-            done = _joined(done, _build_kind(members, bench, jobs, deadline))
+            done = joined(done, _build_kind(members, bench, jobs, deadline))
     if done is not None:
         with bench.talk:
             bench.watch.prebuilt(done)
@@ -70,13 +71,6 @@ def _is_there(spec: ProbeSpec, bench: Bench) -> bool:
     if spec.subset is not None and module not in flashinfer.jit_cache_modules:
         return False
     return module in flashinfer.jit_cache_modules or (bench.scratch is None and module in flashinfer.cached_modules)
-
-
-def _joined(first: Builds | None, second: Builds | None) -> Builds | None:
-    if first is None or second is None:
-        return first or second
-    seconds = round(first.seconds + second.seconds, 1)
-    return Builds(seconds=seconds, jobs=second.jobs, modules={**first.modules, **second.modules})
 
 
 def _build_kind(members: Sequence[PlannedProbe], bench: Bench, jobs: int, deadline: float) -> Builds | None:
@@ -109,6 +103,9 @@ class _Attempt:
         self._child = surroundings.for_compilers(child)
         own = self._child["MAX_JOBS"]
         self._jobs = int(own) if own.isdigit() and int(own) > 0 else jobs
+        self._memory_mib = memory.budget_mib(bench.facts, bench.request)
+        self._ledger = Ledger(self._memory_mib)
+        self._here = estimates.ANYWHERE
         self._begun_at = self._since = time.monotonic()
         self._building_since = 0.0
         self._stage = ""
@@ -128,7 +125,7 @@ class _Attempt:
             self._say(self._job())
             result = self._start(theirs.fileno())
             self._read()
-        self._timed_out = result.timed_out
+        self._timed_out = self._timed_out or result.timed_out
         self._seconds = time.monotonic() - self._begun_at
 
     def _start(self, channel: int) -> sandbox.Result:
@@ -165,7 +162,8 @@ class _Attempt:
         lost = "the process that compiled it ended"
         left = {name: replace(told, state="left", detail=lost) for name, told in open_.items() if told.part_of}
         self._tell({**modules, **left, **late})
-        return Builds(seconds=round(self._seconds, 1), jobs=self._jobs, modules=dict(sorted(words.items())))
+        builds = Builds(seconds=round(self._seconds, 1), jobs=self._jobs, modules=dict(sorted(words.items())))
+        return self._ledger.filled(builds)
 
     def _tell(self, modules: Mapping[str, Told]) -> None:
         self._bench.board.tell(kind_of(self._members[0]), modules)
@@ -181,8 +179,10 @@ class _Attempt:
         return {
             "probes": probes,
             "jobs": self._jobs,
+            "memory_mib": self._memory_mib,
             "lock": str(next((one for one in locks if one), "")),
             "parts": str(kept or ""),
+            "logs": [str(folder) for folder in (objects.modules_folder(facts.flashinfer),) if folder],
         }
 
     def _poll(self) -> bool:
@@ -198,6 +198,10 @@ class _Attempt:
             if line.stage:
                 self._stage, self.asking = line.stage, line.probe
             self._begun.update(line.begun)
+            self._ledger.enter(line)
+            self._timed_out |= line.late
+            if line.taken is not None:
+                self._here = estimates.learn(line.taken)
             if line.modules is not None:
                 self._order(line.modules)
             if line.module and self.modules and line.module in self.modules:
@@ -230,20 +234,23 @@ class _Attempt:
         }
         left_s = self._deadline - time.monotonic()
         for name, build in builds.items():  # nothing waits for one that is only hoped to be finished
-            if estimates.wall_seconds({name: build.objects}, self._jobs) > left_s:
+            if self._wall_s({name: build.objects}) > left_s:
                 builds[name] = build._replace(rank=headline.LAST)
-        ordered, left_out = estimates.batches(builds, jobs=self._jobs, seconds=left_s)
+        ordered, left_out = estimates.batches(builds, jobs=self._jobs, seconds=left_s, here=self._here)
         for name, why in left_out.items():
             self.modules[name] = replace(modules[name], state="not begun", detail=why)
         self._tell(self.modules)
         chosen = [name for batch in ordered for name in batch]
-        self._estimate_s = estimates.wall_seconds({name: builds[name].objects for name in chosen}, self._jobs)
-        least_s = {
-            name: estimates.LEAST * estimates.wall_seconds({name: builds[name].objects}, self._jobs) for name in chosen
-        }
+        self._estimate_s = self._wall_s({name: builds[name].objects for name in chosen})
+        least_s = {name: estimates.LEAST * self._wall_s({name: builds[name].objects}) for name in chosen}
+        peak_mib = {name: estimates.peak_mib(name) for name in chosen}
         if builds:
-            self._say({"batches": ordered, "least_s": least_s, "seconds": left_s})
+            self._ledger.begin()
+            self._say({"batches": ordered, "least_s": least_s, "peak_mib": peak_mib, "seconds": left_s})
             self._show(0, sum(builds[name].objects for name in chosen))
+
+    def _wall_s(self, modules: Mapping[str, int]) -> float:
+        return estimates.wall_seconds(modules, self._jobs, self._here)
 
     def _show(self, done: int, total: int) -> None:
         """Tell how far it is, and how long the rest may take: by the estimate, and more and more by what was done."""

@@ -8,12 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from fi_doctor.model import Builds, Facts, Missing, Outcome, PlannedProbe, Request, Watch
-from fi_doctor.probing import objects, record, surroundings, template
+from fi_doctor.model import Builds, Facts, Outcome, PlannedProbe, Request, Watch
+from fi_doctor.probing import memory, objects, record, surroundings, template
 from fi_doctor.probing.bench import Bench
 from fi_doctor.probing.flow import Flow
-
-JOB_MIB = 2048  # what one nvcc on a CUTLASS source takes; most take less
 
 
 def run_all(
@@ -50,21 +48,11 @@ def run_all(
         )
         # As they are before anything is built: a module that is compiled in this check was not cached.
         modules = {id(probe): objects.module_of(probe.spec.module, facts.flashinfer, base) for probe in tried}
-        ran, builds = Flow(tried, bench, usable_jobs(facts, request)).run()
+        ran, builds = Flow(tried, bench, memory.usable_jobs(facts, request)).run()
         for probe in tried:
             if ran[id(probe)].cached and not modules[id(probe)].was_finished():
                 ran[id(probe)] = _built_here(probe, ran[id(probe)], bench)
     return tuple((outcomes | ran)[id(probe)] for probe in planned), builds
-
-
-def usable_jobs(facts: Facts, request: Request) -> int:
-    """How many compilers may run at once: as asked for, else by CPUs and free memory."""
-    if request.jobs > 0:
-        return request.jobs
-    jobs = facts.system.cpus
-    if not isinstance(facts.system.memory_available_mib, Missing):
-        jobs = min(jobs, facts.system.memory_available_mib // JOB_MIB)
-    return max(1, jobs)
 
 
 def _built_here(probe: PlannedProbe, outcome: Outcome, bench: Bench) -> Outcome:

@@ -13,6 +13,7 @@ from rich.text import Text
 from fi_doctor.model import Evidence, FeatureRow, Outcome, Report, Verdict
 from fi_doctor.reports import failures
 from fi_doctor.reports.answer import basis, by_sm, exit_line, headline, not_installed
+from fi_doctor.reports.built import cost_line
 from fi_doctor.reports.document import in_order
 from fi_doctor.reports.found import findings
 from fi_doctor.reports.settings import settings
@@ -92,6 +93,8 @@ def _answer(report: Report, width: int) -> Iterator[Text]:
     yield from _plain(pack(known, width, "Judged on ", "  "))
     if unknown:
         yield from _plain(pack(unknown, width, "Not known: ", "  "))
+    if cost := cost_line(report.builds):
+        yield from _plain(wrap(cost, width, "", "  "))
 
 
 def _gate_style(code: int) -> str:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TextIO
 
 from fi_doctor.model import Builds, Ending, Outcome, PlannedProbe, Stage
+from fi_doctor.reports.built import cost_line
 from fi_doctor.reports.schedule import Schedule
 from fi_doctor.reports.text import amount, brief, clean, clock, duration, names, pack, wrap
 
@@ -108,6 +109,8 @@ class Progress:
             self._schedule.end_first()
             if builds.modules:
                 self._line(_built(builds))
+            if cost := cost_line(builds):
+                self._line(cost)
 
     def started(self, probe: PlannedProbe) -> None:
         """A probe's process starts."""

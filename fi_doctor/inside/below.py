@@ -1,0 +1,106 @@
+"""The processes below a process and the memory that they hold, by proc(5); and those that lost their parent.
+
+Runs in the examined interpreter, for prebuild.py. Standard library, Python >= 3.9.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+MARKER = "FI_DOCTOR_NINJA"  # which ninja a process comes from; its children inherit it
+
+_PR_SET_CHILD_SUBREAPER = 36
+_PATIENCE_S = 2.0  # how long killed compilers may take to go
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Table:
+    """Who is whose child, at one moment. Not every kernel has /proc/PID/task/TID/children, so all are looked at."""
+
+    def __init__(self) -> None:
+        self._children: dict[int, list[int]] = {}
+        for name in os.listdir("/proc"):  # noqa: PTH208 - for hundreds of names, twice a second
+            if name.isdigit():
+                self._children.setdefault(_parent(int(name)), []).append(int(name))
+
+    def children(self, pid: int) -> list[int]:
+        """Those that it started and has not reaped, and orphans that it took over."""
+        return self._children.get(pid, [])
+
+    def below(self, pid: int) -> Iterator[int]:
+        """Its children, theirs and so on."""
+        for child in self.children(pid):
+            yield child
+            yield from self.below(child)
+
+    def memory_mib(self, pid: int) -> float:
+        """What a process and all below it hold for themselves; pages of files, which can be read again, aside."""
+        return sum(_own_pages(one) for one in (pid, *self.below(pid))) * _PAGE / (1 << 20)
+
+    def orphans(self, ninjas: set[int]) -> int:
+        """How many processes are ours now that came from a ninja which is no more."""
+        return sum(pid not in ninjas and MARKER.encode() in _environ(pid) for pid in self.children(os.getpid()))
+
+
+def adopt_orphans() -> None:
+    """Have the kernel hand compilers to this process when their ninja is killed."""
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_orphans(mark: str) -> list[str]:
+    """Kill what a ninja with this mark left behind, for which adopt_orphans is needed; the command lines that it had.
+
+    They would go on beside the compilers that are started in their place, and leave a file that is half written.
+    """
+    commands: list[str] = []
+    wanted = f"{MARKER}={mark}\0".encode()
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        table = Table()
+        ours = [pid for pid in table.children(os.getpid()) if wanted in _environ(pid)]
+        if not ours:
+            break
+        everyone = [one for pid in ours for one in (pid, *table.below(pid))]
+        commands += map(command, everyone)
+        for pid in everyone:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in ours:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+    return commands
+
+
+def command(pid: int) -> str:
+    """Its command line, the words with a blank between; "" when it is gone."""
+    return _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")
+
+
+def _parent(pid: int) -> int:
+    """0 for a process that is gone. Source: proc(5): the name in brackets may hold anything, brackets too."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return int(fields[1]) if len(fields) > 1 else 0
+
+
+def _own_pages(pid: int) -> int:
+    """Pages in memory that are not those of a file. Source: proc(5), statm: size, resident, shared."""
+    fields = _read(f"/proc/{pid}/statm").split()
+    return max(0, int(fields[1]) - int(fields[2])) if len(fields) > 2 else 0
+
+
+def _environ(pid: int) -> bytes:
+    return _read(f"/proc/{pid}/environ")
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - as above
+            return file.read()
+    except OSError:
+        return b""

@@ -1,0 +1,127 @@
+"""JIT modules that are wanted, and what is stale of each.
+
+Runs in the examined interpreter, for prebuild.py. Standard library, Python >= 3.9.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from fi_doctor.inside.ninja import OUTPUT_LIMIT, Run
+
+BUSY_S = 1.0  # how long a module that another process builds is waited for
+
+
+class Module:
+    """One module that is wanted: what ninja is to be called with for it, and what there is left to do."""
+
+    def __init__(self, spec: Any, users: list[list[str]]) -> None:
+        self.spec = spec
+        self.name: str = spec.name
+        self.users = users
+        self.workdir = ""
+        self.ninja_file = ""
+        self.objects = 0  # that are stale
+        self.state = ""
+        self.detail = ""
+        self.part_of = ""  # the module that it is a part of
+        self.own: tuple[str, ...] = ()  # of a part: objects whose sources were written for it
+
+    def told(self) -> dict[str, object]:
+        """For the record."""
+        return {
+            "objects": self.objects,
+            "users": self.users,
+            "state": self.state,
+            "detail": self.detail[-OUTPUT_LIMIT:],
+            "library": self.library(),
+            "part_of": self.part_of,
+        }
+
+    def library(self) -> str:
+        """The file that it is loaded from, once it is there; "" where FlashInfer does not say."""
+        with contextlib.suppress(Exception):
+            return str(self.spec.get_library_path())
+        return ""
+
+    def settle(self, state: str, detail: str = "") -> None:
+        """Its state, which is final."""
+        self.state, self.detail = state, detail
+
+
+def prepare(core: Any, specs: Mapping[str, Any], users: Mapping[str, list[list[str]]]) -> dict[str, Module]:
+    """Every module with its ninja file written; those that need no compiler are settled."""
+    modules = {name: Module(spec, users[name]) for name, spec in sorted(specs.items())}
+    original = core.run_ninja
+    for module in modules.values():
+        if getattr(module.spec, "is_aot", False):
+            module.settle("prebuilt")
+            continue
+
+        def take_note(workdir: object, ninja_file: object, *_: object, module: Module = module, **__: object) -> None:
+            module.workdir, module.ninja_file = str(workdir), str(ninja_file)
+
+        core.run_ninja = take_note
+        try:
+            with locked(core, [module]) as free:
+                for one in free:
+                    one.spec.build(False, False)  # noqa: FBT003 - verbose and need_lock, by position in every version
+        except Exception as exc:
+            module.settle("left", f"{type(exc).__name__}: {exc}")
+        if not module.state and not module.ninja_file:
+            module.settle("left", "FlashInfer does not build it with ninja")
+    core.run_ninja = original
+    groups = list(by_workdir(modules).values())
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        list(pool.map(look, groups))
+    return modules
+
+
+def by_workdir(modules: dict[str, Module]) -> dict[str, list[Module]]:
+    """Modules that are not settled, by the folder where ninja keeps its log."""
+    groups: dict[str, list[Module]] = {}
+    for module in modules.values():
+        if not module.state:
+            groups.setdefault(module.workdir, []).append(module)
+    return groups
+
+
+def look(group: list[Module]) -> None:
+    """Count what is stale of each, by ninja's own rules; a dry run writes nothing."""
+    while group:
+        try:
+            run = Run(group, ["-n"], {})
+            code = run.wait()
+        except OSError as exc:  # no ninja, a folder that cannot be made
+            for module in group:
+                module.settle("left", f"{type(exc).__name__}: {exc}")
+            return
+        if code == 0:
+            for module in group:
+                module.objects = run.objects.get(module.name, 0)
+                if not run.touched(module):
+                    module.settle("up to date")
+            return
+        # One module that ninja cannot read (a source is missing) stops all that share a log.
+        bad = run.blamed() or {module.name for module in group}
+        for module in group:
+            if module.name in bad:
+                module.settle("left", run.words)
+        group = [module for module in group if not module.state]
+
+
+@contextlib.contextmanager
+def locked(core: Any, modules: list[Module]) -> Iterator[list[Module]]:
+    """FlashInfer's own locks on these modules; those that no other process builds just now."""
+    with contextlib.ExitStack() as stack:
+        free = []
+        for module in modules:
+            try:
+                stack.enter_context(core.FileLock(module.spec.lock_path, timeout=BUSY_S, thread_local=False))
+                free.append(module)
+            except Exception as exc:  # noqa: PERF203 - filelock.Timeout, or a folder that does not let us
+                module.settle("left", f"{type(exc).__name__}: {exc}")
+        yield free

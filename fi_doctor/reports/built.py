@@ -1,0 +1,26 @@
+"""What compiling cost, in one line. Pure."""
+
+from __future__ import annotations
+
+from fi_doctor.model import Builds
+from fi_doctor.reports.text import amount, clean, duration
+
+
+def cost_line(builds: Builds) -> str:
+    """How long it took against what nobody could do better, and the memory; "" where nothing was compiled."""
+    least_s = builds.least_seconds
+    if not builds.costs or least_s <= 0:
+        return ""
+    jobs = max(1, builds.jobs)
+    spread = f"{builds.cpu_seconds:.0f} CPU s over {amount(jobs, 'job')} {duration(builds.cpu_seconds / jobs)}"
+    longest = f"{clean(builds.longest, 40)} alone {duration(builds.longest_seconds)}"
+    carried = f" of {_gib(builds.memory_mib)}" if builds.memory_mib else ""
+    return (
+        f"Compiled {amount(len(builds.costs), 'module')} in {duration(builds.build_seconds)}, "
+        f"{builds.build_seconds / least_s:.2f} x the least possible ({longest}, {spread}); "
+        f"compilers held up to {_gib(builds.peak_mib)}{carried}"
+    )
+
+
+def _gib(mib: int) -> str:
+    return f"{mib / 1024:.1f} GiB"
