@@ -9,8 +9,9 @@ import pytest
 
 PROBES = Path(__file__).parents[2] / "probes"
 FILES = sorted(path for path in PROBES.glob("*.py") if path.name != "__init__.py")
-KEYS = {"subset", 
+KEYS = {
     "id", "feature", "module", "requires", "variants", "gpus", "timeout_s", "build_timeout_s", "compiles", "checks",
+    "subset",
 }  # fmt: skip
 REQUIRES = {"sm", "flashinfer", "nvcc", "symbols", "packages"}
 
