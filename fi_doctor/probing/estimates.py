@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from fi_doctor.model import Data, Facts, Missing, ProbeSpec
+from fi_doctor.probing.headline import PLACES
 
 # Module -> seconds with more cores than objects, which is what the slowest object takes.
 BUILD_S = {
     "fused_moe": 450,  # with all cores at work; 145 of 242 objects took 18 minutes of 64 jobs
-    "fused_moe_90.": 200,  # a part of it (inside/units.py) is named after it, with a dot
+    "fused_moe_90.": 150,  # a part of it (inside/units.py) is named after it, with a dot
     "trtllm_comm": 300,
     "batch_prefill": 60,
     "batch_decode": 60,
@@ -32,6 +33,7 @@ BUILD_S = {
 }
 FA3_S = 145  # attention written for SM90
 UNKNOWN_S = 60
+PART_S = 450  # what all objects of a part take together: most of them are small
 IMPORT_S = 7
 RUN_S = 5
 SHARE = 0.7  # of the slowest object's time that an object takes on average
@@ -114,6 +116,8 @@ def core_seconds(module: str, objects: int, here: Here = ANYWHERE) -> float:
     """What all of its objects take together, on one core."""
     slowest = object_seconds(module, here)
     known = here.taken.get(module)
+    if known is None and module.startswith("fused_moe_90."):
+        return min(PART_S * here.ratio, slowest * objects)
     usual = known.total_s / known.objects if known else SHARE * slowest
     return slowest + usual * max(0, objects - 1)
 
@@ -143,15 +147,22 @@ def batches(
 ) -> tuple[list[list[str]], dict[str, str]]:
     """The order to build in, and why what surely does not fit into so many seconds is not begun.
 
-    All at once and the longest first when everything fits. Else what decides rows first, the cheapest first, in
-    batches that keep all jobs at work: something is finished then, instead of everything half done.
+    All at once and the longest first when everything fits. Else what decides rows comes first: the longest first where
+    at least that fits, or else by rank, the cheapest first, in batches that keep all jobs at work, so that something is
+    finished instead of everything half done. The rest follows in that manner.
     """
-    if wall_seconds({name: build.objects for name, build in builds.items()}, jobs, here) <= seconds:
-        return [sorted(builds, key=lambda name: (-object_seconds(name, here), -builds[name].objects, name))], {}
+    early = {name for name, build in builds.items() if build.rank < PLACES}
+    for chosen in (set(builds), early):
+        if chosen and wall_seconds({name: builds[name].objects for name in chosen}, jobs, here) <= seconds:
+            first = sorted(chosen, key=lambda name: (-object_seconds(name, here), -builds[name].objects, name))
+            break
+    else:
+        first = []
     alone_s = {name: wall_seconds({name: build.objects}, jobs, here) for name, build in builds.items()}
-    ordered: list[list[str]] = [[]]
+    rest = builds.keys() - set(first)
+    ordered: list[list[str]] = [first, []]
     for name in sorted(
-        builds, key=lambda name: (builds[name].rank, core_seconds(name, builds[name].objects, here), name)
+        rest, key=lambda name: (builds[name].rank, core_seconds(name, builds[name].objects, here), name)
     ):
         if LEAST * alone_s[name] > seconds:
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fi_doctor.model import PlannedProbe
+from fi_doctor.model import Depth, PlannedProbe
 
 # In this order, then the rest. An expert layer ends the start of a server, attention ends every request.
 HEADLINE = (
@@ -17,8 +17,8 @@ HEADLINE = (
     "moe.bf16",
     "moe.fp8_per_tensor",
 )
-_PLACES = len(HEADLINE) + 1
-LAST = 2 * _PLACES  # the rank of what comes after all others
+PLACES = len(HEADLINE) + 1  # ranks below it: modules that decide rows
+LAST = 2 * PLACES  # the rank of what comes after all others
 
 
 def place(feature: str) -> int:
@@ -33,9 +33,13 @@ def ranks(members: Sequence[PlannedProbe], users: Mapping[str, Sequence[tuple[st
     the declared ones does: sizes that nobody offers are declared last. Within each half headline features come first.
     """
     when: dict[tuple[str, str], int] = {}
+    some_run = any(probe.depth is Depth.RUN for probe in members)
     for probe in members:
         names = tuple(probe.spec.variants) or ("",)
+        # What compiles and cannot run here (too few GPUs) has no verdict in the end, however early it is compiled.
+        is_idle = some_run and probe.depth is Depth.BUILD
         for number, name in enumerate(names):
             late = name not in probe.deciding if probe.deciding else number >= (len(names) + 1) // 2
-            when[probe.spec.id, name] = place(probe.spec.feature) + late * _PLACES
+            late = late or is_idle
+            when[probe.spec.id, name] = place(probe.spec.feature) + late * PLACES
     return {name: min((when.get(user, LAST) for user in needed), default=LAST) for name, needed in users.items()}

@@ -105,8 +105,8 @@ def main(folder, jobs):
     for line in (folder / "counts").read_text().splitlines():
         phase, count = line.split()
         most[phase] = max(most.get(phase, 0), int(count))
-    left = [pid for pid in below.Table().children(os.getpid())]
-    print(json.dumps({"most": most, "killed": signals.count(signal.SIGKILL), "left": left}))
+    left = list(below.Table().children(os.getpid()))
+    sys.stdout.write(json.dumps({"most": most, "killed": signals.count(signal.SIGKILL), "left": left}) + "\n")
 
 
 if __name__ == "__main__":
