@@ -54,8 +54,8 @@ def judge(  # noqa: PLR0913 - the whole of what a verdict rests on
         ours = tuple(probe for probe in planned if probe.spec.feature == feature.id)
         theirs = tuple(outcome for outcome in outcomes if outcome.feature == feature.id)
         for sm in _sms(feature, ours, theirs, facts):
-            cells = _cells(ours, theirs, sm, facts)
-            rows.append(_row(feature, sm, _predicted(cells, feature, rules), facts, rules))
+            cells = _predicted(_cells(ours, theirs, sm, facts), feature, rules)
+            rows.append(_row(feature, sm, cells, facts, rules, beyond=_beyond_parts(ours)))
     return tuple(sorted(rows, key=lambda row: (row.feature, -1 if isinstance(row.sm, Missing) else row.sm)))
 
 
@@ -178,10 +178,30 @@ def _predicted(cells: tuple[Cell, ...], feature: Feature, rules: tuple[Rule, ...
     return tuple(msgspec.structs.replace(cell, **said) if cell.verdict is Verdict.UNKNOWN else cell for cell in cells)
 
 
-def _row(
-    feature: Feature, sm: int | Missing, cells: tuple[Cell, ...], facts: Facts, rules: tuple[Rule, ...]
+def _beyond_parts(planned: tuple[PlannedProbe, ...]) -> frozenset[str]:
+    """Variants that need a whole module where others do with a part of it."""
+    wishes = [(probe.spec.variants, probe.spec.subset) for probe in planned if probe.spec.subset is not None]
+    return frozenset(
+        name
+        for variants, subset in wishes
+        if subset is not None and subset.variants
+        for name in variants
+        if name not in subset.variants
+    )
+
+
+def _row(  # noqa: PLR0913 - as judge
+    feature: Feature,
+    sm: int | Missing,
+    cells: tuple[Cell, ...],
+    facts: Facts,
+    rules: tuple[Rule, ...],
+    *,
+    beyond: frozenset[str],
 ) -> FeatureRow:
-    verdict, evidence, scope, why = _decide(feature, sm, cells, facts, rules)
+    # What only the whole module could show, which is not there, keeps no verdict from the row: its scope says so.
+    shown = tuple(cell for cell in cells if cell.variant not in beyond or cell.evidence is not Evidence.NONE)
+    verdict, evidence, scope, why = _decide(feature, sm, shown or cells, facts, rules)
     return FeatureRow(
         feature=feature.id,
         sm=sm,
