@@ -30,11 +30,9 @@ def whole_module(name: str, objects: int, jobs: int) -> str:
     return f"{name} is not compiled: {objects} objects, estimated {math.ceil(seconds / 60)} min with {jobs} jobs"
 
 
-def needs_whole(spec: ProbeSpec, facts: Facts, name: str, objects: int, jobs: int) -> str:
-    """That a variant needs a module of which only a part was compiled, and what compiles it."""
-    words = ["fi-doctor", "warm", *(() if facts.interpreter.is_own else ("--python", facts.interpreter.executable))]
-    command = shlex.join([*words, "--feature", spec.feature])
-    return f"{whole_module(name, objects, jobs)}; compile it with: {command}"
+def needs_whole(name: str, objects: int, jobs: int) -> str:
+    """That a variant needs a module of which only a part was compiled."""
+    return f"{whole_module(name, objects, jobs)}; a server's first start compiles it"
 
 
 def settle(feature: str, facts: Facts, request: Request, *, needed_s: float) -> str:

@@ -24,7 +24,7 @@ def cells(probe: PlannedProbe, bench: Bench, jobs: int, *, is_alone: bool) -> di
         if known.state == LATE:
             found[variant] = _not_run(variant, out_of_budget(probe, bench, where="before its module was compiled"))
         elif known.state == WHOLE:
-            why = budget.needs_whole(probe.spec, bench.facts, name, known.objects, jobs)
+            why = budget.needs_whole(name, known.objects, jobs)
             found[variant] = _not_run(variant, why)
         else:
             found[variant] = _without_part(variant, known)
