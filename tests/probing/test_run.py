@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from fi_doctor import processes
 from fi_doctor.errors import UsageError
 from fi_doctor.model import Depth, Ending, Missing, Request, Requires, Silent, Stage
-from fi_doctor.probing import catalog, flow, run, surroundings
+from fi_doctor.probing import catalog, flow, memory, run, surroundings
 from fi_doctor.probing.plan import plan
 
 FAKES = Path(__file__).parents[1] / "fake_probes"
@@ -577,11 +577,17 @@ def test_where_builds_go_one_at_a_time_the_shortest_module_goes_first(bare_facts
     assert grouped(facts) == [["import.x"], ["x.free"], ["x.page"], ["x.norm_a", "x.norm_b"]]
 
 
+@pytest.mark.parametrize(("asked", "expected"), [(0, 2), (5, 5)], ids=["cpus", "as-asked"])
+def test_jobs_are_as_asked_for_or_one_for_each_cpu(bare_facts, asked, expected):
+    assert memory.usable_jobs(bare_facts, replace(RUN, jobs=asked)) == expected
+
+
 @pytest.mark.parametrize(
-    ("asked", "available", "expected"),
-    [(0, Missing(reason="no"), 2), (0, 3000, 1), (0, 100, 1), (5, 100, 5)],
-    ids=["cpus", "memory", "at-least-one", "as-asked"],
+    ("available", "expected"),
+    [(Missing(reason="no"), 5), (64_000, 5), (3000, 2), (100, 1)],
+    ids=["not-known", "enough", "memory", "at-least-one"],
 )
-def test_jobs_are_bounded_by_cpus_and_memory_unless_asked_for(bare_facts, asked, available, expected):
-    facts = replace(bare_facts, system=replace(bare_facts.system, memory_available_mib=available))
-    assert run.usable_jobs(facts, replace(RUN, jobs=asked)) == expected
+def test_no_more_compilers_run_than_memory_carries(bare_facts, flashinfer_facts, available, expected):
+    system = replace(bare_facts.system, memory_available_mib=available)
+    facts = replace(bare_facts, system=system, flashinfer=flashinfer_facts)
+    assert memory.carried_jobs(facts, replace(RUN, jobs=5), ["norm"]) == expected
