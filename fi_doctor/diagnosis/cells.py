@@ -20,7 +20,6 @@ from fi_doctor.model import (
     Verdict,
 )
 
-SUBSET = "subset"  # CellOutcome.module_from: a part of the module that one call needs
 # Signals that others send; a fault of the process itself has SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE or SIGTRAP.
 _FROM_OUTSIDE = (
     "SIGKILL",
@@ -209,7 +208,7 @@ def _said(happened: CellOutcome | Outcome) -> str:
 
 
 def _cell(variant: str, probe: str, judged: Judged, happened: CellOutcome | None) -> Cell:
-    in_part = happened is not None and happened.module_from == SUBSET
+    in_part = happened is not None and happened.module_from == Scope.SUBSET
     why = judged.why
     if happened is not None and in_part and judged.verdict is Verdict.WORKS:
         tactics = happened.measurements.get("tactics", "")

@@ -180,12 +180,11 @@ def _predicted(cells: tuple[Cell, ...], feature: Feature, rules: tuple[Rule, ...
 
 def _beyond_parts(planned: tuple[PlannedProbe, ...]) -> frozenset[str]:
     """Variants that need a whole module where others do with a part of it."""
-    wishes = [(probe.spec.variants, probe.spec.subset) for probe in planned if probe.spec.subset is not None]
     return frozenset(
         name
-        for variants, subset in wishes
-        if subset is not None and subset.variants
-        for name in variants
+        for probe in planned
+        if (subset := probe.spec.subset) is not None and subset.variants
+        for name in probe.spec.variants
         if name not in subset.variants
     )
 

@@ -12,10 +12,11 @@ import gc
 import os
 import signal
 import sys
-import types
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
+
+from fi_doctor.inside.harness import load
+from fi_doctor.inside.using import kinds_of
 
 ASKING_S = 5  # for one variant; a build() that does more than ask for modules is left to its own process
 
@@ -102,11 +103,6 @@ class Needs:
             users.append(self._user)
 
 
-def kinds_of(kind: type[Any]) -> list[type[Any]]:
-    """A class and all below it."""
-    return [kind, *(below for sub in kind.__subclasses__() for below in kinds_of(sub))]
-
-
 @functools.lru_cache(maxsize=1)
 def getters_among(_modules: int) -> list[Any]:
     """The same, found once for so many modules; also those that only a closure holds (make_hashable_cache)."""
@@ -150,12 +146,3 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def load(path: str) -> Any:
-    """The probe file as a module of its own."""
-    module = types.ModuleType(f"fi_probe_{Path(path).stem}")
-    module.__file__ = path
-    sys.modules[module.__name__] = module
-    exec(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True, optimize=0), module.__dict__)  # noqa: S102
-    return module

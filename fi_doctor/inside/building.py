@@ -14,7 +14,7 @@ from typing import Any
 from fi_doctor.inside import below
 from fi_doctor.inside.costs import Costs
 from fi_doctor.inside.jobs import Budget, Pool
-from fi_doctor.inside.modules import Module, locked
+from fi_doctor.inside.modules import Module, by_log, locked
 from fi_doctor.inside.ninja import OUTPUT_LIMIT, Run, forget_missing
 
 SOON_S = 0.05  # until a module that waits is tried again
@@ -32,14 +32,6 @@ class Group:
         self.workdir = modules[0].workdir
         self.ninja_file = modules[0].ninja_file
         self.objects = sum(module.objects for module in modules)  # that are stale
-
-
-def by_log(batch: list[Module]) -> list[list[Module]]:
-    """The modules of a batch, those together that share a log, in the order of the first of each."""
-    groups: dict[str, list[Module]] = {}
-    for module in batch:
-        groups.setdefault(module.workdir, []).append(module)
-    return list(groups.values())
 
 
 class Building:
@@ -174,8 +166,8 @@ class Building:
         for module in modules:
             if module.name in run.failed:
                 # What was written for a part may be at fault itself, and says nothing of the module.
-                is_ours = run.failed_output.get(module.name, "") in (*module.own, "stubs.o", f"{module.part_of}.so")
-                state = "left" if module.part_of and is_ours else "failed"
+                is_ours = run.failed_output.get(module.name, "") in module.own
+                state = "left" if is_ours else "failed"
                 self.settle(module, state, run.failed[module.name])
             elif good or module.name in run.linked:
                 self.settle(module, "built")

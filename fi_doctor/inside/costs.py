@@ -19,7 +19,7 @@ class Cost(NamedTuple):
     seconds: float  # from the beginning of its first command to the end of its last
     cpu_seconds: float  # of its ninja and all that it ran; where modules share a ninja, by how long their objects took
     objects: int  # that were compiled
-    least_s: float  # what it takes with jobs for everybody: its slowest object and its link
+    least_seconds: float  # what it takes with jobs for everybody: its slowest object and its link
     peak_job_mib: int  # the most that one command held at a time
 
 
@@ -84,6 +84,6 @@ class Costs:
             seconds=round(wall_s, 2),
             cpu_seconds=round(run.cpu_s * share, 2),
             objects=len(objects),
-            least_s=round(max(objects, default=0.0) + max(others, default=0.0), 2),
+            least_seconds=round(max(objects, default=0.0) + max(others, default=0.0), 2),
             peak_job_mib=round(self._job_mib.get(name, 0.0)),
         )

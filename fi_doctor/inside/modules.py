@@ -6,7 +6,7 @@ Runs in the examined interpreter, for prebuild.py. Standard library, Python >= 3
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,7 +28,7 @@ class Module:
         self.state = ""
         self.detail = ""
         self.part_of = ""  # the module that it is a part of
-        self.own: tuple[str, ...] = ()  # of a part: objects whose sources were written for it
+        self.own: tuple[str, ...] = ()  # of a part: files that are not made from a source of the module
 
     def told(self) -> dict[str, object]:
         """For the record."""
@@ -74,19 +74,18 @@ def prepare(core: Any, specs: Mapping[str, Any], users: Mapping[str, list[list[s
         if not module.state and not module.ninja_file:
             module.settle("left", "FlashInfer does not build it with ninja")
     core.run_ninja = original
-    groups = list(by_workdir(modules).values())
+    groups = by_log(module for module in modules.values() if not module.state)
     with ThreadPoolExecutor(max_workers=8) as pool:
         list(pool.map(look, groups))
     return modules
 
 
-def by_workdir(modules: dict[str, Module]) -> dict[str, list[Module]]:
-    """Modules that are not settled, by the folder where ninja keeps its log."""
+def by_log(modules: Iterable[Module]) -> list[list[Module]]:
+    """Those together that share ninja's log, in the order of the first of each."""
     groups: dict[str, list[Module]] = {}
-    for module in modules.values():
-        if not module.state:
-            groups.setdefault(module.workdir, []).append(module)
-    return groups
+    for module in modules:
+        groups.setdefault(module.workdir, []).append(module)
+    return list(groups.values())
 
 
 def look(group: list[Module]) -> None:

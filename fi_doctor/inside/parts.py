@@ -59,6 +59,7 @@ def part_of(whole: Module, probe: str, wish: dict[str, Any], folder: Path) -> Mo
     except (subset.CannotSplit, OSError, UnicodeDecodeError) as exc:
         part.settle("left", f"no part can be made of {whole.name}: {exc}")
         return part
-    part.workdir, part.ninja_file, part.own = str(place), str(written.ninja_file), written.own
+    part.workdir, part.ninja_file = str(place), str(written.ninja_file)
+    part.own = (*written.own, subset.STUB_OBJECT, written.library.name)
     look([part])
     return part

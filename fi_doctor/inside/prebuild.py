@@ -22,14 +22,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import importlib
 import json
 import os
 import sys
 import threading
 import types
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,22 +37,16 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Build what probes need before they run.")
     parser.add_argument("--channel", type=int, required=True)
     channel = parser.parse_args(argv).channel
-    drop_own_folder()
     name_own_folder()
+    from fi_doctor.inside.harness import drop_own_folder
+
+    drop_own_folder()
     if "FI_DOCTOR_CHILD" in os.environ:  # it ends with the thread of fi-doctor that waits for it: PR_SET_PDEATHSIG
         with contextlib.suppress(Exception):
             importlib.import_module("ctypes").CDLL(None).prctl(1, 9)
     os.set_inheritable(channel, False)  # noqa: FBT003 - positional only
     Prebuild(Channel(channel)).run()
     return 0
-
-
-def drop_own_folder() -> None:
-    """Take this script's folder off sys.path, where Python before 3.11 puts it."""
-    own = Path(__file__).absolute().parent
-    if not getattr(sys.flags, "safe_path", False) and sys.path and Path(sys.path[0]).absolute() == own:
-        del sys.path[0]
-    sys.path[:] = [entry for entry in sys.path if entry]
 
 
 def name_own_folder() -> None:
@@ -103,6 +95,7 @@ class Prebuild:
         """Import, ask every probe, see what is stale, and build that in the order that fi-doctor gives."""
         from fi_doctor.inside.asking import Needs
         from fi_doctor.inside.building import Building
+        from fi_doctor.inside.harness import held
         from fi_doctor.inside.modules import prepare
         from fi_doctor.inside.ninjalog import taken
         from fi_doctor.inside.parts import take_parts
@@ -117,7 +110,8 @@ class Prebuild:
                 self.channel.say(stage="asking", probe=probe["id"], variant=variant)
                 needs.ask(probe["id"], probe["path"], variant)
         self.channel.say(stage="waiting")
-        with alone(self.job["lock"]):
+        # As a probe does that builds where all modules share a log.
+        with held(self.job["lock"]):
             self.channel.say(stage="looking")
             modules = prepare(core, needs.specs, needs.users)
             take_parts(modules, self.job["probes"], self.job["parts"])
@@ -130,19 +124,6 @@ class Prebuild:
                 building.run()
                 is_late = building.is_late
         self.channel.say(end=True, late=is_late)
-
-
-@contextlib.contextmanager
-def alone(lock: str) -> Iterator[None]:
-    """Hold the folder of all modules, as a probe does that builds where they share a log; "" for none."""
-    with contextlib.ExitStack() as stack:
-        if lock:
-            with contextlib.suppress(OSError):
-                Path(lock).mkdir(parents=True, exist_ok=True)
-                fd = os.open(lock, os.O_RDONLY)
-                stack.callback(os.close, fd)
-                fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from fi_doctor.inside.stubs import MARK
 from fi_doctor.inside.units import Launcher, Units
 
 STUBS = Path(__file__).with_name("stubs.py")
+STUB_OBJECT = "stubs.o"
 
 _EDGE = re.compile(r"build (?:[^\s:$]|\$.)+: (\w*compile) (\S+)")
 _CLASS = re.compile(r"^[ \t]*template\s+class\s[^;{]*;", re.MULTILINE)
@@ -239,7 +240,7 @@ def compile_lines(edge: Edge, source: Path, out: Path) -> list[str]:
 
 def link_lines(objects: Sequence[Path], library: Path) -> list[str]:
     """The library, with an object of stubs for whatever else its objects ask for."""
-    stubs = library.with_name("stubs.o")
+    stubs = library.with_name(STUB_OBJECT)
     names = " ".join(map(str, objects))
     return [
         "rule stub",

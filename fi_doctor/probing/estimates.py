@@ -93,7 +93,7 @@ class Build(NamedTuple):
     """A module that has something to compile."""
 
     objects: int
-    rank: int  # 0: some row is decided by it, 1: it serves only variants that are declared last
+    rank: int  # by headline.ranks, the lowest first
 
 
 def learn(taken: Mapping[str, Taken]) -> Here:

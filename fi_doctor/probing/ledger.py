@@ -28,7 +28,7 @@ class Ledger:
         """A ninja has ended, if that is what the line tells."""
         if line.costs and self._begun is not None:
             self._seconds = time.monotonic() - self._begun
-            self._costs.update({name: cost.in_report() for name, cost in line.costs.items()})
+            self._costs.update(line.costs)
             self._peak_mib = max(self._peak_mib, line.peak_mib)
 
     def filled(self, builds: Builds) -> Builds:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fi_doctor.model import CellOutcome, Ending, PlannedProbe, Stage
+from fi_doctor.model import CellOutcome, Ending, PlannedProbe, Scope, Stage
 from fi_doctor.probing import budget
 from fi_doctor.probing.attempt import out_of_budget
 from fi_doctor.probing.bench import Bench
-from fi_doctor.probing.board import LATE, SUBSET, WHOLE, Known
 from fi_doctor.probing.deciding import deciding_line
 from fi_doctor.probing.record import TRACEBACK_LIMIT
+from fi_doctor.probing.told import LATE, WHOLE, Told
 
 
 def cells(probe: PlannedProbe, bench: Bench, jobs: int, *, is_alone: bool) -> dict[str, CellOutcome]:
@@ -35,7 +35,7 @@ def _not_run(variant: str, why: str) -> CellOutcome:
     return CellOutcome(variant=variant, stage=Stage.NONE, ending=Ending.NOT_RUN, detail=why)
 
 
-def _without_part(variant: str, known: Known) -> CellOutcome:
+def _without_part(variant: str, known: Told) -> CellOutcome:
     """A part that is not there: where FlashInfer's own source does not compile it is broken; else nothing is known."""
     said = deciding_line(known.detail)
     if known.state != "failed":
@@ -46,5 +46,5 @@ def _without_part(variant: str, known: Known) -> CellOutcome:
         ending=Ending.RAISED,
         detail=said,
         traceback=known.detail[-TRACEBACK_LIMIT:],
-        module_from=SUBSET,
+        module_from=Scope.SUBSET.value,
     )

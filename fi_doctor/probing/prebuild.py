@@ -20,9 +20,9 @@ from fi_doctor import sandbox
 from fi_doctor.model import Builds, Missing, PlannedProbe, ProbeSpec
 from fi_doctor.probing import estimates, headline, memory, objects, parts, surroundings
 from fi_doctor.probing.bench import Bench, Cancelled, forks
-from fi_doctor.probing.board import LATE, kind_of
+from fi_doctor.probing.board import kind_of
 from fi_doctor.probing.ledger import Ledger, joined
-from fi_doctor.probing.told import Line, Told, words_of
+from fi_doctor.probing.told import LATE, Line, Told, words_of
 
 SCRIPT = surroundings.HARNESS.with_name("prebuild.py")
 AT_ONCE = 6  # probes afterwards: each has a CUDA context of about 0.5 GiB, and a check stays below 4 GiB

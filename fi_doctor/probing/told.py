@@ -3,40 +3,24 @@
 from __future__ import annotations
 
 from fi_doctor.model import BuildCost, Data
-from fi_doctor.probing.board import THERE
 from fi_doctor.probing.deciding import deciding_line
 from fi_doctor.probing.estimates import Taken
+
+# A state in which a module can be loaded -> where it came from.
+THERE = {"prebuilt": "jit-cache", "up to date": "cache", "built": "built"}
+LATE = "not begun"  # there was no time for it, and it is not tried again
+WHOLE = "whole"  # a part of it stands for the whole, which is not compiled
 
 
 class Told(Data, frozen=True):
     """What the process says of a module."""
 
-    objects: int = 0
-    users: tuple[tuple[str, str], ...] = ()
-    state: str = ""
-    detail: str = ""
+    objects: int = 0  # that were not compiled at first
+    users: tuple[tuple[str, str], ...] = ()  # the probes and their variants that need it
+    state: str = ""  # in the words of the process that builds; "" while it is not settled
+    detail: str = ""  # what a compiler said, or why it is not begun
     library: str = ""  # the file that it is loaded from
     part_of: str = ""  # the module that it is a part of
-
-
-class Cost(Data, frozen=True):
-    """What a ninja that has ended cost for one module; inside/costs.py says what each number is."""
-
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    objects: int = 0
-    least_s: float = 0.0
-    peak_job_mib: int = 0
-
-    def in_report(self) -> BuildCost:
-        """The same in the report's words."""
-        return BuildCost(
-            seconds=self.seconds,
-            cpu_seconds=self.cpu_seconds,
-            objects=self.objects,
-            least_seconds=self.least_s,
-            peak_job_mib=self.peak_job_mib,
-        )
 
 
 class Line(Data, frozen=True):
@@ -52,7 +36,7 @@ class Line(Data, frozen=True):
     done: int = 0
     total: int = 0
     taken: dict[str, Taken] | None = None  # what builds took here before
-    costs: dict[str, Cost] | None = None  # of a ninja that has ended
+    costs: dict[str, BuildCost] | None = None  # of a ninja that has ended
     peak_mib: int = 0
     late: bool = False
 
