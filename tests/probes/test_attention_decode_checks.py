@@ -1,7 +1,6 @@
 """The checks of the probe attention.decode, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
 import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
 
 PROBE = Path(__file__).parents[2] / "probes" / "attention_decode.py"
-FAKE = Path(__file__).parent / "fake_flashinfer"
 EAGER = ("cuda_d64", "cuda_d128", "cuda_d256", "tc_d64", "tc_d128", "tc_d256")
 GRAPHS = ("graph_cuda_d128", "graph_tc_d128")
 NOT_OFFERED = ("cuda_d80", "cuda_d192", "cuda_d45")
@@ -42,21 +40,6 @@ GRAPH_FAULTS = (
     "graph_does_nothing",
     "fast_plan_does_nothing",
 )
-
-
-@pytest.fixture
-def fake(monkeypatch):
-    """The stand-in, importable as flashinfer; whatever flashinfer was loaded before comes back afterwards."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.syspath_prepend(FAKE)
-    monkeypatch.setenv("FI_DOCTOR_PROBE_DEVICE", "cpu")
-    import flashinfer.faults
-
-    assert Path(flashinfer.__file__).is_relative_to(FAKE)
-    yield flashinfer.faults
-    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
-        del sys.modules[name]
 
 
 @pytest.fixture

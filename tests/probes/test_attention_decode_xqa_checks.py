@@ -11,7 +11,6 @@ torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
 
 PROBE = Path(__file__).parents[2] / "probes" / "attention_decode_xqa.py"
-FAKE = Path(__file__).parent / "fake_flashinfer"
 EAGER = ("xqa_d64", "xqa_d128", "xqa_d256")
 GRAPH = "graph_xqa_d128"
 FAULTS = (
@@ -38,23 +37,15 @@ WRONG = r"elements are wrong|behind the last|not in out"
 
 
 @pytest.fixture
-def fake(monkeypatch):
-    """The stand-in, importable as flashinfer; whatever flashinfer was loaded before comes back afterwards."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.syspath_prepend(FAKE)
-    monkeypatch.setenv("FI_DOCTOR_PROBE_DEVICE", "cpu")
+def fake(faults, monkeypatch):
+    """The stand-in, with XQA as the installed package has it."""
     import flashinfer._decode_xqa_plain as kernels
     import flashinfer.decode
-    import flashinfer.faults
 
-    assert Path(flashinfer.__file__).is_relative_to(FAKE)
     for name in ("trtllm_batch_decode_with_kv_cache", "xqa_batch_decode_with_kv_cache"):
         monkeypatch.setattr(flashinfer.decode, name, getattr(kernels, name), raising=False)
     monkeypatch.setitem(sys.modules, "flashinfer.xqa", kernels)
-    yield flashinfer.faults
-    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
-        del sys.modules[name]
+    return faults
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
 
 PROBE = Path(__file__).parents[2] / "probes" / "attention_prefill.py"
-FAKE = Path(__file__).parent / "fake_flashinfer"
 ASSERTION = "static_assert(HEAD_DIM_VO == 64 || HEAD_DIM_VO == 128 || HEAD_DIM_VO == 256);"
 HEADER = """cudaError_t BatchPrefillWithPagedKVCacheDispatched(Params& params, bool enable_pdl,
                                                    cudaStream_t stream) {
@@ -80,18 +79,12 @@ def raise_when_split(error, fake, monkeypatch):
 
 
 @pytest.fixture
-def fake(monkeypatch, tmp_path):
+def fake(faults, monkeypatch, tmp_path):
     """The stand-in, importable as flashinfer, with a header that has no assertion about head sizes."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.syspath_prepend(FAKE)
-    monkeypatch.setenv("FI_DOCTOR_PROBE_DEVICE", "cpu")
-    import flashinfer.faults
     import flashinfer.jit
     import flashinfer.page
     import flashinfer.prefill
 
-    assert Path(flashinfer.__file__).is_relative_to(FAKE)
     env = ModuleType("flashinfer.jit.env")
     env.FLASHINFER_INCLUDE_DIR = tmp_path
     monkeypatch.setitem(sys.modules, "flashinfer.jit.env", env)
@@ -99,9 +92,7 @@ def fake(monkeypatch, tmp_path):
     header = tmp_path / "flashinfer/attention/hopper/prefill_sm90.cuh"
     header.parent.mkdir(parents=True)
     header.write_text(HEADER % "")
-    yield SimpleNamespace(faults=flashinfer.faults, prefill=flashinfer.prefill, page=flashinfer.page, header=header)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
-        del sys.modules[name]
+    return SimpleNamespace(faults=faults, prefill=flashinfer.prefill, page=flashinfer.page, header=header)
 
 
 @pytest.fixture

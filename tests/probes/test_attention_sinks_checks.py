@@ -11,7 +11,6 @@ torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
 
 PROBE = Path(__file__).parents[2] / "probes" / "attention_sinks.py"
-FAKE = Path(__file__).parent / "fake_flashinfer"
 SMALLER = {
     "PREFILL": ((1, 1), (15, 15), (0, 20), (17, 130), (3, 200)),
     "SPLIT": ((3, 1500),),
@@ -51,21 +50,6 @@ CASES = {
     "xqa_d64_window": WINDOW_FAULTS,
     "xqa_d128": SINK_FAULTS,
 }
-
-
-@pytest.fixture
-def faults(monkeypatch):
-    """The stand-in, importable as flashinfer; whatever flashinfer was loaded before comes back afterwards."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.syspath_prepend(FAKE)
-    monkeypatch.setenv("FI_DOCTOR_PROBE_DEVICE", "cpu")
-    import flashinfer.faults
-
-    assert Path(flashinfer.__file__).is_relative_to(FAKE)
-    yield flashinfer.faults
-    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
-        del sys.modules[name]
 
 
 @pytest.fixture

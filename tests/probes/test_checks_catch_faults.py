@@ -1,7 +1,6 @@
 """The probes' own checks, on the CPU against a stand-in for FlashInfer: right kernels pass, each fault is caught."""
 
 import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
@@ -94,21 +93,6 @@ FAULTS = {
     ("sampling_top_k_top_p", "top_k"): (*DRAW_FAULTS, *K_FAULTS),
     ("sampling_top_k_top_p", "successive_calls"): ("restarts_without_generator",),
 }
-
-
-@pytest.fixture
-def fake(monkeypatch):
-    """The stand-in, importable as flashinfer; whatever flashinfer was loaded before comes back afterwards."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.syspath_prepend(FAKE)
-    monkeypatch.setenv("FI_DOCTOR_PROBE_DEVICE", "cpu")
-    import flashinfer.faults
-
-    assert Path(flashinfer.__file__).is_relative_to(FAKE)
-    yield flashinfer.faults
-    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
-        del sys.modules[name]
 
 
 def load(name, monkeypatch):

@@ -1,7 +1,6 @@
 """The checks of the MoE probes, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
 import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
 
 PROBES = Path(__file__).parents[2] / "probes"
-FAKE = Path(__file__).parent / "fake_flashinfer"
 SMALLER = {  # the same checks on sizes for a CPU: tails, more than one block of K, more than a tile of tokens
     "moe_bf16": {"HIDDEN": 208, "INTERMEDIATE": 144},
     "moe_fp8_per_tensor": {"HIDDEN": 208, "INTERMEDIATE": 144},
@@ -48,21 +46,6 @@ GPT_OSS_FAULTS = (
     "limit_only_of_gate",
 )
 GRAPH_FAULTS = ("graph_keeps_input", "graph_keeps_routing", "graph_keeps_router_weights")
-
-
-@pytest.fixture
-def faults(monkeypatch):
-    """The stand-in, importable as flashinfer; whatever flashinfer was loaded before comes back afterwards."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.syspath_prepend(FAKE)
-    monkeypatch.setenv("FI_DOCTOR_PROBE_DEVICE", "cpu")
-    import flashinfer.faults
-
-    assert Path(flashinfer.__file__).is_relative_to(FAKE)
-    yield flashinfer.faults
-    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
-        del sys.modules[name]
 
 
 @pytest.fixture

@@ -1,28 +1,13 @@
 """The probe of the gate, against a stand-in: it tells an open gate from a closed one and never builds anything."""
 
 import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
-FAKE = Path(__file__).parent / "fake_flashinfer"
 PROBE = Path(__file__).parents[2] / "probes" / "moe_fp8_block_gate.py"
-
-
-@pytest.fixture
-def faults(monkeypatch):
-    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.syspath_prepend(FAKE)
-    monkeypatch.setenv("FI_DOCTOR_PROBE_DEVICE", "cpu")
-    import flashinfer.faults
-
-    yield flashinfer.faults
-    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
-        del sys.modules[name]
 
 
 @pytest.fixture
