@@ -31,7 +31,7 @@ class Group:
         self.name = modules[0].name
         self.workdir = modules[0].workdir
         self.ninja_file = modules[0].ninja_file
-        self.objects = sum(module.objects for module in modules)  # that are stale
+        self.objects = sum(module.objects for module in modules)  # that are still to be compiled
 
 
 class Building:
@@ -50,6 +50,7 @@ class Building:
         self.is_late = False  # the time was up before everything was built
         self.costs = Costs()
         self.pool = Pool(self.budget)
+        self.groups: dict[Run, Group] = {}
         self.counted: dict[Run, int] = {}  # objects done
         self.total = sum(module.objects for batch in self.batches for module in batch)
         self._told = 0.0
@@ -103,11 +104,10 @@ class Building:
 
     def _build_group(self, group: Group, share: int, pool: Pool, active: list[Group]) -> None:
         """One ninja over all of them, again without what it cannot even begin."""
-        batch = group.modules
         try:
-            while batch:
-                blamed = self.build(batch, pool.options(share), pool.variables())
-                batch = [module for module in batch if not module.state] if blamed else []
+            while group.modules:
+                blamed = self.build(group, pool.options(share), pool.variables())
+                group.modules = [module for module in group.modules if not module.state] if blamed else []
         finally:
             with self._lock:
                 active.remove(group)
@@ -138,8 +138,9 @@ class Building:
                 self.is_late = True
                 self.costs.stop()
 
-    def build(self, modules: list[Module], options: list[str], variables: dict[str, str]) -> set[str]:
+    def build(self, group: Group, options: list[str], variables: dict[str, str]) -> set[str]:
         """Run ninja over modules of one log and settle them; whose fault it is when it could not begin."""
+        modules = group.modules
         self.say(begun=[module.name for module in modules])
         blamed: set[str] = set()
         try:
@@ -147,6 +148,7 @@ class Building:
                 if free:
                     forget_missing(free)
                     run = Run(free, options, variables)
+                    self.groups[run] = group
                     self.costs.begin(run)
                     code = run.wait(self.heard)
                     blamed = set() if code == 0 or run.failed else run.blamed()
@@ -184,6 +186,8 @@ class Building:
             self.settle(self.modules[name], "built")
         with self._lock:
             self.counted[run] = sum(run.objects.values())
+            group = self.groups[run]
+            group.objects = sum(module.objects for module in run.modules) - self.counted[run]
             if time.monotonic() - self._told < 1.0:
                 return
             self._told = time.monotonic()

@@ -18,13 +18,11 @@ import fcntl
 import os
 import select
 import termios
-import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from fi_doctor.inside.ninja import ninja_version
 
-SETTLED_S = 0.3  # after which a ninja that was started has taken its jobs
 SAMPLES = 4  # that all have to say that tokens are missing: one may fall between taking a token and starting a command
 
 _LARGEST = 4096  # tokens that a pipe holds for certain
@@ -49,7 +47,7 @@ class Work(Protocol):
 
     @property
     def objects(self) -> int:
-        """How many are stale."""
+        """How many are still to be compiled."""
 
 
 class Budget:
@@ -77,7 +75,6 @@ class Pool:
         self._budget = budget
         self._out = 0  # jobs that may run now: tokens in the pipe, with ninjas, and one for each ninja itself
         self._owned = 0  # of them, those of ninjas themselves; without tokens all that are dealt out
-        self._since = 0.0  # when a token was looked for last
         self._next = ""  # the module for which tokens are kept back until it can begin
         self._missing: list[int] = []  # by the last samples
         self._has_tokens = ninja_version() >= (1, 13) if has_tokens is None else has_tokens
@@ -105,7 +102,6 @@ class Pool:
         if taken:
             self._owned += 1
             self._next = ""
-            self._since = time.monotonic()
         return taken
 
     @property
@@ -170,13 +166,12 @@ class Pool:
         return share
 
     def _is_time(self, active: Sequence[Work]) -> bool:
-        """Whether the modules that are begun leave jobs unused: they are few, or tokens lie about for a while."""
-        if sum(max(1, one.objects) for one in active) < self._budget.allowed(active):
-            return True
-        if time.monotonic() - self._since < SETTLED_S:
-            return False
-        self._since = time.monotonic()
-        return self._waiting() > 0
+        """Whether the modules that are begun leave jobs unused: they have fewer objects left to compile.
+
+        Not whether a token lies about: a ninja puts its own back between two commands. Each ninja that is begun has a
+        job of its own, so with too many of them everything would be half done when the time is up.
+        """
+        return sum(max(1, one.objects) for one in active) < self._budget.allowed(active)
 
     def _aim(self, limit: int) -> None:
         """Let out tokens, or keep back those that come in, until so many jobs may run."""

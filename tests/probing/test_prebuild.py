@@ -1,6 +1,7 @@
 """What many probes need is built in one go, by a real ninja, before they run; the probes find it built."""
 
 import fcntl
+import itertools
 import os
 import shutil
 import signal
@@ -278,6 +279,19 @@ def test_more_modules_than_jobs_never_use_more_than_the_jobs(machine):
     _, builds = machine.check(replace(ASKED, jobs=2))
     assert set(builds.modules.values()) == {"built"}
     assert machine.most_at_once() == 2
+
+
+def test_a_module_is_begun_when_those_before_it_have_too_little_left_for_all_jobs(tmp_path):
+    machine = Machine(tmp_path, "own")
+    for name in "abc":
+        machine.module(name, *["sleep 0.05"] * 40)
+        machine.probe(name)
+    _, builds = machine.check(replace(ASKED, budget_s=3600))
+    assert set(builds.modules.values()) == {"built"}
+    assert machine.most_at_once() == 4
+    began = [source[0] for source in machine.compiled()]
+    for early, late in itertools.pairwise(sorted(set(began), key=began.index)):
+        assert began[: began.index(late)].count(early) > 40 - 4, began
 
 
 def test_one_that_fails_stops_no_other_and_its_probe_says_what_the_compiler_said(machine):
