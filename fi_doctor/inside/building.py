@@ -166,11 +166,12 @@ class Building:
     def conclude(self, modules: list[Module], run: Run, blamed: set[str], *, good: bool) -> None:
         """Settle what an ended ninja has settled; what it did not come to may be tried again."""
         for module in modules:
-            if module.name in run.failed:
+            failed = module.name if module.name in run.failed or module.name in run.linked else ""  # what it shares
+            if failed in run.failed:
                 # What was written for a part may be at fault itself, and says nothing of the module.
-                is_ours = run.failed_output.get(module.name, "") in module.own
+                is_ours = run.failed_output.get(failed, "") in module.own
                 state = "left" if is_ours else "failed"
-                self.settle(module, state, run.failed[module.name])
+                self.settle(module, state, run.failed[failed])
             elif good or module.name in run.linked:
                 self.settle(module, "built")
             elif run.signal:

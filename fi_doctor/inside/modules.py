@@ -24,7 +24,8 @@ class Module:
         self.users = users
         self.workdir = ""
         self.ninja_file = ""
-        self.objects = 0  # that are stale
+        self.target = ""  # of that file, where others may build there; "" for all
+        self.objects = 0  # that are stale; what several share counts for the first of them
         self.state = ""
         self.detail = ""
         self.part_of = ""  # the module that it is a part of
@@ -99,9 +100,12 @@ def look(group: list[Module]) -> None:
                 module.settle("left", f"{type(exc).__name__}: {exc}")
             return
         if code == 0:
+            shared = run.objects.get("", 0)
             for module in group:
                 module.objects = run.objects.get(module.name, 0)
-                if not run.touched(module):
+                if run.touched(module):
+                    module.objects, shared = module.objects + shared, 0
+                else:
                     module.settle("up to date")
             return
         # One module that ninja cannot read (a source is missing) stops all that share a log.
@@ -116,10 +120,13 @@ def look(group: list[Module]) -> None:
 def locked(core: Any, modules: list[Module]) -> Iterator[list[Module]]:
     """FlashInfer's own locks on these modules; those that no other process builds just now."""
     with contextlib.ExitStack() as stack:
-        free = []
+        free: list[Module] = []
+        held = set()
         for module in modules:
             try:
-                stack.enter_context(core.FileLock(module.spec.lock_path, timeout=BUSY_S, thread_local=False))
+                if module.spec.lock_path not in held:
+                    stack.enter_context(core.FileLock(module.spec.lock_path, timeout=BUSY_S, thread_local=False))
+                held.add(module.spec.lock_path)
                 free.append(module)
             except Exception as exc:  # noqa: PERF203 - filelock.Timeout, or a folder that does not let us
                 module.settle("left", f"{type(exc).__name__}: {exc}")

@@ -36,6 +36,7 @@ class Target(Protocol):
     name: str
     workdir: str  # where ninja keeps its log
     ninja_file: str
+    target: str  # of that file; "" for all that it builds
     objects: int  # that are stale
 
 
@@ -57,9 +58,9 @@ class Run:
 
     def __init__(self, modules: Sequence[Target], options: list[str], variables: dict[str, str]) -> None:
         self.modules = modules
-        self.objects: dict[str, int] = {}  # finished, by module
+        self.objects: dict[str, int] = {}  # finished, by module; "" for what several modules share
         self.linked: set[str] = set()
-        self.failed: dict[str, str] = {}  # module -> what its first failed command said
+        self.failed: dict[str, str] = {}  # module, as above -> what its first failed command said
         self.failed_output: dict[str, str] = {}  # module -> the file that this command was to make
         self.words = ""  # what ninja itself said
         self.cpu_s = 0.0  # of it and of all that it ran, once it has ended
@@ -68,14 +69,15 @@ class Run:
         self._mark = f"{os.getpid()}-{next(_NUMBERS)}"
         self._names = {module.name for module in modules}
         self._only = modules[0].name if len(modules) == 1 else ""
-        self._failing = ""
+        self._failing: str | None = None  # the module whose command is failing
         self._printed = ""  # output of the command that was printed last
         self._manifest = manifest(modules) if len(modules) > 1 else -1
         file = f"/proc/{os.getpid()}/fd/{self._manifest}" if self._manifest >= 0 else modules[0].ninja_file
         workdir = self.workdir = Path(modules[0].workdir).resolve()
         workdir.mkdir(parents=True, exist_ok=True)
         # All that can be built of a module that fails is built: its own probe then compiles what failed and no more.
-        command = ["ninja", "-v", "-C", str(workdir), "-f", file, "-k", "0", *options]
+        targets = [module.target for module in modules if module.target]
+        command = ["ninja", "-v", "-C", str(workdir), "-f", file, "-k", "0", *options, *targets]
         kept = {name: value for name, value in os.environ.items() if name not in ("MAX_JOBS", "MAKEFLAGS")}
         self._process = subprocess.Popen(
             command,
@@ -164,7 +166,7 @@ class Run:
             self._count()
             outputs = _OUTPUT.findall(line)
             self._printed = outputs[-1] if outputs else "?"
-            self._failing = ""
+            self._failing = None
         elif failed:
             self._printed = ""
             self._failing = self._module_of(failed[2])
@@ -172,7 +174,7 @@ class Run:
             self.failed_output.setdefault(self._failing, Path(failed[2]).name)
         elif _CANNOT.match(line):
             self.words += line
-        elif self._failing and len(self.failed[self._failing]) < OUTPUT_LIMIT:
+        elif self._failing is not None and len(self.failed[self._failing]) < OUTPUT_LIMIT:
             self.failed[self._failing] += line[:OUTPUT_LIMIT]
 
     def _count(self) -> None:
@@ -193,7 +195,8 @@ class Run:
 
 def manifest(modules: Sequence[Target]) -> int:
     """A file in memory that names the ninja files of all modules."""
-    escaped = (re.sub(r"([$ :])", r"$\1", str(Path(module.ninja_file).resolve())) for module in modules)
+    files = dict.fromkeys(Path(module.ninja_file).resolve() for module in modules)
+    escaped = (re.sub(r"([$ :])", r"$\1", str(file)) for file in files)
     fd = os.memfd_create("fi-doctor-ninja")
     os.write(fd, "".join(["ninja_required_version = 1.3\n", *(f"subninja {path}\n" for path in escaped)]).encode())
     return fd

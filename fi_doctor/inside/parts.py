@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fi_doctor.inside import subset
+from fi_doctor.inside.instances import CannotSplit
 from fi_doctor.inside.modules import Module, look
 from fi_doctor.inside.units import MODULES
 
@@ -37,29 +38,39 @@ def take_parts(modules: dict[str, Module], probes: list[dict[str, Any]], folder:
         users = {user for user, _ in whole.users}
         if whole.state or whole.name not in MODULES or whole.objects <= FEW or not users <= wishes.keys():
             continue
-        parts = [part_of(whole, probe, wishes[probe], Path(folder)) for probe in sorted(users)]
+        parts = parts_of(whole, {probe: wishes[probe] for probe in sorted(users)}, Path(folder) / whole.name)
         whole.users = [user for user in whole.users if not any(user in part.users for part in parts)]
         whole.settle("whole")
         modules.update((part.name, part) for part in parts)
 
 
-def part_of(whole: Module, probe: str, wish: dict[str, Any], folder: Path) -> Module:
-    """The part that a probe needs, with its ninja file written and what is stale of it counted."""
-    units, without = MODULES[whole.name].get(wish["units"]), wish["without"]
-    place = folder / f"{whole.name}.{wish['units']}{'.without' if without else ''}"
-    variants = wish["variants"]
-    users = [user for user in whole.users if user[0] == probe and (not variants or user[1] in variants)]
-    part = Module(PartSpec(place.name, place / "lock", place / f"{whole.name}.so"), users)
-    part.part_of = whole.name
-    if units is None:
-        part.settle("left", f"nothing is known of {wish['units']} as a part of {whole.name}")
-        return part
+def parts_of(whole: Module, wishes: dict[str, dict[str, Any]], place: Path) -> list[Module]:
+    """The parts that probes need, with one ninja file written for all and what is stale of each counted."""
+    units = MODULES[whole.name]
+    parts = {}
+    chosen = {}
+    for probe, wish in wishes.items():
+        name = f"{whole.name}.{wish['units']}{'.without' if wish['without'] else ''}"
+        users = [user for user in whole.users if user[0] == probe and user[1] in (wish["variants"] or (user[1],))]
+        part = Module(PartSpec(name, place / "lock", place / name / f"{whole.name}.so"), users)
+        part.part_of = whole.name
+        parts[name] = part
+        if wish["units"] in units:
+            chosen[name] = subset.Wish(units[wish["units"]], wish["without"])
+        else:
+            part.settle("left", f"nothing is known of {wish['units']} as a part of {whole.name}")
+    written: dict[str, subset.Part | CannotSplit] = {}
     try:
-        written = subset.write(Path(whole.ninja_file), whole.name, units, place, without=without)
-    except (subset.CannotSplit, OSError, UnicodeDecodeError) as exc:
-        part.settle("left", f"no part can be made of {whole.name}: {exc}")
-        return part
-    part.workdir, part.ninja_file = str(place), str(written.ninja_file)
-    part.own = (*written.own, subset.STUB_OBJECT, written.library.name)
-    look([part])
-    return part
+        if chosen:
+            written = subset.write(Path(whole.ninja_file), whole.name, chosen, place)
+    except (CannotSplit, OSError, UnicodeDecodeError) as exc:
+        written = dict.fromkeys(chosen, CannotSplit(str(exc)))
+    for name, done in written.items():
+        part = parts[name]
+        if not isinstance(done, subset.Part):
+            part.settle("left", f"no part can be made of {whole.name}: {done}")
+            continue
+        part.workdir, part.ninja_file, part.target = str(place), str(done.ninja_file), str(done.library)
+        part.own = (*done.own, subset.STUB_OBJECT, done.library.name)
+    look([part for part in parts.values() if not part.state])
+    return list(parts.values())

@@ -23,6 +23,16 @@ class Launcher(NamedTuple):
     returns: str = "void"
 
 
+class Fallback(NamedTuple):
+    """A class template that starts kernels for older GPUs, of which the dispatcher instantiates dozens."""
+
+    name: str
+    header: str  # that defines it, seen from the folder of the dispatchers
+    function: str  # its one static function
+    types: dict[str, str]  # template parameter -> what it is in this part
+    answer: str  # C++: what it does when it is asked whether it can run
+
+
 class Units(NamedTuple):
     """The units of one call. Sources that no glob in `optional` names are compiled in any case."""
 
@@ -31,6 +41,7 @@ class Units(NamedTuple):
     instances: dict[str, str] = {}  # noqa: RUF012 - never changed. Source -> the class template to keep of it
     dispatcher: str = ""  # the source that calls the launchers
     launchers: tuple[Launcher, ...] = ()
+    fallbacks: tuple[Fallback, ...] = ()
 
 
 _OPTIONAL = ("*.generated.cu", "moe_gemm_kernels_*.cu", "fp8_blockscale_gemm.cu")
@@ -85,7 +96,25 @@ def _mixed(types: str) -> Launcher:
     )
 
 
-def _of(kernels: str, runner: str, gemm: str, *launchers: Launcher, also: tuple[str, ...] = ()) -> Units:
+def _for_ampere(dtype: str) -> Fallback:
+    """Activations and weights of one type. Such a kernel runs on SM90, too, when a tactic of SM80 is asked for."""
+    return Fallback(
+        name="genericMoeGemmKernelLauncher",
+        header="moe_gemm_template_dispatch.h",
+        function="call",
+        types={"T": dtype, "WeightType": dtype},
+        answer="if (inputs.occupancy != nullptr) { *inputs.occupancy = 0; return; }",
+    )
+
+
+def _of(
+    kernels: str,
+    runner: str,
+    gemm: str,
+    *launchers: Launcher,
+    also: tuple[str, ...] = (),
+    fallbacks: tuple[Fallback, ...] = (),
+) -> Units:
     """The units of one kind of experts: the file of its kernels, and the two class templates that are instantiated."""
     return Units(
         optional=_OPTIONAL,
@@ -93,6 +122,7 @@ def _of(kernels: str, runner: str, gemm: str, *launchers: Launcher, also: tuple[
         instances={_RUNNERS: rf"CutlassMoeFCRunner<{runner}>", kernels: rf"MoeGemmRunner<{gemm}>"},
         dispatcher=kernels,
         launchers=launchers,
+        fallbacks=fallbacks,
     )
 
 
@@ -103,12 +133,14 @@ FUSED_MOE_90 = {
         f"{_BF16}, {_BF16}",
         f"{_BF16}, {_BF16}, {_BF16}",
         _grouped(f"{_BF16}, {_BF16}, {_BF16}", 64),
+        fallbacks=(_for_ampere(_BF16),),
     ),
     "fp8_per_tensor": _of(
         "moe_gemm_kernels_fp8_fp8.cu",
         f"{_FP8}, {_FP8}, {_BF16}",
         f"{_FP8}, {_FP8}, {_BF16}",
         _grouped(f"{_FP8}, {_FP8}, {_BF16}", 128),
+        fallbacks=(_for_ampere(_FP8),),
     ),
     # DeepGEMM, which NVRTC compiles at the first call, does the work; no launcher is called.
     "fp8_block": _of(

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from fi_doctor.inside import subset
-from fi_doctor.inside.units import Launcher, Units
+from fi_doctor.inside.stubs import MARK
+from fi_doctor.inside.units import Fallback, Launcher, Units
 
 HEADER = """#pragma once
 #include <cstddef>
@@ -83,6 +84,7 @@ TOY = Units(
     dispatcher="dispatch.cu",
     launchers=(LAUNCHER,),
 )
+NOT_THERE = TOY._replace(needed=("dispatch.cu", "gone.cu"))
 needs_compiler = pytest.mark.skipif(
     not all(map(shutil.which, ("c++", "nm", "ninja"))), reason="needs c++, nm and ninja"
 )
@@ -123,6 +125,11 @@ def module(tmp_path):
     return ninja_file
 
 
+def written(module, folder, units=TOY, without=""):
+    (part,) = subset.write(module, "toy", {"toy.part": subset.Wish(units, without)}, folder).values()
+    return part
+
+
 def built(part):
     done = subprocess.run(
         ["ninja", "-v", "-C", part.ninja_file.parent, "-f", part.ninja_file], capture_output=True, text=True
@@ -140,28 +147,28 @@ def called(library, call):
 
 @needs_compiler
 def test_what_is_compiled_works_and_the_rest_says_its_name(module, tmp_path):
-    part = subset.write(module, "toy", TOY, tmp_path / "part")
+    part = written(module, tmp_path / "parts")
     assert (part.objects, part.left_out) == (4, 2)
     built(part)
     assert called(part.library, "lib.run_float(3, 16, None)")[:2] == (0, "30")
 
     code, _, said = called(part.library, "lib.run_float(3, 32, None)")
     assert code == -6
-    assert subset.MARK in said
+    assert MARK in said
     assert "launch" in said
     assert "Int<32>" in said
 
     code, _, said = called(part.library, "lib.run_int(3, 16)")
     assert code == -6
-    assert f"{subset.MARK}tensorrt_llm::Runner<int>::run(int, int, unsigned long*)" in said
+    assert f"{MARK}tensorrt_llm::Runner<int>::run(int, int, unsigned long*)" in said
 
     code, _, said = called(part.library, "lib.run_other(3)")
-    assert f"{subset.MARK}tensorrt_llm::other(int)" in said
+    assert f"{MARK}tensorrt_llm::other(int)" in said
 
 
 @needs_compiler
 def test_a_kernel_that_is_not_compiled_asks_for_no_memory(module, tmp_path):
-    part = subset.write(module, "toy", TOY, tmp_path / "part")
+    part = written(module, tmp_path / "parts")
     built(part)
     asked = "(lib.run_float(3, {}, ctypes.byref(size)), size.value)[1]"
     assert called(part.library, asked.format(16))[:2] == (0, "64")
@@ -170,24 +177,24 @@ def test_a_kernel_that_is_not_compiled_asks_for_no_memory(module, tmp_path):
 
 @needs_compiler
 def test_a_needed_unit_that_is_removed_is_named(module, tmp_path):
-    part = subset.write(module, "toy", TOY, tmp_path / "part", without=r"Int<16>")
+    part = written(module, tmp_path / "parts", without=r"Int<16>")
     built(part)
     code, _, said = called(part.library, "lib.run_float(3, 16, None)")
     assert code == -6
-    assert "Int<16>" in said.partition(subset.MARK)[2]
+    assert "Int<16>" in said.partition(MARK)[2]
 
 
 @needs_compiler
 def test_nothing_is_compiled_again_when_nothing_changed(module, tmp_path):
-    built(subset.write(module, "toy", TOY, tmp_path / "part"))
-    part = subset.write(module, "toy", TOY, tmp_path / "part")
+    built(written(module, tmp_path / "parts"))
+    part = written(module, tmp_path / "parts")
     assert "no work to do" in built(part)
 
 
 @pytest.mark.parametrize(
     ("units", "why"),
     [
-        (TOY._replace(needed=("dispatch.cu", "gone.cu")), "no gone.cu"),
+        (NOT_THERE, "no gone.cu"),
         (TOY._replace(instances={"dispatch.cu": "Runner<half>"}), "0 class templates like Runner<half>"),
         (TOY._replace(instances={"dispatch.cu": "Runner<"}), "2 class templates"),
         (TOY._replace(launchers=(LAUNCHER._replace(wanted=("Int<64>",)),)), "no generated source has an instance"),
@@ -196,10 +203,75 @@ def test_nothing_is_compiled_again_when_nothing_changed(module, tmp_path):
     ids=["source", "class", "classes", "instance", "declaration"],
 )
 def test_a_module_of_another_shape_is_not_split(module, tmp_path, units, why):
-    with pytest.raises(subset.CannotSplit, match=why):
-        subset.write(module, "toy", units, tmp_path / "part")
+    refused = written(module, tmp_path / "parts", units)
+    assert isinstance(refused, subset.CannotSplit)
+    assert why in str(refused)
 
 
 def test_an_original_source_is_told_from_one_that_was_written(module, tmp_path):
-    part = subset.write(module, "toy", TOY, tmp_path / "part")
-    assert part.own == ("dispatch.o", "launch_0.o")
+    part = written(module, tmp_path / "parts")
+    assert part.own == ("launch_0.o", "dispatch.o")
+
+
+@needs_compiler
+def test_what_two_parts_need_is_compiled_once(module, tmp_path):
+    wide = TOY._replace(
+        launchers=(
+            LAUNCHER._replace(
+                wanted=("Int<16>>> ", r"Short, cute::Shape<cute::Int<32>>> \("),
+            ),
+        )
+    )
+    wishes = {"toy.one": subset.Wish(TOY), "toy.other": subset.Wish(wide), "toy.bad": subset.Wish(NOT_THERE)}
+    one, other, bad = subset.write(module, "toy", wishes, tmp_path / "parts").values()
+    assert built(one).count("binding.cu -o") == 1
+    assert isinstance(bad, subset.CannotSplit)
+    assert called(one.library, "lib.run_float(3, 16, None)")[:2] == (0, "30")
+    assert called(one.library, "lib.run_float(3, 32, None)")[0] == -6
+    assert called(other.library, "lib.run_float(3, 32, None)")[:2] == (0, "30")
+
+
+FALLBACK = Fallback(
+    name="Older",
+    header="older.h",
+    function="call",
+    types={"T": "float"},
+    answer="if (asked != nullptr) { *asked = 0; return; }",
+)
+OLDER = """
+#include "launch.h"
+namespace tensorrt_llm { namespace kernels { namespace cutlass_kernels_oss {
+template <typename T, typename Tile,
+          bool FAST = false>
+struct Older {
+  static void call(T value, int* asked) { *asked = static_cast<int>(value); }
+};
+} } }
+"""
+
+
+@needs_compiler
+def test_kernels_for_older_gpus_can_be_left_out(module, tmp_path):
+    sources = module.parent / "src_with_space"
+    (sources / "older.h").write_text(OLDER)
+    older = "kernels::cutlass_kernels_oss::Older<T, int>::call"
+    asked = (
+        f"  if (tile == 80) {older}(value, nullptr);\n"
+        f"  if (tile == 81) {{ int can = 7; {older}(value, &can); return can; }}\n  using"
+    )
+    dispatch = DISPATCH.replace('"launch.h"', '"older.h"').replace("  using", asked)
+    (sources / "dispatch.cu").write_text(dispatch)
+    part = written(module, tmp_path / "parts", TOY._replace(fallbacks=(FALLBACK,)))
+    built(part)
+    assert called(part.library, "lib.run_float(3, 16, None)")[:2] == (0, "30")
+    assert called(part.library, "lib.run_float(3, 81, None)")[:2] == (0, "0")
+    code, _, said = called(part.library, "lib.run_float(3, 80, None)")
+    assert code == -6
+    assert "Older<float, Tile, FAST>::call" in said.partition(MARK)[2]
+
+
+def test_another_class_for_older_gpus_is_not_replaced(module, tmp_path):
+    (module.parent / "src_with_space/older.h").write_text(OLDER.replace("typename T,", "typename U,"))
+    refused = written(module, tmp_path / "parts", TOY._replace(fallbacks=(FALLBACK,)))
+    assert isinstance(refused, subset.CannotSplit)
+    assert "older.h has no Older as it was" in str(refused)

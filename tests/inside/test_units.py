@@ -11,6 +11,7 @@ import pytest
 from flashinfer_wheels import VERSIONS, locate
 
 from fi_doctor.inside import subset
+from fi_doctor.inside.stubs import MARK
 from fi_doctor.inside.units import MODULES
 
 CSRC = "flashinfer/data/csrc/"
@@ -39,25 +40,38 @@ def module(request, tmp_path_factory):
     return folder / "build.ninja"
 
 
+def written(module, units, folder):
+    (part,) = subset.write(module, "fused_moe_90", {"part": subset.Wish(units)}, folder).values()
+    return part
+
+
 @pytest.mark.parametrize("name", MODULES["fused_moe_90"])
 def test_a_part_of_the_moe_module_is_a_tenth_of_it(module, name, tmp_path):
     units = MODULES["fused_moe_90"][name]
-    part = subset.write(module, "fused_moe_90", units, tmp_path)
+    part = written(module, units, tmp_path)
     assert part.objects < 20
     assert part.left_out > 140
     wanted = [one for launcher in units.launchers for one in launcher.wanted]
-    assert len(list(tmp_path.glob("launch_*.cu"))) == len(wanted)
+    assert len(list(part.library.parent.glob("launch_*.cu"))) == len(wanted)
 
 
 @pytest.mark.parametrize("name", MODULES["fused_moe_90"])
 def test_a_dispatcher_is_told_which_kernels_exist(module, name, tmp_path):
     units = MODULES["fused_moe_90"][name]
-    subset.write(module, "fused_moe_90", units, tmp_path)
-    text = (tmp_path / units.dispatcher).read_text()
+    part = written(module, units, tmp_path)
+    text = (part.library.parent / units.dispatcher).read_text()
     assert len(re.findall(r"^template class ", text, re.MULTILINE)) == 1
-    assert text.count("extern template void") == len(list(tmp_path.glob("launch_*.cu")))
+    assert text.count("extern template void") == len(list(part.library.parent.glob("launch_*.cu")))
     assert "SafeFP4" not in text  # the launcher's own name for a type
-    assert text.count(subset.MARK) == len(units.launchers)
+    assert text.count(MARK) == len(units.launchers) + len(units.fallbacks)
+
+
+def test_most_of_a_part_is_shared_with_the_other_parts(module, tmp_path):
+    wishes = {name: subset.Wish(units) for name, units in MODULES["fused_moe_90"].items()}
+    parts = subset.write(module, "fused_moe_90", wishes, tmp_path)
+    outs = re.findall(r"^build (\S+): \w*compile", (tmp_path / "build.ninja").read_text(), re.MULTILINE)
+    assert len(outs) == len(set(outs)) < sum(part.objects for part in parts.values()) - 2 * len(parts)
+    assert sum("/fused_moe_90.common/" in out for out in outs) >= 10
 
 
 def _unpacked(found, folder):

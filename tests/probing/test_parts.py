@@ -72,8 +72,20 @@ INL = """#pragma once
       cute::Shape<cute::Int<CGA_M_>, cute::Int<CGA_N_>, cute::Int<CGA_K_>>, MXFPX_, BIAS_>( \\
       TmaWarpSpecializedGroupedGemmInput* input, int*, size_t*) { input->value *= 10; }
 """
-DISPATCHER = """
+DISPATCH = """#pragma once
 #include "launchers/moe_gemm_tma_ws_launcher.h"
+namespace tensorrt_llm::kernels::cutlass_kernels_oss {
+template <typename T, typename WeightType> struct GroupedGemmInput { int* occupancy; };
+template <typename T, typename WeightType, typename GemmOutputType>
+struct genericMoeGemmKernelLauncher {
+  static void call(GroupedGemmInput<T, WeightType> inputs, int sm_count_) {
+    if (inputs.occupancy != nullptr) *inputs.occupancy = 1;
+  }
+};
+}
+"""
+DISPATCHER = """
+#include "moe_gemm_template_dispatch.h"
 
 namespace tensorrt_llm {
 using namespace kernels::cutlass_kernels_oss;
@@ -83,6 +95,7 @@ using One = cute::Shape<cute::Int<1>, cute::Int<1>, cute::Int<1>>;
 template <class T, class W, class O>
 int MoeGemmRunner<T, W, O>::run(int value, int tile) {
   TmaWarpSpecializedGroupedGemmInput input{value};
+  if (tile == 80) genericMoeGemmKernelLauncher<T, W, O>::call({}, 1);
   auto launch = tile == 16
     ? &tma_warp_specialized_generic_moe_gemm_kernelLauncher<cutlass::arch::Sm90, T, W, O,
         cutlass_extensions::EpilogueOpDefault, TmaWarpSpecializedGroupedGemmInput::EpilogueFusion::NONE, Tile<16>, One,
@@ -131,6 +144,7 @@ class MoeMachine(Machine):
         files = {
             "launchers/moe_gemm_tma_ws_launcher.h": HEADER,
             "launchers/moe_gemm_tma_ws_launcher.inl": INL,
+            "moe_gemm_template_dispatch.h": DISPATCH,
             "moe_gemm_kernels_bf16_bf16.cu": DISPATCHER,
             "cutlass_fused_moe_instantiation.cu": RUNNER,
             "binding.cu": BINDING,
@@ -141,9 +155,9 @@ class MoeMachine(Machine):
         for name, text in files.items():
             (self.place / name).write_text(text)
 
-    def probe_with(self, subset):
-        path = self.folder / "fake_moe.py"
-        path.write_text(PROBE.format(subset=subset))
+    def probe_with(self, subset, name="moe"):
+        path = self.folder / f"fake_{name}.py"
+        path.write_text(PROBE.format(subset=subset).replace("fake.moe", f"fake.{name}"))
         self.specs = [catalog.parse(path.read_text(), str(path), "tests")]
 
     def judged(self):
@@ -212,6 +226,30 @@ def test_a_source_of_flashinfer_that_does_not_compile_breaks_the_row(machine):
     assert (found["tactic_0"].verdict, found["tactic_0"].evidence) == (Verdict.BROKEN, Evidence.BUILT)
     assert "cublasLt.h" in found["tactic_0"].why
     assert (outcome.cells[0].stage, outcome.cells[0].ending) == (Stage.IMPORTED, Ending.RAISED)
+
+
+def test_two_parts_share_what_both_need(machine, kept):
+    machine.probe_with(SUBSET)
+    first = machine.specs
+    machine.probe_with({**SUBSET, "without": "128, 16, 64"}, name="holed")
+    machine.specs = [*first, *machine.specs]
+    outcomes, builds = machine.check(LONG)
+    assert builds.modules[f"{MODULE}.bf16"] == builds.modules[f"{MODULE}.bf16.without"] == "built"
+    assert len(list(kept.rglob("binding.o"))) == 1
+    assert [outcomes[name].cells[0].ending for name in ("moe", "holed")] == [Ending.RETURNED, Ending.SIGNALLED]
+    assert {cell.module_from for name in ("moe", "holed") for cell in outcomes[name].cells[:1]} == {"subset"}
+
+
+def test_what_two_parts_share_fails_both(machine):
+    (machine.place / "binding.cu").write_text('#include "cublasLt.h"\n' + BINDING)
+    machine.probe_with(SUBSET)
+    first = machine.specs
+    machine.probe_with({**SUBSET, "without": "128, 16, 64"}, name="holed")
+    machine.specs = [*first, *machine.specs]
+    outcomes, builds = machine.check(LONG)
+    for name, part in (("moe", "bf16"), ("holed", "bf16.without")):
+        assert builds.modules[f"{MODULE}.{part}"].startswith("failed: ")
+        assert "cublasLt.h" in outcomes[name].cells[0].detail
 
 
 def test_a_source_of_ours_that_does_not_compile_says_nothing_of_flashinfer(machine):
