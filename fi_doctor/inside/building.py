@@ -43,7 +43,7 @@ class Building:
         self.core = core
         self.modules = modules
         self.budget = Budget(int(job["jobs"]), int(job["memory_mib"]), order["peak_mib"])
-        self.batches = [[modules[name] for name in batch] for batch in order["batches"]]
+        self.order = [modules[name] for name in order["order"]]
         self.least_s: dict[str, float] = order["least_s"]
         self.deadline = time.monotonic() + float(order["seconds"])
         self.say = say
@@ -52,12 +52,15 @@ class Building:
         self.pool = Pool(self.budget)
         self.groups: dict[Run, Group] = {}
         self.counted: dict[Run, int] = {}  # objects done
-        self.total = sum(module.objects for batch in self.batches for module in batch)
+        self.total = sum(module.objects for module in self.order)
         self._told = 0.0
         self._lock = threading.Condition()
 
     def run(self) -> None:
-        """One ninja for each module, or for all of a batch that share a log, side by side with one pool of jobs."""
+        """One ninja for each module, or for all that share a log, side by side with one pool of jobs.
+
+        Of modules that share one, ninja begins the objects of those first that are named first.
+        """
         below.adopt_orphans()
         with self.watched():
             self.build_all()
@@ -66,7 +69,7 @@ class Building:
         """The same, unwatched."""
         pool = self.pool
         threads: list[threading.Thread] = []
-        waiting = [Group(modules) for batch in self.batches for modules in by_log(batch)]
+        waiting = list(map(Group, by_log(self.order)))
         active: list[Group] = []
         while waiting or active:
             busy = {group.workdir for group in active}

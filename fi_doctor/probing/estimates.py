@@ -20,23 +20,24 @@ BUILD_S = {
     "fused_moe": 350,  # with all cores at work; 145 of 242 objects took 18 minutes of 64 jobs
     "fused_moe_90.": 150,  # a part of it (inside/units.py) is named after it, with a dot
     "trtllm_comm": 300,
-    "batch_prefill": 60,
-    "batch_decode": 60,
-    "sampling": 160,
+    "batch_prefill": 50,
+    "batch_decode": 40,
+    "sampling": 130,
     "rope": 80,
-    "norm": 70,
+    "norm": 60,
     "gemm": 36,
-    "page": 35,
+    "page": 30,
     "batch_mla": 35,
-    "silu_and_mul": 24,
-    "xqa": 10,
+    "silu_and_mul": 10,
+    "xqa": 18,
 }
-FA3_S = 145  # attention written for SM90
+FA3_S = 120  # attention written for SM90
 UNKNOWN_S = 60
-PART_S = 450  # what all objects of a part take together: most of them are small
+PART_S = 400  # what all objects of a part take together, beside others: most of them are small, and many are shared
 IMPORT_S = 7
 RUN_S = 5
-SHARE = 0.7  # of the slowest object's time that an object takes on average
+SHARE = 0.7  # of the slowest object's time that another object takes on average
+SHARES = {"batch_prefill": 0.4, "batch_decode": 0.5, "sampling": 0.35, "norm": 0.5, "xqa": 0.3}  # by module
 _MOST_RATIO = 20.0  # between this machine and the one that was measured; more is an error of some kind
 LEAST = 0.5  # of an estimate: what does not even fit so is not begun
 
@@ -119,7 +120,8 @@ def core_seconds(module: str, objects: int, here: Here = ANYWHERE) -> float:
     known = here.taken.get(module)
     if known is None and module.startswith("fused_moe_90."):
         return min(PART_S * here.ratio, slowest * objects)
-    usual = known.total_s / known.objects if known else SHARE * slowest
+    share = SHARE if _FA3.search(module) else SHARES.get(_prefix(module, SHARES), SHARE)
+    usual = known.total_s / known.objects if known else share * slowest
     return slowest + usual * max(0, objects - 1)
 
 
@@ -143,40 +145,55 @@ def wall_seconds(modules: Mapping[str, int], jobs: int, here: Here = ANYWHERE) -
     return max(slowest, total / max(1, jobs))
 
 
-def batches(
+def order(
     builds: Mapping[str, Build], *, jobs: int, seconds: float, here: Here = ANYWHERE
-) -> tuple[list[list[str]], dict[str, str]]:
+) -> tuple[list[str], dict[str, str]]:
     """The order to build in, and why what surely does not fit into so many seconds is not begun.
 
-    All at once and the longest first when everything fits. Else what decides rows comes first: the longest first where
-    at least that fits, or else by rank, the cheapest first, in batches that keep all jobs at work, so that something is
-    finished instead of everything half done. The rest follows in that manner.
+    The longest first when everything fits. Else what decides rows comes first, and the rest after it in the same
+    manner: the longest first where at least that fits, or else by rank, so that something is finished instead of
+    everything half done.
     """
-    early = {name for name, build in builds.items() if build.rank < PLACES}
-    for chosen in (set(builds), early):
-        if chosen and wall_seconds({name: builds[name].objects for name in chosen}, jobs, here) <= seconds:
-            first = sorted(chosen, key=lambda name: (-object_seconds(name, here), -builds[name].objects, name))
-            break
-    else:
-        first = []
     alone_s = {name: wall_seconds({name: build.objects}, jobs, here) for name, build in builds.items()}
-    rest = builds.keys() - set(first)
-    ordered: list[list[str]] = [first, []]
-    for name in sorted(
-        rest, key=lambda name: (builds[name].rank, core_seconds(name, builds[name].objects, here), name)
-    ):
-        if LEAST * alone_s[name] > seconds:
-            continue
-        if sum(builds[one].objects for one in ordered[-1]) >= 2 * jobs:
-            ordered.append([])
-        ordered[-1].append(name)
-    begun = {name for batch in ordered for name in batch}
+    chosen = [name for name in builds if LEAST * alone_s[name] <= seconds]
+    early = [name for name in chosen if builds[name].rank < PLACES]
+    halves = [early, [name for name in chosen if builds[name].rank >= PLACES]]
+    if wall_seconds({name: builds[name].objects for name in chosen}, jobs, here) <= seconds:
+        halves = [chosen]
+    ordered: list[str] = []
+    for names in halves:
+        before_s = _busy_s(ordered, builds, jobs, here)
+        if before_s + wall_seconds({name: builds[name].objects for name in names}, jobs, here) <= seconds:
+            ordered += sorted(names, key=lambda name: (-object_seconds(name, here), -builds[name].objects, name))
+        else:
+            ordered += _by_rank(names, builds, jobs, seconds - before_s, here)
     words = {
         name: f"estimated {needed_s:.0f} s with {jobs} jobs, {seconds:.0f} s were left for building"
         for name, needed_s in alone_s.items()
-        if name not in begun
+        if name not in ordered
     }
-    return [batch for batch in ordered if batch], words
+    return ordered, words
+
+
+def _by_rank(names: list[str], builds: Mapping[str, Build], jobs: int, seconds: float, here: Here) -> list[str]:
+    """By rank, the cheapest first; but what would come too late after the next one is begun before it."""
+    waiting = sorted(names, key=lambda name: (builds[name].rank, _busy_s([name], builds, jobs, here), name))
+    ordered: list[str] = []
+    begins_s = 0.0
+    while waiting:
+        latest_s = {name: seconds - object_seconds(name, here) for name in waiting}
+        later_s = begins_s + _busy_s(waiting[:1], builds, jobs, here)
+        urgent = [name for name in waiting if begins_s <= latest_s[name] < later_s]
+        chosen = min(urgent, key=lambda name: latest_s[name]) if urgent else waiting[0]
+        waiting.remove(chosen)
+        ordered.append(chosen)
+        begins_s += _busy_s([chosen], builds, jobs, here)
+    return ordered
+
+
+def _busy_s(names: list[str], builds: Mapping[str, Build], jobs: int, here: Here) -> float:
+    """How long these keep all jobs at work."""
+    return sum(core_seconds(name, builds[name].objects, here) for name in names) / max(1, jobs)
 
 
 def build_seconds(module: str, facts: Facts, *, fresh: bool) -> int:
@@ -202,6 +219,6 @@ def _is_known(module: str) -> bool:
     return bool(_FA3.search(module) or _prefix(module, BUILD_S))
 
 
-def _prefix(module: str, known: Mapping[str, int]) -> str:
+def _prefix(module: str, known: Mapping[str, object]) -> str:
     """The longest known name that the module's name begins with; "" for none."""
     return max((prefix for prefix in known if module.startswith(prefix)), key=len, default="")

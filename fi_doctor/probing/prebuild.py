@@ -236,17 +236,16 @@ class _Attempt:
         for name, build in builds.items():  # nothing waits for one that is only hoped to be finished
             if self._wall_s({name: build.objects}) > left_s:
                 builds[name] = build._replace(rank=headline.LAST)
-        ordered, left_out = estimates.batches(builds, jobs=self._jobs, seconds=left_s, here=self._here)
+        chosen, left_out = estimates.order(builds, jobs=self._jobs, seconds=left_s, here=self._here)
         for name, why in left_out.items():
             self.modules[name] = replace(modules[name], state="not begun", detail=why)
         self._tell(self.modules)
-        chosen = [name for batch in ordered for name in batch]
         self._estimate_s = self._wall_s({name: builds[name].objects for name in chosen})
         least_s = {name: estimates.LEAST * self._wall_s({name: builds[name].objects}) for name in chosen}
         peak_mib = {name: estimates.peak_mib(name) for name in chosen}
         if builds:
             self._ledger.begin()
-            self._say({"batches": ordered, "least_s": least_s, "peak_mib": peak_mib, "seconds": left_s})
+            self._say({"order": chosen, "least_s": least_s, "peak_mib": peak_mib, "seconds": left_s})
             self._show(0, sum(builds[name].objects for name in chosen))
 
     def _wall_s(self, modules: Mapping[str, int]) -> float:

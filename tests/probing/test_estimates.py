@@ -2,7 +2,7 @@
 
 import pytest
 
-from fi_doctor.probing import estimates
+from fi_doctor.probing import estimates, headline
 from fi_doctor.probing.estimates import Build
 
 FA2 = "batch_prefill_with_kv_cache_dtype_q_bf16_head_dim_qk_128_f16qk_False"
@@ -43,25 +43,38 @@ BUILDS = {
 }
 
 
-def test_when_everything_fits_it_is_one_batch_and_the_longest_goes_first():
-    ordered, left_out = estimates.batches(BUILDS, jobs=16, seconds=600)
-    assert ordered == [["trtllm_comm", "norm", "page", "silu_and_mul"]]
+def test_when_everything_fits_the_longest_goes_first():
+    ordered, left_out = estimates.order(BUILDS, jobs=16, seconds=600)
+    assert ordered == ["trtllm_comm", "norm", "page", "silu_and_mul"]
     assert left_out == {}
 
 
-def test_when_not_everything_fits_what_decides_rows_goes_first_and_of_that_the_cheapest():
-    ordered, left_out = estimates.batches(BUILDS, jobs=1, seconds=500)
-    assert ordered == [["silu_and_mul", "norm"], ["trtllm_comm"], ["page"]]
+def test_where_only_what_decides_rows_fits_it_goes_first_and_of_that_the_longest():
+    builds = {**BUILDS, "page": Build(objects=2, rank=headline.PLACES), "xqa": Build(objects=900, rank=headline.LAST)}
+    ordered, left_out = estimates.order(builds, jobs=16, seconds=301)
+    assert ordered == ["trtllm_comm", "norm", "silu_and_mul", "page", "xqa"]
     assert left_out == {}
+
+
+def test_when_not_even_that_fits_ranks_decide_and_of_one_rank_the_cheapest():
+    ordered, left_out = estimates.order(BUILDS, jobs=1, seconds=720)
+    assert ordered == ["silu_and_mul", "norm", "trtllm_comm", "page"]
+    assert left_out == {}
+
+
+def test_what_would_come_too_late_in_its_turn_is_begun_before_it():
+    builds = {**BUILDS, "sampling": Build(objects=3, rank=2)}
+    ordered, _ = estimates.order(builds, jobs=4, seconds=260)
+    assert ordered == ["silu_and_mul", "norm", "sampling", "page", "trtllm_comm"]
 
 
 def test_what_does_not_fit_by_itself_is_not_begun_and_says_why():
-    ordered, left_out = estimates.batches({**BUILDS, "fused_moe_90": Build(objects=240, rank=0)}, jobs=64, seconds=400)
-    assert "fused_moe_90" not in [name for batch in ordered for name in batch]
+    ordered, left_out = estimates.order({**BUILDS, "fused_moe_90": Build(objects=240, rank=0)}, jobs=64, seconds=400)
+    assert "fused_moe_90" not in ordered
     assert left_out == {"fused_moe_90": "estimated 920 s with 64 jobs, 400 s were left for building"}
 
 
 def test_no_module_is_lost_or_built_twice():
     for seconds in (0, 30, 100, 300, 1000, 10000):
-        ordered, left_out = estimates.batches(BUILDS, jobs=2, seconds=seconds)
-        assert sorted([name for batch in ordered for name in batch] + list(left_out)) == sorted(BUILDS)
+        ordered, left_out = estimates.order(BUILDS, jobs=2, seconds=seconds)
+        assert sorted([*ordered, *left_out]) == sorted(BUILDS)
