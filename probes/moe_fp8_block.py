@@ -10,17 +10,19 @@ captured and replayed three times with other inputs and other routing, as vLLM d
 FlashInfer's own gate is asked before anything is built: a call that it refuses raises at once what a server would.
 
 Shapes: 1, 37 and 300 tokens of 640, top 1 and top 4 of 7 experts of 384 (odd multiples of 128), one expert without a
-token and one with half of them, more than a tile of 128. Scales of neighbouring blocks differ by half or more. Router
-weights differ for each token and do not add up to 1. bf16 out; the output holds NaN before.
+token and one with half of them, more than a tile of 128. The scales of a block differ by half or more from those of the
+next block, the next row of blocks, the next expert and the other half of fc1. Router weights differ for each token and
+do not add up to 1. bf16 out; the output holds NaN before.
 
 Tolerance: element by element 4 sqrt(S) + (k + 1) u A + 1e-5, where u = 2^-8 is the unit roundoff of bf16. S adds up
-the squares of what roundings inside may change: the input is rounded to e4m3 (a sixteenth of each number, times its
-weight of fc1), gate and up to bf16 (u |gate|, u |up|; both go through the slope of the activation), silu(gate) * up to
-e4m3 (a sixteenth of it), and all of that is times its weight of fc2 and of the router. They are rounding errors, spread
-over +-c: a sum of them passes 4 sqrt(sum of c^2) with a probability below 1e-10; those of the input, which all of a
-token's columns share, come with weights that are independent. What the tensor core drops in its FP8 sums (2^-13 of the
-largest addend, 128 at a time) is a small part of that. A adds up the absolute values of the k addends, which are
-rounded. The reference is float64, on the numbers that the e4m3 stand for and on the bf16 input.
+the squares of what roundings inside may change: the input is rounded to e4m3 (a sixteenth of each number, or half the
+smallest step, times its weight of fc1), gate and up to bf16 (u |gate|, u |up|; both go through the slope of the
+activation), silu(gate) * up to bf16 and then to e4m3 (u and a sixteenth of it, or half the smallest step), and all of
+that is times its weight of fc2 and of the router. They are rounding errors, spread over +-c: a sum of them passes
+4 sqrt(sum of c^2) with a probability below 1e-10; those of the input, which all of a token's columns share, come with
+weights that are independent. What the tensor core drops in its FP8 sums (2^-13 of the largest addend, 128 at a time) is
+a small part of that. A adds up the absolute values of the k addends, which are rounded. The reference is float64, on
+the numbers that the e4m3 stand for and on the bf16 input.
 
 Upstream: flashinfer/fused_moe/core.py (cutlass_fused_moe),
 csrc/nv_internal/tensorrt_llm/kernels/cutlass_kernels/fp8_blockscale_gemm/fp8_blockscale_gemm_kernel.cuh
@@ -59,6 +61,7 @@ GRAPH_CASES = ((1, 4), (37, 4))  # tokens and top k
 HIDDEN, INTERMEDIATE, EXPERTS, BLOCK = 640, 384, 7, 128
 EMPTY, CROWDED = 5, 2  # the expert that no token goes to, and the one that most go to
 UNIT, UNIT_E4M3, LARGEST_E4M3 = 2.0**-8, 2.0**-4, 448.0
+STEP_E4M3 = 2.0**-9  # the distance of e4m3's smallest numbers
 
 
 class _GateOpenError(Exception):
@@ -125,8 +128,9 @@ class _Experts:
         generator = torch.Generator(_device()).manual_seed(7)
 
         def normal(rows, columns, deviation):
-            number = torch.arange(EXPERTS * (rows // BLOCK) * (columns // BLOCK), device=generator.device)
-            factors = torch.exp2(number % 3 - 1.0).reshape(EXPERTS, rows // BLOCK, columns // BLOCK)
+            counts = (EXPERTS, rows // BLOCK, columns // BLOCK)
+            expert, row, column = torch.cartesian_prod(*(torch.arange(n, device=generator.device) for n in counts)).T
+            factors = torch.exp2((expert + row + 2 * column) % 4 - 2.0).reshape(counts)
             one = torch.randn((EXPERTS, rows, columns), generator=generator, device=generator.device)
             return _quantised(one * deviation / math.sqrt(columns) * _spread(factors))
 
@@ -143,7 +147,7 @@ class _Experts:
             rows, places = (batch.experts == expert).nonzero(as_tuple=True)
             weights = batch.weights[rows, places, None].double()
             fc1 = (self.fc1[expert].double() * _spread(self.scales1[expert])).T
-            hidden, x_error = x[rows] @ fc1, (UNIT_E4M3 * x[rows]) ** 2 @ fc1**2
+            hidden, x_error = x[rows] @ fc1, _e4m3_rounding(x[rows]) ** 2 @ fc1**2
             up, gate = hidden.chunk(2, 1)
             up_error, gate_error = (x_error + (UNIT * hidden) ** 2).chunk(2, 1)
             if swapped:
@@ -162,7 +166,17 @@ def _swiglu(up, gate, up_error, gate_error):
     sigmoid = gate.sigmoid()
     product = gate * sigmoid * up
     slope = sigmoid * (1 + gate * (1 - sigmoid)) * up  # by gate
-    return product, (UNIT_E4M3 * product) ** 2 + (gate * sigmoid) ** 2 * up_error + slope**2 * gate_error
+    rounding = _e4m3_rounding(product) ** 2 + (UNIT * product) ** 2
+    return product, rounding + (gate * sigmoid) ** 2 * up_error + slope**2 * gate_error
+
+
+def _e4m3_rounding(x):
+    """How far e4m3 with one scale for 128 columns of a row, the largest at 448, may be from each number."""
+    import torch
+
+    blocks = x.abs().unflatten(1, (-1, BLOCK))
+    half_a_step = blocks.amax(2, keepdim=True) / LARGEST_E4M3 * STEP_E4M3 / 2
+    return torch.maximum(UNIT_E4M3 * blocks, half_a_step).flatten(1)
 
 
 def _quantised(weights):
