@@ -140,7 +140,7 @@ class _Experts:
             return (one * deviation / math.sqrt(columns) / scales[:, None, None]).to(torch.float8_e4m3fn)
 
         number = torch.arange(EXPERTS, device=generator.device)
-        self.scales1, self.scales2 = 0.001 * (1 + number % 3), 0.004 / (1 + number % 4)
+        self.scales1, self.scales2 = 0.001 * (1 + number % 3), 0.001 * 2 ** (number % 3)
         self.fc1 = normal(2 * INTERMEDIATE, HIDDEN, 1.5, self.scales1)
         self.fc2 = normal(HIDDEN, INTERMEDIATE, 1.0, self.scales2)
         second = torch.tensor(SECOND_SCALE, device=generator.device)
