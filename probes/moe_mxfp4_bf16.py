@@ -22,8 +22,9 @@ Tolerance: element by element 4 sqrt(S) + (k + 1) u A + 1e-5, where u = 2^-8 is 
 the squares of what roundings inside may change: gate and up are rounded (u |gate|, u |up|, before or after the bias,
 each through the slope of the activation) and so is their product (u |product|), each times its weight of fc2 and of the
 router. They are rounding errors, spread over +-c: a sum of them passes 4 sqrt(sum of c^2) with a probability below
-1e-10. A adds up the absolute values of the k addends: each is rounded, and so is each partial sum where GEMM 2 adds in
-bf16. The weights themselves are exact in bf16. The reference is float64, on the numbers that the MXFP4 stand for.
+1e-10. A adds up the absolute values of the k addends, before or after their bias: what GEMM 2 gives is rounded before,
+and each partial sum after it where GEMM 2 adds in bf16. The weights themselves are exact in bf16. The reference is
+float64, on the numbers that the MXFP4 stand for.
 
 Upstream: flashinfer/fused_moe/core.py (cutlass_fused_moe), flashinfer/fused_moe/prepare.py (since 0.6.10),
 csrc/fused_moe/cutlass_backend/cutlass_fused_moe_kernels.cuh
@@ -191,10 +192,11 @@ class _Experts:
                 up, gate, up_error, gate_error = gate, up, gate_error, up_error
             product, error = (_swiglu if self.alpha is None else _gpt_oss)(up, gate, up_error, gate_error)
             fc2 = self.values2[expert].double().T
-            addend = weights * (product @ fc2 + (0 if self.bias2 is None else self.bias2[expert].double()))
-            out.index_add_(0, rows, addend)
+            addend = weights * (product @ fc2)
+            biased = addend if self.bias2 is None else addend + weights * self.bias2[expert].double()
+            out.index_add_(0, rows, biased)
             square.index_add_(0, rows, weights**2 * (error @ fc2**2))
-            size.index_add_(0, rows, addend.abs())
+            size.index_add_(0, rows, addend.abs().maximum(biased.abs()))
         return out, 4 * square.sqrt() + (batch.top_k + 1) * UNIT * size + 1e-5
 
     def _hidden(self, x, expert):
