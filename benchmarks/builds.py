@@ -32,7 +32,8 @@ def lines(report, builds):
     rows = [row for row in report["features"] if row["evidence"] in ("verified", "ran")]
     states = list(builds["modules"].values())
     parts = sum(name.rpartition(".")[0] in builds["modules"] for name in builds["modules"])
-    yield f"{where}, {facts['system']['cpus']} CPUs, FlashInfer {facts['flashinfer']['version']}, {builds['jobs']} jobs:"
+    version = facts["flashinfer"]["version"]
+    yield f"{where}, {facts['system']['cpus']} CPUs, FlashInfer {version}, {builds['jobs']} jobs:"
     yield f"  makespan {makespan:.0f} s = {makespan / max(longest, shared):.2f} x max of"
     yield f"    longest module {longest:.0f} s ({builds['longest']})"
     yield f"    {builds['cpu_seconds']:.0f} CPU s / {builds['jobs']} jobs = {shared:.0f} s"
