@@ -40,6 +40,8 @@ SHARE = 0.7  # of the slowest object's time that another object takes on average
 SHARES = {"batch_prefill": 0.4, "batch_decode": 0.5, "sampling": 0.35, "norm": 0.5, "xqa": 0.3}  # by module
 _MOST_RATIO = 20.0  # between this machine and the one that was measured; more is an error of some kind
 LEAST = 0.5  # of an estimate: what does not even fit so is not begun
+NEARLY = 1.25  # of the time that is left: estimates are no better than that
+LITTLE = 0.015  # of all that is to be compiled
 
 _OBJECTS = {
     "fused_moe": 250,
@@ -151,8 +153,8 @@ def order(
     """The order to build in, and why what surely does not fit into so many seconds is not begun.
 
     The longest first when everything fits. Else what decides rows comes first, and the rest after it in the same
-    manner: the longest first where at least that fits, or else by rank, so that something is finished instead of
-    everything half done.
+    manner: the longest first where at least that nearly fits, or else by rank and the cheapest first, so that something
+    is finished instead of everything half done.
     """
     alone_s = {name: wall_seconds({name: build.objects}, jobs, here) for name, build in builds.items()}
     chosen = [name for name in builds if LEAST * alone_s[name] <= seconds]
@@ -163,10 +165,10 @@ def order(
     ordered: list[str] = []
     for names in halves:
         before_s = _busy_s(ordered, builds, jobs, here)
-        if before_s + wall_seconds({name: builds[name].objects for name in names}, jobs, here) <= seconds:
-            ordered += sorted(names, key=lambda name: (-object_seconds(name, here), -builds[name].objects, name))
+        if before_s + wall_seconds({name: builds[name].objects for name in names}, jobs, here) <= NEARLY * seconds:
+            ordered += _longest_first(names, builds, here)
         else:
-            ordered += _by_rank(names, builds, jobs, seconds - before_s, here)
+            ordered += sorted(names, key=lambda name: (builds[name].rank, _busy_s([name], builds, jobs, here), name))
     words = {
         name: f"estimated {needed_s:.0f} s with {jobs} jobs, {seconds:.0f} s were left for building"
         for name, needed_s in alone_s.items()
@@ -175,20 +177,27 @@ def order(
     return ordered, words
 
 
-def _by_rank(names: list[str], builds: Mapping[str, Build], jobs: int, seconds: float, here: Here) -> list[str]:
-    """By rank, the cheapest first; but what would come too late after the next one is begun before it."""
-    waiting = sorted(names, key=lambda name: (builds[name].rank, _busy_s([name], builds, jobs, here), name))
+def _longest_first(names: list[str], builds: Mapping[str, Build], here: Here) -> list[str]:
+    """By the slowest object, so that the last jobs end at about the same time; what takes little goes into the middle.
+
+    So it is not what is lost when the time is up a little too early: many rows need modules that take little.
+    """
+    taken_s = {name: core_seconds(name, builds[name].objects, here) for name in names}
+    whole_s = sum(taken_s.values())
+    little = [name for name in names if taken_s[name] < LITTLE * whole_s]
     ordered: list[str] = []
-    begins_s = 0.0
-    while waiting:
-        latest_s = {name: seconds - object_seconds(name, here) for name in waiting}
-        later_s = begins_s + _busy_s(waiting[:1], builds, jobs, here)
-        urgent = [name for name in waiting if begins_s <= latest_s[name] < later_s]
-        chosen = min(urgent, key=lambda name: latest_s[name]) if urgent else waiting[0]
-        waiting.remove(chosen)
-        ordered.append(chosen)
-        begins_s += _busy_s([chosen], builds, jobs, here)
-    return ordered
+    before_s = 0.0
+
+    def place(name: str) -> tuple[float, int, int, str]:
+        return -object_seconds(name, here), builds[name].rank, -builds[name].objects, name
+
+    for name in sorted(set(names) - set(little), key=place):
+        if before_s >= whole_s / 2 and little:
+            ordered += sorted(little, key=place)
+            little = []
+        ordered.append(name)
+        before_s += taken_s[name]
+    return ordered + sorted(little, key=place)
 
 
 def _busy_s(names: list[str], builds: Mapping[str, Build], jobs: int, here: Here) -> float:
