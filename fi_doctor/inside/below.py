@@ -16,6 +16,7 @@ MARKER = "FI_DOCTOR_NINJA"  # which ninja a process comes from; its children inh
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PATIENCE_S = 2.0  # how long killed compilers may take to go
+_POLL_S = 0.01
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -59,22 +60,31 @@ def end_orphans(mark: str) -> list[str]:
     They would go on beside the compilers that are started in their place, and leave a file that is half written.
     """
     commands: list[str] = []
+    killed: set[int] = set()
     wanted = f"{MARKER}={mark}\0".encode()
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
         table = Table()
         ours = [pid for pid in table.children(os.getpid()) if wanted in _environ(pid)]
-        if not ours:
-            break
-        everyone = [one for pid in ours for one in (pid, *table.below(pid))]
-        commands += map(command, everyone)
-        for pid in everyone:
+        for pid in [one for own in ours for one in (own, *table.below(own))]:
+            commands += [command(pid)] if pid not in killed else []
+            killed.add(pid)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        for pid in ours:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+        # Those below have lost their parents as well, and are ours once these are gone.
+        killed -= {pid for pid in killed if _is_reaped(pid)}
+        if not ours and not killed:
+            break
+        time.sleep(_POLL_S)
     return commands
+
+
+def _is_reaped(pid: int) -> bool:
+    """Take over what is left of a process that was killed; whether nothing is."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return not _read(f"/proc/{pid}/stat")
 
 
 def command(pid: int) -> str:
