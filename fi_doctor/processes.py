@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 MARKER = "FI_DOCTOR_CHILD"
 
 _PATIENCE_S = 10.0  # how long a killed process may take to go: one that holds a GPU context needs a while
+_LOOKS = 20  # for orphans, each after some that died meanwhile
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37
 
@@ -104,12 +105,15 @@ class Household:
     def _strays(self, marker: bytes) -> list[int]:
         """Who carries this marker and is still alive; dead orphans are reaped on the way."""
         with self._lock:
-            orphans = [pid for pid in children() if self._is_orphan(pid)]
-            strays = [pid for pid in orphans if not _is_dead(pid) and self._belongs(environ(pid), marker)]
-            for pid in orphans:
-                if _is_dead(pid):
-                    with contextlib.suppress(ChildProcessError):
-                        os.waitpid(pid, os.WNOHANG)
+            # What an orphan leaves arrives here when it dies, which may be after the list was made: look again, but
+            # not for ever, since another run may let orphans die without end.
+            for _ in range(_LOOKS):
+                orphans = [pid for pid in children() if self._is_orphan(pid)]
+                belonging = [pid for pid in orphans if self._belongs(environ(pid), marker)]
+                dead = {pid for pid in orphans if _is_dead(pid)}
+                if not sum(map(_reap, dead)):
+                    break
+            strays = [pid for pid in belonging if pid not in dead]
             if not self._adopting:  # orphans went to init: only the marker finds them
                 strays += [pid for pid in _all_pids() if marker in environ(pid) and not _is_dead(pid)]
         return [pid for pid in strays if pid != os.getpid()]
@@ -121,6 +125,12 @@ class Household:
     def _belongs(self, environ: bytes, marker: bytes) -> bool:
         """An orphan that cleared its environment belongs to the last run that is left."""
         return marker in environ or (self._suspects <= 1 and MARKER.encode() not in environ)
+
+
+def _reap(pid: int) -> bool:
+    with contextlib.suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    return False
 
 
 def has_ended(pid: int) -> bool:

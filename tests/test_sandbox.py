@@ -107,6 +107,34 @@ def test_a_child_in_another_session_that_ignores_signals_is_found():
     assert zombies() == []
 
 
+def test_what_an_orphan_leaves_when_it_dies_just_then_is_found(monkeypatch):
+    look = processes.children
+    code = (
+        "import os, subprocess, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    left = subprocess.Popen(['sleep', '300'], start_new_session=True)\n"
+        "    print(os.getpid(), left.pid, flush=True)\n"
+        "    time.sleep(300)\n"
+        "time.sleep(0.5)\n"
+    )
+
+    def orphans_that_die_when_they_are_seen():
+        found = look()
+        for pid in found:
+            if b"sleep" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
+                os.kill(pid, signal.SIGKILL)
+                while is_alive(pid):
+                    time.sleep(0.001)
+        return found
+
+    monkeypatch.setattr(processes, "children", orphans_that_die_when_they_are_seen)
+    result = python(code)
+    parent, left = map(int, result.stdout.split())
+    assert not is_alive(left)
+    assert not is_alive(parent)
+
+
 def test_an_orphan_that_cleared_its_environment_is_found():
     result = sandbox.run(["sh", "-c", "env -i setsid sleep 300 & sleep 0.3"], timeout_s=5)
     assert result.returncode == 0
