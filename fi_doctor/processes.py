@@ -6,6 +6,7 @@ Linux only: prctl(2) and proc(5). Where /proc or prctl is missing, less is found
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import signal
@@ -18,6 +19,7 @@ from typing import Protocol, TypeVar
 MARKER = "FI_DOCTOR_CHILD"
 
 _PATIENCE_S = 10.0  # how long a killed process may take to go: one that holds a GPU context needs a while
+_END_PATIENCE_S = 2.0  # the same at the end of this process, when nobody needs to know how it ended
 _LOOKS = 20  # for orphans, each after some that died meanwhile
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37
@@ -34,7 +36,7 @@ C = TypeVar("C", bound=Child)
 
 
 class Household:
-    """Who belongs to whom. One for all threads of the process, because the kernel adopts orphans per process."""
+    """Who belongs to whom. One for all threads (HOUSEHOLD), because the kernel adopts orphans per process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,6 +46,7 @@ class Household:
         self._strangers: set[int] = set()  # children that were there before the first run
         self._adopting = False
         self._adopted_before = False
+        self._is_over = False
 
     @contextlib.contextmanager
     def open_door(self, *, suspect: bool = True) -> Iterator[None]:
@@ -65,8 +68,10 @@ class Household:
                     _adopt_orphans(wanted=False)
 
     def start(self, spawn: Callable[[], C]) -> C:
-        """Start a child and know it before another thread can take it for an orphan."""
+        """Start a child and know it before another thread can take it for an orphan; an OSError after end()."""
         with self._lock:
+            if self._is_over:
+                raise OSError(errno.ECANCELED, "fi-doctor is ending")
             child = spawn()
             self._started.add(child.pid)
         return child
@@ -87,6 +92,28 @@ class Household:
             self._started.discard(child.pid)
         self._kill_strays(child.pid, marker.encode())
         return code, signum
+
+    def end(self) -> None:
+        """For the end of this process: kill all children, start none any more, wait a while until they are buried.
+
+        A child between fork and exec does not carry the marker yet: nobody is looked for while one is being started.
+        """
+        patience = time.monotonic() + _END_PATIENCE_S
+        is_locked = self._lock.acquire(timeout=_END_PATIENCE_S / 2)  # a start may be stuck: exec from a dead server
+        try:
+            self._is_over = True
+            # Ctrl-C may have come between a start and the note of it.
+            outer = os.environ.get(MARKER, "")
+            mark = f"{MARKER}={outer}{':' if outer else ''}".encode()
+            killed = [*self._started, *(pid for pid in children() if mark in environ(pid))]
+            for pid in killed:
+                with contextlib.suppress(OSError):
+                    os.killpg(pid, signal.SIGKILL)
+        finally:
+            if is_locked:
+                self._lock.release()
+        while (self._runs or not all(map(_is_dead, killed))) and time.monotonic() < patience:
+            time.sleep(0.002)
 
     def _kill_strays(self, group: int, marker: bytes) -> None:
         """Kill until nobody is left, in rounds: the children of a dead stray arrive here once it is dead."""
@@ -131,6 +158,9 @@ def _reap(pid: int) -> bool:
     with contextlib.suppress(ChildProcessError):
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     return False
+
+
+HOUSEHOLD = Household()
 
 
 def has_ended(pid: int) -> bool:

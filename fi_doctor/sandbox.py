@@ -25,7 +25,6 @@ from fi_doctor.model import Data
 POLL_S = 0.2
 
 _CHUNK = 1 << 16
-_household = processes.Household()
 
 # Given the environment and a descriptor for stdout and stderr, it has a process forked that is to become our child, and
 # gives its number and a pipe, owned by us: the process goes on at the first byte and leaves at the end of the pipe.
@@ -94,16 +93,16 @@ def run(  # noqa: PLR0913  # the one door to a process: what varies between its 
             bufsize=0,
         )
 
-    with _household.open_door(suspect=leaves_orphans):
+    with processes.HOUSEHOLD.open_door(suspect=leaves_orphans):
         try:
-            child = _household.start(spawn)
+            child = processes.HOUSEHOLD.start(spawn)
         except (OSError, ValueError) as exc:
             return replace(_result(argv, begun, outputs), error=_in_words(argv, exc))
         try:
             _limit_memory(child.pid, memory_mib)
             timed_out = _attend(child, outputs, begun + timeout_s, on_poll)
         finally:
-            code, signum = _household.bury(child, marker)
+            code, signum = processes.HOUSEHOLD.bury(child, marker)
             _drain(child, outputs)
     return replace(_result(argv, begun, outputs), returncode=code, signal=signum, timed_out=timed_out)
 

@@ -366,3 +366,35 @@ def test_a_quick_tool_costs_little_more_than_itself():
     sandbox.run(["true"], timeout_s=5)
     plain = fastest(lambda: subprocess.run(["true"], capture_output=True, check=False))
     assert fastest(lambda: sandbox.run(["true"], timeout_s=5)) - plain < 0.015
+
+
+BETWEEN = """
+import os, sys, threading
+from fi_doctor import processes, sandbox
+
+# It takes a while until the last of so many folders is looked at for the program to execute.
+path = ":".join(["none"] * 20000 + [os.defpath])
+env = {"PATH": path, "THIS_TEST": sys.argv[1]}
+run = lambda: sandbox.run(["sleep", "600"], timeout_s=600, env=env)
+threading.Thread(target=run).start()
+while not processes.children():
+    pass
+print(processes.MARKER.encode() in processes.environ(processes.children()[0]), flush=True)
+processes.HOUSEHOLD.end()
+print(run().error, flush=True)
+os._exit(0)
+"""
+
+
+def test_a_child_that_is_just_being_started_ends_with_all_others_and_none_is_started_after_that():
+    name = f"between-{os.getpid()}"
+    environ = {**os.environ, "THIS_TEST": name}
+    done = subprocess.run(
+        [sys.executable, "-c", BETWEEN, name], env=environ, capture_output=True, text=True, timeout=60
+    )
+    everybody = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    left = [pid for pid in everybody if f"THIS_TEST={name}".encode() in processes.environ(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert done.stdout == "False\nsleep: fi-doctor is ending\n"
+    assert left == []

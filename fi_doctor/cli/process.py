@@ -84,20 +84,11 @@ def _replace_closed_streams() -> None:
 
 
 def _end_children() -> None:
-    """Kill what a thread was still reading from when a mistake or a signal ended the command: nobody would later.
+    """Kill what a thread was still reading from when a mistake or a signal ended the command: nobody would later."""
+    if "fi_doctor.processes" in sys.modules:
+        from fi_doctor import processes
 
-    Ours are told by the marker that the sandbox gives them, and each leads a group of its own.
-    """
-    if "fi_doctor.processes" not in sys.modules:
-        return  # the sandbox was not even imported
-    from fi_doctor import processes
-
-    outer = os.environ.get(processes.MARKER, "")
-    marker = f"{processes.MARKER}={outer}{':' if outer else ''}".encode()
-    for pid in processes.children():
-        if marker in processes.environ(pid):
-            with contextlib.suppress(OSError):  # it ended meanwhile
-                os.killpg(pid, signal.SIGKILL)
+        processes.HOUSEHOLD.end()
 
 
 def _take_signals() -> None:
