@@ -73,10 +73,18 @@ def end_orphans(mark: str) -> list[str]:
                 os.kill(pid, signal.SIGKILL)
         # Those below have lost their parents as well, and are ours once these are gone.
         killed -= {pid for pid in killed if _is_reaped(pid)}
+        for pid in filter(_is_dead_orphan, table.children(os.getpid())):
+            _is_reaped(pid)
         if not ours and not killed:
             break
         time.sleep(_POLL_S)
     return commands
+
+
+def _is_dead_orphan(pid: int) -> bool:
+    """Whether it came from a ninja and has ended by itself; what this process started is in its own group."""
+    state, _, group, *_ = [*_stat(pid), b"", b"", b"0"]
+    return state == b"Z" and int(group) not in (0, os.getpgrp())
 
 
 def _is_reaped(pid: int) -> bool:
@@ -93,9 +101,14 @@ def command(pid: int) -> str:
 
 
 def _parent(pid: int) -> int:
-    """0 for a process that is gone. Source: proc(5): the name in brackets may hold anything, brackets too."""
-    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    """0 for a process that is gone."""
+    fields = _stat(pid)
     return int(fields[1]) if len(fields) > 1 else 0
+
+
+def _stat(pid: int) -> list[bytes]:
+    """From its state on. Source: proc(5): the name in brackets before that may hold anything, brackets too."""
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
 def _own_pages(pid: int) -> int:

@@ -134,7 +134,7 @@ class Building:
         while not ended.wait(min(TICK_S, max(0.0, self.deadline - time.monotonic()) or TICK_S)):
             table = below.Table()
             ninjas = self.costs.sample(table)
-            held = sum(len(table.children(pid)) for pid in ninjas) + table.orphans(ninjas)
+            held = self.costs.held(table) + table.orphans(ninjas)
             with self._lock:
                 self.pool.restore(held)
             if time.monotonic() >= self.deadline:

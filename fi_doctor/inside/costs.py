@@ -73,6 +73,11 @@ class Costs:
         self.peak_mib = max(self.peak_mib, round(total))
         return {run.pid for run in runs}
 
+    def held(self, table: below.Table) -> int:
+        """Tokens that the ninjas hold at most."""
+        with self._lock:
+            return sum(run.tokens(len(table.children(run.pid))) for run in self._runs)
+
     def _cost(self, name: str, run: Run, outputs: dict[str, ninjalog.Entry], share: float) -> Cost:
         objects = [entry.seconds for output, entry in outputs.items() if output.endswith(".o")]
         others = [entry.seconds for output, entry in outputs.items() if not output.endswith(".o")]

@@ -6,8 +6,8 @@ Where ninja is a jobserver client (1.13) a pipe holds a token for each free job.
 the name it has under /proc, as if that were a fifo: a fifo in a folder would be left behind when this process is
 killed. Each ninja has one job of its own, for which a token is taken out as long as it lives: with J jobs and M ninjas
 J - M tokens go round. A ninja that is killed gives back nothing. What it held is not counted but follows from what
-must hold: without a ninja all tokens are in the pipe; with some, those that are not there are held by ninjas that have
-as many children.
+must hold: without a ninja all tokens are in the pipe; with some, those that are not there are held by ninjas that run
+commands with them (Run.tokens).
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Pool:
             self._aim(self._budget.allowed(active))
 
     def restore(self, held: int) -> None:
-        """Put back what killed ninjas did not. held: tokens that those who live can hold at most: their children.
+        """Put back what killed ninjas did not. held: tokens that those who live can hold at most.
 
         Counted before the pipe is, so that a token that comes back meanwhile is not counted as missing.
         """

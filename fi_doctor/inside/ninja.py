@@ -66,6 +66,7 @@ class Run:
         self.cpu_s = 0.0  # of it and of all that it ran, once it has ended
         self.signal = 0  # that ended it
         self.begun_at = time.monotonic()
+        self._ahead = -1  # commands that are not finished, those that run included; -1 before one is
         self._mark = f"{os.getpid()}-{next(_NUMBERS)}"
         self._names = {module.name for module in modules}
         self._only = modules[0].name if len(modules) == 1 else ""
@@ -104,6 +105,15 @@ class Run:
     def pid(self) -> int:
         """Its number, which is its own until wait() is over."""
         return self._process.pid
+
+    def tokens(self, children: int) -> int:
+        """At most so many does it hold, while it has so many children; it has a job of its own, which it uses first.
+
+        Its own job is in use as long as no command has ended, and while more commands are ahead than may have to wait
+        for others: the links. Only then may it be a command with a token that is left.
+        """
+        is_using_own = self._ahead < 0 or self._ahead - len(self.modules) > children
+        return max(0, children - is_using_own)
 
     def stop(self) -> None:
         """Interrupt it: it ends its compilers, deletes what they were writing and gives back its tokens."""
@@ -163,6 +173,7 @@ class Run:
         status = _STATUS.match(line)
         failed = _FAILED.match(line)
         if status:
+            self._ahead = int(status[2]) - int(status[1])
             self._count()
             outputs = _OUTPUT.findall(line)
             self._printed = outputs[-1] if outputs else "?"
