@@ -45,7 +45,7 @@ class Watched(building.Building):
         self.told = {}
         modules = {name: module(folder, name, size) for name, size in sizes.items()}
         job = {"jobs": jobs, "memory_mib": 0}
-        order = {"batches": [list(sizes)], "peak_mib": {}, "least_s": {}, "seconds": 100}
+        order = {"order": list(sizes), "peak_mib": {}, "least_s": {}, "seconds": 100}
         super().__init__(SimpleNamespace(FileLock=Lock), modules, job, order, self.hear)
         self.pool = Pool(self.budget, has_tokens=kind == "tokens")
         self.killer = threading.Thread(target=self.kill, daemon=True)
