@@ -11,7 +11,13 @@ _NEAR = 5 * LIMIT  # how much on either side of the error is looked at
 
 _ERROR = re.compile(r"\bfatal\s+(?:error\s*)?:|nvcc fatal|\berror\b\s*[:#\d]", re.IGNORECASE)
 # What tools say that do not call it an error.
-_OTHER = re.compile(r"undefined reference|cannot find -l|: not found|No such file", re.IGNORECASE)
+_OTHER = re.compile(
+    r"undefined reference|cannot find -l|: not found|No such file"
+    r"|No space left on device|Disk quota exceeded|File too large",
+    re.IGNORECASE,
+)
+# By ninja, of a command that said nothing, with its exit status in a shell's manner: 137 is signal 9.
+_KILLED = re.compile(r"^FAILED: \[code=(129|1[3-8]\d|19[0-2])\] ")
 # Errors that only say that there was one before.
 _ECHO = re.compile(r"^collect2: |\breturned \d+ exit status|\bfailed with exit (?:code|status)", re.IGNORECASE)
 _LONG_FOLDERS = re.compile(r"/(?:[^\s/:'\"]+/)+(?:site-packages|dist-packages|cached_ops)/")
@@ -22,11 +28,18 @@ def deciding_line(message: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     causes = [line for line in lines if not _ECHO.search(line)]
     found = _first(causes, _ERROR) or _first(causes, _OTHER) or _first(lines, _ERROR)
-    return _shortened(found or next(iter(lines), ""))
+    return _shortened(found or _killed(lines) or next(iter(lines), ""))
 
 
 def _first(lines: Sequence[str], wanted: re.Pattern[str]) -> str:
     return next((line for line in lines if wanted.search(line)), "")
+
+
+def _killed(lines: Sequence[str]) -> str:
+    """What ninja says of the first command that a signal ended, with the signal."""
+    line = _first(lines, _KILLED)
+    found = _KILLED.match(line)
+    return f"error: killed by signal {int(found[1]) - 128}: {line[found.end() :]}" if found else ""
 
 
 def _shortened(line: str) -> str:

@@ -17,8 +17,19 @@ OPS = "/home/somebody/.cache/flashinfer/0.7.2.post1/90a/cached_ops/"
         ("", "the first line where none is better"),
         ("sh: 1: cuobjdump: not found\n", 'a.cu(3): error: identifier "x" is undefined'),
         ("", "collect2: error: ld returned 1 exit status"),
+        ("Ninja build failed.\n", "/usr/bin/ld: final link failed: No space left on device"),
     ],
-    ids=["cuda", "nvcc", "ld", "header", "shell", "plain", "error-rather-than-not-found", "nothing-better"],
+    ids=[
+        "cuda",
+        "nvcc",
+        "ld",
+        "header",
+        "shell",
+        "plain",
+        "error-rather-than-not-found",
+        "nothing-better",
+        "full-disk",
+    ],
 )
 def test_it_is_the_one_that_says_what_is_wrong(before, line):
     assert deciding_line(f"{before}  {line}\nmore") == line
@@ -27,6 +38,20 @@ def test_it_is_the_one_that_says_what_is_wrong(before, line):
 def test_the_linkers_own_words_go_before_the_error_that_follows_from_them():
     log = "/usr/bin/ld: cannot find -lcudart\ncollect2: error: ld returned 1 exit status"
     assert deciding_line(log) == "/usr/bin/ld: cannot find -lcudart"
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        (137, "error: killed by signal 9: norm/norm.cuda.o"),
+        (139, "error: killed by signal 11: norm/norm.cuda.o"),
+        (128, "Ninja build failed. Ninja output:"),
+        (1, "Ninja build failed. Ninja output:"),
+    ],
+)
+def test_of_a_compiler_that_was_killed_it_is_the_signal(code, line):
+    log = f"[1/2] nvcc -o norm/norm.cuda.o\nFAILED: [code={code}] norm/norm.cuda.o \nnvcc -o norm/norm.cuda.o"
+    assert deciding_line(f"Ninja build failed. Ninja output:\n{log}") == line
 
 
 def test_of_no_message_it_is_empty():
