@@ -71,7 +71,7 @@ class JitSpec:
         objects = {f"{place}/{source.stem}.cuda.o": source for source in self.sources}
         lines = [
             f"rule cuda_compile\n  command = sh {COMPILER} -c $in -o $out",
-            "rule link\n  command = cat $in > $out # -o $out",
+            f"rule link\n  command = sh {COMPILER.with_name('link.sh')} -o $out $in",
         ]
         if os.environ.get("FAKE_COMPILER") == "c++":
             own = Path(os.environ["FAKE_SOURCES"], self.name)
