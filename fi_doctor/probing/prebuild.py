@@ -27,7 +27,7 @@ from fi_doctor.probing.told import LATE, Line, Told, words_of
 SCRIPT = surroundings.HARNESS.with_name("prebuild.py")
 AT_ONCE = 6  # probes afterwards: each has a CUDA context of about 0.5 GiB, and a check stays below 4 GiB
 LEAST_S = 20.0  # what is kept for running
-PROBE_S = 10.0  # the same, for each probe
+PROBE_S = 5.0  # the same, for each probe: most of them run while others are being built
 # Seconds without a word. While it waits for another build, or builds itself, it has the time until the deadline.
 PATIENCE_S = {"": 30.0, "importing": 120.0, "asking": 30.0, "looking": 120.0}
 GRACE_S = 2.0  # for a module that is finished just in time
