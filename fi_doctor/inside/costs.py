@@ -85,10 +85,11 @@ class Costs:
         if len(run.modules) > 1:
             ends = [entry.end_ms for entry in outputs.values()]
             wall_s = (max(ends) - min(entry.start_ms for entry in outputs.values())) / 1000
+        own = name if any(module.name == name for module in run.modules) else ""  # what several share
         return Cost(
             seconds=round(wall_s, 2),
             cpu_seconds=round(run.cpu_s * share, 2),
             objects=len(objects),
             least_seconds=round(max(objects, default=0.0) + max(others, default=0.0), 2),
-            peak_job_mib=round(self._job_mib.get(name, 0.0)),
+            peak_job_mib=round(self._job_mib.get(own, 0.0)),
         )

@@ -110,10 +110,9 @@ class Run:
         """At most so many does it hold, while it has so many children; it has a job of its own, which it uses first.
 
         Its own job is in use as long as no command has ended, and while more commands are ahead than may have to wait
-        for others: the links, and the stubs of parts. Only then may it be a command with a token that is left.
+        for others: the links. Only then may it be a command with a token that is left.
         """
-        links = sum(1 + bool(module.target) for module in self.modules)
-        is_using_own = self._ahead < 0 or self._ahead - links > children
+        is_using_own = self._ahead < 0 or self._ahead - len(self.modules) > children
         return max(0, children - is_using_own)
 
     def stop(self) -> None:

@@ -71,6 +71,6 @@ def parts_of(whole: Module, wishes: dict[str, dict[str, Any]], place: Path) -> l
             part.settle("left", f"no part can be made of {whole.name}: {done}")
             continue
         part.workdir, part.ninja_file, part.target = str(place), str(done.ninja_file), str(done.library)
-        part.own = (*done.own, subset.STUB_OBJECT, done.library.name)
+        part.own = (*done.own, done.library.name)
     look([part for part in parts.values() if not part.state])
     return list(parts.values())

@@ -28,7 +28,6 @@ from fi_doctor.inside.instances import (
 from fi_doctor.inside.units import Units
 
 STUBS = Path(__file__).with_name("stubs.py")
-STUB_OBJECT = "stubs.o"
 
 _EDGE = re.compile(r"build (?:[^\s:$]|\$.)+: (\w*compile) (\S+)")
 _CLASS = re.compile(r"^[ \t]*template\s+class\s[^;{]*;", re.MULTILINE)
@@ -82,7 +81,7 @@ def write(ninja_file: Path, name: str, wishes: Mapping[str, Wish], folder: Path)
         links += link_lines([one.out for one in objects], library)
         kept = sum(keeps(edge.source, wish.units) for edge in edges)
         own = tuple(one.out.name for one in objects if one.source != one.edge.source)
-        found[part] = Part(written, library, len(objects) + 1, len(edges) - kept, own)
+        found[part] = Part(written, library, len(objects), len(edges) - kept, own)
     lines = [*header, *RULES, *(line for some in compiles.values() for line in some), *links, ""]
     write_if_different(written, "\n".join(lines))
     return found
@@ -169,20 +168,11 @@ def compile_lines(one: Object) -> list[str]:
     return lines
 
 
-RULES = (
-    "rule stub",
-    f"  command = {sys.executable} -I {STUBS} $out.c $in && $cxx -x c -fPIC -c $out.c -o $out",
-    "rule part_link",
-    "  command = $cxx $in $ldflags -o $out",
-)
+# Stubs are part of the link: a command of its own would wait for all objects, and count as one that could be run.
+LINK = f"{sys.executable} -I {STUBS} $out.c $in && $cxx -x c -fPIC -c $out.c -o $out.o && $cxx $in $out.o $ldflags"
+RULES = ("rule part_link", f"  command = {LINK} -o $out")
 
 
 def link_lines(objects: Sequence[Path], library: Path) -> list[str]:
-    """The library, with an object of stubs for whatever else its objects ask for."""
-    stubs = library.with_name(STUB_OBJECT)
-    names = " ".join(map(str, objects))
-    return [
-        f"build {stubs}: stub {names}",
-        f"build {library}: part_link {names} {stubs}",
-        f"default {library}",
-    ]
+    """The library, with stubs for whatever else its objects ask for."""
+    return [f"build {library}: part_link {' '.join(map(str, objects))}", f"default {library}"]

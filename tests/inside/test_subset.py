@@ -148,7 +148,7 @@ def called(library, call):
 @needs_compiler
 def test_what_is_compiled_works_and_the_rest_says_its_name(module, tmp_path):
     part = written(module, tmp_path / "parts")
-    assert (part.objects, part.left_out) == (4, 2)
+    assert (part.objects, part.left_out) == (3, 2)
     built(part)
     assert called(part.library, "lib.run_float(3, 16, None)")[:2] == (0, "30")
 
