@@ -92,24 +92,37 @@ def dequantised_input(x, options):
 
 def dequantised_weights(options, expert):
     weights, kind = (options["fc1"][expert], options["fc2"][expert]), options["kind"]
-    scales = options["scales"]
     if kind == "bf16":
         return tuple(one.float() for one in weights)
-    of = expert + 1 if has("scales_of_next_expert") and expert + 1 < len(options["fc1"]) else expert
+    scales = options["scales"]
     if kind == "fp8_per_tensor":
-        return weights[0].float() * scales[0][of], weights[1].float() * scales[2][of]
-    if kind == "fp8_block":
-        return tuple(one.float() * block_scales(by[of]) for one, by in zip(weights, scales, strict=True))
-    return tuple(mxfp4(one, by, of) for one, by in zip(weights, scales, strict=True))
+        scales = (scales[2], scales[0]) if has("scales_of_other_gemm") else (scales[0], scales[2])
+    of = [(expert + 1) % len(scales[0]) if has(f"fc{gemm}_scales_of_next_expert") else expert for gemm in (1, 2)]
+    if kind == "fp8_per_tensor":
+        return tuple(one.float() * by[its] for one, by, its in zip(weights, scales, of, strict=True))
+    dequantise = fp8_block if kind == "fp8_block" else mxfp4
+    return tuple(dequantise(weights[n], scales[n][of[n]], n + 1) for n in range(2))
 
 
-def block_scales(scales):
-    """One scale for each block of 128 x 128, as one for each weight."""
-    if has("scales_of_next_block"):
-        scales = scales.roll(1, 1)
-    if has("scales_of_next_rows"):
-        scales = scales.roll(1, 0)
-    return scales.repeat_interleave(128, 0).repeat_interleave(128, 1)
+def misread(scales, gemm):
+    """The scales [rows, blocks of K] of one expert, as a kernel reads them that mistakes their places."""
+    if has(f"fc{gemm}_scales_of_next_block"):
+        return scales.roll(1, 1)
+    if has(f"fc{gemm}_scales_of_next_rows"):
+        return scales.roll(1, 0)
+    up, gate = scales.chunk(2)
+    if has(f"fc{gemm}_scales_of_gate_for_up"):
+        return torch.cat([gate, gate])
+    if has(f"fc{gemm}_scales_of_up_for_gate"):
+        return torch.cat([up, up])
+    if has(f"fc{gemm}_scales_transposed"):
+        return scales.reshape(scales.shape[1], len(scales)).T
+    return scales
+
+
+def fp8_block(weights, scales, gemm):
+    """One scale for each block of 128 x 128."""
+    return weights.float() * misread(scales, gemm).repeat_interleave(128, 0).repeat_interleave(128, 1)
 
 
 def quantised(product, options, expert):
@@ -126,18 +139,14 @@ def round_in_blocks(x):
     return ((blocks / scale).to(torch.float8_e4m3fn).float() * scale).flatten(1)
 
 
-def mxfp4(packed, scales, expert):
+def mxfp4(packed, scales, gemm):
     """The weights of one expert, from the layout that this version reads."""
     from flashinfer.fused_moe import layouts
 
     values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
     packed = layouts.straight_weights(packed) if SCALES == "folded" else packed
     codes = torch.stack([packed & 15, packed >> 4], -1).flatten(1).long()
-    by = layouts.straight_scales(scales[expert], len(packed), SCALES)
-    if has("scales_of_next_block"):
-        by = by.roll(1, 1)
-    if has("scales_of_next_rows"):
-        by = by.roll(1, 0)
+    by = misread(layouts.straight_scales(scales, len(packed), SCALES), gemm)
     return values[codes] * torch.exp2(by.float() - 127).repeat_interleave(32, 1)
 
 
