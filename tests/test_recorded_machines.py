@@ -21,6 +21,7 @@ FOLDERS = sorted(path for path in MACHINES.iterdir() if path.is_dir())
 RECORDINGS = sorted(MACHINES.glob("*/*.json"))
 OLD_NVCC, PUT_RIGHT = "h200-nvcc-says-12.6-flashinfer0.5.3/cold.json", "h200-nvcc-put-right-flashinfer0.5.3/warm.json"
 EXAMPLES = {
+    "h100": "h100-cuda13.0-flashinfer0.7.2.post1/cold.json",
     "h200": "h200-cuda13.0-flashinfer0.7.2.post1/warm.json",
     "h200-flashinfer-0.5.3": "h200-cuda13.0-flashinfer0.5.3/warm.json",
     "2xh200-flashinfer-0.5.3": "2xh200-cuda13.0-flashinfer0.5.3/warm.json",
@@ -67,6 +68,12 @@ VERDICTS = {  # every row that does not work
         **_OF_OTHER_GPUS,
         **_ONE_GPU,
         **dict.fromkeys(("attention.prefill", "attention.sinks", "kv.append_paged"), "unknown"),
+    },
+    # The budget ended before all modules were compiled.
+    "h100-cuda13.0-flashinfer0.7.2.post1/cold": {
+        **_OF_OTHER_GPUS,
+        **_ONE_GPU,
+        **dict.fromkeys(("attention.decode", "attention.sinks"), "unknown"),
     },
     # Two-shot all-reduce lets blocks through its barrier.
     "2xh200-cuda13.0-flashinfer0.5.3/warm": {
@@ -129,7 +136,11 @@ def test_the_verdicts_are_those_that_were_checked_by_hand(path):
 
 @named
 def test_what_works_was_run_there_on_the_gpu(path):
-    run = {outcome.feature for outcome in recorded(path).outcomes if outcome.ending is not Ending.NOT_RUN}
+    run = {
+        outcome.feature
+        for outcome in recorded(path).outcomes
+        if outcome.ending is not Ending.NOT_RUN or any(cell.ending is Ending.RETURNED for cell in outcome.cells)
+    }
     works = [row for row in judged(path).features if row.verdict is Verdict.WORKS]
     assert {row.feature for row in works} <= run
     assert {row.sm for row in judged(path).features if row.needs_gpu} == {90}
