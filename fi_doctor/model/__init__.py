@@ -58,11 +58,13 @@ from fi_doctor.model.report import (
     Verdict,
     selects,
 )
+from fi_doctor.model.warming import WARMING_SCHEMA, Place, Warming, WarmModule
 from fi_doctor.model.watch import Silent, Watch
 
 __all__ = [
     "DIFFERENCE_SCHEMA",
     "SCHEMA",
+    "WARMING_SCHEMA",
     "Action",
     "ActionKind",
     "BuildCost",
@@ -96,6 +98,7 @@ __all__ = [
     "Nvcc",
     "Outcome",
     "Package",
+    "Place",
     "PlannedProbe",
     "ProbeSpec",
     "Recommendation",
@@ -117,6 +120,8 @@ __all__ = [
     "VersionCheck",
     "Vllm",
     "VllmUse",
+    "WarmModule",
+    "Warming",
     "Watch",
     "selects",
 ]

@@ -20,6 +20,12 @@ class Watch(Protocol):
     def building(self, modules: int, done: int, total: int, jobs: int, left_s: float) -> None:
         """For all probes: so many modules are being built, of whose `total` objects `done` are compiled."""
 
+    def begun(self, modules: tuple[str, ...]) -> None:
+        """Compilers start for these modules."""
+
+    def settled(self, module: str, words: str, done: int, total: int) -> None:
+        """One module is over, in words; so are `done` of `total` that were to be built."""
+
     def prebuilt(self, builds: Builds) -> None:
         """What was to be built beforehand is built."""
 
@@ -46,6 +52,12 @@ class Silent:
         """Say nothing."""
 
     def building(self, modules: int, done: int, total: int, jobs: int, left_s: float) -> None:
+        """Say nothing."""
+
+    def begun(self, modules: tuple[str, ...]) -> None:
+        """Say nothing."""
+
+    def settled(self, module: str, words: str, done: int, total: int) -> None:
         """Say nothing."""
 
     def prebuilt(self, builds: Builds) -> None:

@@ -35,6 +35,22 @@ def needs_whole(name: str, objects: int, jobs: int) -> str:
     return f"{whole_module(name, objects, jobs)}; a server's first start compiles it"
 
 
+def warm(facts: Facts, request: Request, *, is_all: bool = False) -> str:
+    """The command that compiles the modules of these rows, with the same jobs and memory."""
+    words = ["fi-doctor", "warm"]
+    if not facts.interpreter.is_own:
+        words += ["--python", facts.interpreter.executable]
+    if is_all:
+        words.append("--all")
+    for feature in request.features:
+        words += ["--feature", feature]
+    if request.jobs:
+        words += ["--jobs", str(request.jobs)]
+    if request.memory_mib:
+        words += ["--memory", f"{request.memory_mib}m"]
+    return shlex.join(words)
+
+
 def settle(feature: str, facts: Facts, request: Request, *, needed_s: float) -> str:
     """The command that asks the same of one feature, with so many seconds and no less than there were."""
     words = ["fi-doctor", "check"]

@@ -76,7 +76,7 @@ class Progress:
     def tick(self) -> None:
         """Redraw the status line, or write a line to a log that has been silent for HEARTBEAT_S seconds."""
         with self._lock:
-            if self._schedule.total == 0:
+            if self._schedule.total == 0 and not self._schedule.is_running:
                 return
             if self._is_terminal:
                 self._draw()
@@ -102,6 +102,12 @@ class Progress:
                 self._step(f"building {amount(modules, 'module')}, {amount(total, 'object')}, {amount(jobs, 'job')}")
             elif self._is_terminal:
                 self._draw()
+
+    def begun(self, modules: tuple[str, ...]) -> None:
+        """The status tells how many there are."""
+
+    def settled(self, module: str, words: str, done: int, total: int) -> None:
+        """What waits for it tells more."""
 
     def prebuilt(self, builds: Builds) -> None:
         """That is over: one line that stays."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from fi_doctor import processes
 from fi_doctor.model import Depth, Ending, Request, Silent, Stage
-from fi_doctor.probing import catalog, estimates, headline, prebuild, run
+from fi_doctor.probing import ahead, catalog, estimates, headline, prebuild, run
 from fi_doctor.probing.plan import plan
 
 pytestmark = pytest.mark.skipif(shutil.which("ninja") is None, reason="no ninja on PATH")
@@ -308,8 +308,8 @@ def test_a_source_that_is_missing_stops_no_other_module(machine):
 
 
 def test_when_the_time_is_up_what_is_finished_stays_and_the_rest_is_named_and_not_begun_again(machine, monkeypatch):
-    monkeypatch.setattr(prebuild, "LEAST_S", 5.0)
-    monkeypatch.setattr(prebuild, "PROBE_S", 0.1)
+    monkeypatch.setattr(ahead, "LEAST_S", 5.0)
+    monkeypatch.setattr(ahead, "PROBE_S", 0.1)
     monkeypatch.setattr(estimates, "UNKNOWN_S", 4)
     machine.module("quick", "true")
     machine.module("slow", "true", "sleep 300")
@@ -334,8 +334,8 @@ def test_when_the_time_is_up_what_is_finished_stays_and_the_rest_is_named_and_no
 
 
 def test_where_not_everything_fits_headlines_are_built_first_unless_one_alone_takes_too_long(machine, monkeypatch):
-    monkeypatch.setattr(prebuild, "LEAST_S", 5.0)
-    monkeypatch.setattr(prebuild, "PROBE_S", 0.1)
+    monkeypatch.setattr(ahead, "LEAST_S", 5.0)
+    monkeypatch.setattr(ahead, "PROBE_S", 0.1)
     monkeypatch.setattr(estimates, "UNKNOWN_S", 8)
     monkeypatch.setitem(estimates.BUILD_S, "giant", 24)
     monkeypatch.setattr(headline, "HEADLINE", ("fake.giant", "fake.b"))
