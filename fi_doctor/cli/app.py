@@ -207,9 +207,10 @@ def warm(  # noqa: PLR0913 - the options of a command
     python: Python = None,
     quiet: Quiet = False,
 ) -> int:
-    """Compile into FlashInfer's own cache, so that a server's first start compiles nothing.
+    """Compile beforehand what a server would.
 
-    Without --feature and --all: what vLLM calls by default on this GPU. What is there is not compiled again.
+    FlashInfer's own cache is filled, so that a first start compiles nothing. Without --feature and --all: what vLLM
+    calls by default on this GPU. What is there is not compiled again.
 
     Exit codes: 0 all is there, 1 something failed or was not begun, 3 nothing can be compiled here.
     """

@@ -158,7 +158,7 @@ def _module(  # noqa: PLR0913 - all that is known of it
     return WarmModule(
         name=name,
         place=place,
-        why=why,
+        why=why.removeprefix("left to its probe: "),
         objects=told.objects,
         seconds=cost.seconds if cost else 0.0,
         cpu_seconds=cost.cpu_seconds if cost else 0.0,

@@ -239,7 +239,7 @@ def test_a_process_that_is_killed_while_it_builds_leaves_the_rest_to_the_probes(
     assert builds.modules["killer"].startswith("cut off: the process that built it ended after ")
     assert {outcome.ending for outcome in outcomes.values()} == {Ending.RETURNED}
     assert outcomes["killer"].cells[0].module_from == "built"
-    assert _running_in(str(machine.folder).encode()) == []
+    assert running_in(machine.folder) == []
 
 
 def test_each_variant_says_where_its_modules_came_from(machine):
@@ -545,13 +545,12 @@ def test_compilers_end_with_a_prebuild_that_is_killed(machine):
     assert machine.compiled()
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    folder = str(machine.folder).encode()
-    while _running_in(folder) and time.monotonic() < deadline:
+    while running_in(machine.folder) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert _running_in(folder) == []
+    assert running_in(machine.folder) == []
 
 
-def _running_in(folder):
+def running_in(folder):
     """Compilers and ninjas whose command names the folder."""
     found = []
     for entry in Path("/proc").iterdir():
@@ -560,6 +559,6 @@ def _running_in(folder):
                 command = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if folder in command:
+            if str(folder).encode() in command:
                 found.append(command)
     return found

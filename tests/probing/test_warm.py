@@ -1,10 +1,17 @@
 """The JIT cache is filled by a real ninja with whole modules; a dry run says what that takes and writes nothing."""
 
+import fcntl
+import os
 import shutil
+import signal
+import time
 
 import pytest
-from test_prebuild import Machine
+from msgspec.structs import replace
+from test_parts import SUBSET, MoeMachine
+from test_prebuild import Machine, running_in
 
+from fi_doctor.errors import CannotTellError
 from fi_doctor.model import Depth, Missing, Request, Silent
 from fi_doctor.probing import warm
 from fi_doctor.probing.plan import plan
@@ -79,3 +86,131 @@ def test_a_dry_run_leaves_a_filled_cache_byte_for_byte_as_it_was(machine):
     assert contents(machine.folder / ".cache") == before
     assert places(done) == {"a": "up to date", "b": "to compile"}
     assert [one.objects for one in done.modules] == [0, 1]
+
+
+def test_whole_modules_are_compiled_into_the_cache_and_each_is_told(machine):
+    watch = Heard()
+    done = fill(machine, watch=watch)
+    assert places(done) == {"a": "built", "b": "built"}
+    assert (done.code, done.command) == (0, "")
+    assert done.disk_mib > 0
+    assert {path.name for path in machine.ops.rglob("*.so")} == {"a.so", "b.so"}
+    assert {name for line in watch.lines if line[0] == "begun" for name in line[1:]} == {"a", "b"}
+    assert [line[1:] for line in watch.lines if line[0] != "begun"] == [("built", 1, 2), ("built", 2, 2)]
+    assert {one.name: one.features for one in done.modules} == {"a": ("fake.a",), "b": ("fake.b",)}
+
+    again = fill(machine)
+    assert places(again) == {"a": "up to date", "b": "up to date"}
+    assert (again.code, again.disk_mib, len(machine.compiled())) == (0, 0.0, 4)
+
+
+def test_a_run_that_is_killed_is_taken_up_where_it_was(machine):
+    machine.module("c", "true", "sleep 60")
+    machine.probe("c")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            fill(machine)
+        finally:
+            os._exit(0)
+    finished = {"a0", "a1", "b0", "b1", "c0"}
+    try:
+        assert wait_for(lambda: finished <= set(ended(machine)) and "c1" in machine.compiled())
+        time.sleep(0.5)  # ninja takes down what has ended
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert wait_for(lambda: not running_in(machine.folder))
+    assert not (machine.ops / "c" / "c.so").exists()
+    (machine.sources / "c" / "c1.cu").write_text("true\n")
+    done = fill(machine)
+    assert places(done) == {"a": "up to date", "b": "up to date", "c": "built"}
+    begun = machine.compiled()
+    assert {name: begun.count(name) for name in finished} == dict.fromkeys(finished, 1)
+    assert begun.count("c1") == 2
+    assert (machine.ops / "c" / "c.so").exists()
+
+
+def test_what_fails_is_named_and_the_rest_is_there(machine):
+    (machine.sources / "b" / "b1.cu").write_text("echo 'b1.cu:3: error: no such type' >&2; exit 1\n")
+    done = fill(machine)
+    assert places(done) == {"a": "built", "b": "failed"}
+    assert done.modules[1].why == "b1.cu:3: error: no such type"
+    assert (done.code, done.command) == (1, "fi-doctor warm")
+
+
+def test_what_does_not_fit_is_not_begun_and_says_what_it_would_take(machine):
+    machine.module("fused_moe_90", *["true"] * 30)
+    machine.probe("fused_moe_90")
+    done = fill(machine, replace(ASKED, budget_s=200))
+    assert places(done)["fused_moe_90"] == "not begun"
+    assert "estimated" in next(one.why for one in done.modules if one.name == "fused_moe_90")
+    assert (done.code, places(done)["a"]) == (1, "built")
+    assert not [name for name in machine.compiled() if name.startswith("fused")]
+
+
+def test_a_module_of_a_jit_cache_package_is_not_compiled(machine):
+    machine.module("aot_x", "true")
+    machine.probe("aot_x")
+    assert places(fill(machine))["aot_x"] == "in jit-cache"
+
+
+def test_a_module_that_another_process_builds_is_not_begun(machine):
+    (machine.ops / "tmp").mkdir(parents=True)
+    with (machine.ops / "tmp" / "b.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = fill(machine)
+    assert places(done) == {"a": "built", "b": "not begun"}
+    assert "TimeoutError" in done.modules[1].why
+    assert "probe" not in done.modules[1].why
+
+
+def test_a_variant_that_asks_for_no_module_is_named(machine):
+    machine.probe("none", build="pass")
+    done = fill(machine)
+    assert done.without_module == ("fake.none none",)
+
+
+def test_without_flashinfer_in_the_interpreter_it_says_so(machine):
+    machine.environ["PYTHONPATH"] = ""
+    with pytest.raises(CannotTellError) as caught:
+        fill(machine)
+    assert "No module named" in caught.value.why
+
+
+@pytest.mark.skipif(not all(map(shutil.which, ("c++", "nm"))), reason="no c++ or nm on PATH")
+@pytest.mark.parametrize("log", ["shared", "own"])
+def test_a_module_that_parts_stand_for_is_compiled_as_a_whole(tmp_path, monkeypatch, log):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "kept"))
+    (tmp_path / "machine").mkdir()
+    machine = MoeMachine(tmp_path / "machine", log)
+    machine.probe_with(SUBSET)
+    long = replace(ASKED, budget_s=24 * 3600)  # estimates are those of the real module
+    dry = fill(machine, long, is_dry=True)
+    assert [(one.name, one.objects) for one in dry.modules] == [("fused_moe_90", 25)]
+    assert places(fill(machine, long)) == {"fused_moe_90": "built"}
+    assert [path.name for path in machine.ops.rglob("*.so")] == ["fused_moe_90.so"]
+    assert not (tmp_path / "kept").exists()
+    _, builds, _ = machine.judged()
+    assert builds.modules == {"fused_moe_90": "cache"}
+
+
+def test_a_dry_run_sees_a_module_whose_ninja_file_flashinfer_would_keep(machine):
+    fill(machine)
+    done = fill(machine, is_dry=True)
+    assert places(done) == {"a": "up to date", "b": "up to date"}
+
+
+def wait_for(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def ended(machine):
+    log = machine.sources / "log"
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [line.split()[1].removesuffix(".cu") for line in lines if line.startswith("ends")]
