@@ -46,7 +46,7 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     begun = time.monotonic()
     facts = gathering.finish(symbols_of(kb, specs))
     request = request or msgspec.structs.replace(asked, depth=planning.deepest(facts))
-    planned = matrix.with_deciding(kb, facts, planning.plan(specs, facts, request))
+    planned = serving.with_served(kb, facts, matrix.with_deciding(kb, facts, planning.plan(specs, facts, request)))
     watch.planned(planned, request.budget_s)
     outcomes, builds = running.run_all(planned, facts=facts, request=request, watch=watch, environ=gathering.environ)
     report = conclude(request, kb=kb, facts=facts, planned=planned, outcomes=outcomes, created=_now())

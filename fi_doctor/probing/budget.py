@@ -30,9 +30,9 @@ def whole_module(name: str, objects: int, jobs: int) -> str:
     return f"{name} is not compiled: {objects} objects, estimated {math.ceil(seconds / 60)} min with {jobs} jobs"
 
 
-def needs_whole(name: str, objects: int, jobs: int) -> str:
-    """That a variant needs a module of which only a part was compiled."""
-    return f"{whole_module(name, objects, jobs)}; a server's first start compiles it"
+def needs_whole(name: str, objects: int, jobs: int, command: str) -> str:
+    """That a variant needs a module of which only a part was compiled. command: compiles it, `warm` below."""
+    return f"{whole_module(name, objects, jobs)}; a server's first start compiles it; settle it with: {command}"
 
 
 def warm(facts: Facts, request: Request, *, is_all: bool = False) -> str:

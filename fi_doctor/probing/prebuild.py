@@ -16,10 +16,11 @@ import msgspec
 from msgspec.structs import replace
 
 from fi_doctor import sandbox
-from fi_doctor.model import Builds, PlannedProbe
+from fi_doctor.model import Builds, FirstStart, PlannedProbe
 from fi_doctor.probing import estimates, headline, memory, objects, parts, surroundings
 from fi_doctor.probing.bench import Bench, Cancelled, forks
 from fi_doctor.probing.board import kind_of
+from fi_doctor.probing.first_start import first_start
 from fi_doctor.probing.ledger import Ledger
 from fi_doctor.probing.told import LATE, Line, Told, words_of
 
@@ -144,8 +145,25 @@ class Attempt:
         lost = "the process that compiled it ended"
         left = {name: replace(told, state="left", detail=lost) for name, told in open_.items() if told.part_of}
         self._tell({**modules, **left, **late})
-        builds = Builds(seconds=round(self._seconds, 1), jobs=self._jobs, modules=dict(sorted(words.items())))
+        builds = Builds(
+            seconds=round(self._seconds, 1),
+            jobs=self._jobs,
+            modules=dict(sorted(words.items())),
+            first_start=self._first_start(),
+        )
         return self._ledger.filled(builds)
+
+    def _first_start(self) -> FirstStart:
+        """As the modules stand; nothing of scratch folders, which say nothing of the cache."""
+        bench = self._bench
+        return first_start(
+            (self.modules or {}) if bench.scratch is None else {},
+            self._members,
+            facts=bench.facts,
+            request=bench.request,
+            jobs=self._jobs,
+            here=self.here,
+        )
 
     def _tell(self, modules: Mapping[str, Told]) -> None:
         self._bench.board.tell(kind_of(self._members[0]), modules)
@@ -213,6 +231,11 @@ class Attempt:
     def _order(self, modules: dict[str, Told]) -> None:
         """Answer with the order to build in. What does not fit is settled here."""
         self.modules = dict(modules)
+        if self._cache is not None:
+            return
+        if not self._is_whole:
+            with self._bench.talk:
+                self._bench.watch.first_start(self._first_start())
         self._building_since = time.monotonic()
         ranks = headline.ranks(self._members, {name: told.users for name, told in modules.items()})
         builds = {
@@ -228,8 +251,6 @@ class Attempt:
         for name, why in left_out.items():
             self.modules[name] = replace(modules[name], state="not begun", detail=why)
         self._tell(self.modules)
-        if self._cache is not None:
-            return
         chosen = self._chosen = [name for batch in ordered for name in batch]
         self._estimate_s = self._wall_s({name: builds[name].objects for name in chosen})
         least_s = {name: estimates.LEAST * self._wall_s({name: builds[name].objects}) for name in chosen}

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TextIO
 
-from fi_doctor.model import Builds, Ending, Outcome, PlannedProbe, Stage
-from fi_doctor.reports.built import cost_line
+from fi_doctor.model import Builds, Ending, FirstStart, Outcome, PlannedProbe, Stage
+from fi_doctor.reports.built import cost_line, first_start_line
 from fi_doctor.reports.schedule import Schedule
 from fi_doctor.reports.text import amount, brief, clean, clock, duration, names, pack, wrap
 
@@ -102,6 +102,12 @@ class Progress:
                 self._step(f"building {amount(modules, 'module')}, {amount(total, 'object')}, {amount(jobs, 'job')}")
             elif self._is_terminal:
                 self._draw()
+
+    def first_start(self, found: FirstStart) -> None:
+        """A line, where there is anything."""
+        with self._lock:
+            if line := first_start_line(found):
+                self._line(line)
 
     def begun(self, modules: tuple[str, ...]) -> None:
         """The status tells how many there are."""

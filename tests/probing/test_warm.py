@@ -13,7 +13,7 @@ from test_prebuild import Machine, running_in
 
 from fi_doctor.errors import CannotTellError
 from fi_doctor.model import Depth, Missing, Request, Silent
-from fi_doctor.probing import warm
+from fi_doctor.probing import run, warm
 from fi_doctor.probing.plan import plan
 
 pytestmark = pytest.mark.skipif(shutil.which("ninja") is None, reason="no ninja on PATH")
@@ -214,3 +214,57 @@ def ended(machine):
     log = machine.sources / "log"
     lines = log.read_text().splitlines() if log.exists() else []
     return [line.split()[1].removesuffix(".cu") for line in lines if line.startswith("ends")]
+
+
+class Announced(Silent):
+    def __init__(self):
+        self.first = []
+
+    def first_start(self, found):
+        self.first.append(found)
+
+
+def check(machine, served, request):
+    """A check of probes whose named variants a server calls; what was announced, and what the report says."""
+    planned = tuple(
+        replace(probe, served=tuple(name for name in probe.variants if name in served))
+        for probe in plan(machine.specs, machine.facts, request)
+    )
+    watch = Announced()
+    _, builds = run.run_all(planned, facts=machine.facts, request=request, watch=watch, environ=machine.environ)
+    return [one for one in watch.first if one.modules], builds.first_start
+
+
+def test_a_check_says_first_what_a_server_would_compile_and_last_what_is_left_of_it(machine):
+    (machine.sources / "b" / "b1.cu").write_text("echo 'error: no' >&2; exit 1\n")
+    machine.module("unserved", "true")
+    machine.probe("unserved")
+    [announced], left = check(machine, {"a", "b"}, replace(ASKED, depth=Depth.RUN))
+    assert (announced.modules, announced.objects, announced.jobs) == (("a", "b"), 4, 2)
+    assert announced.command == "fi-doctor warm --jobs 2"
+    assert announced.estimated_seconds > 0
+    assert left.modules == ("b",)
+
+
+def test_what_is_up_to_date_is_not_announced(machine):
+    fill(machine)
+    (machine.sources / "b" / "b0.cu").write_text("true # changed\n")
+    [announced], left = check(machine, {"a", "b"}, replace(ASKED, depth=Depth.RUN))
+    assert (announced.modules, announced.objects) == (("b",), 1)
+    assert left.modules == ()
+
+
+def test_fresh_caches_say_nothing_of_a_servers(machine):
+    announced, left = check(machine, {"a", "b"}, replace(ASKED, depth=Depth.RUN, fresh_cache=True))
+    assert (announced, left.modules) == ([], ())
+
+
+@pytest.mark.skipif(not all(map(shutil.which, ("c++", "nm"))), reason="no c++ or nm on PATH")
+def test_where_a_part_is_compiled_a_server_would_compile_the_whole(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "kept"))
+    (tmp_path / "machine").mkdir()
+    machine = MoeMachine(tmp_path / "machine", "own")
+    machine.probe_with(SUBSET)
+    [announced], left = check(machine, {"tactic_0"}, replace(ASKED, depth=Depth.RUN, budget_s=7200))
+    assert (announced.modules, announced.objects) == (("fused_moe_90",), 25)
+    assert (left.modules, left.objects) == (("fused_moe_90",), 25)
