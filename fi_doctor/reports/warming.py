@@ -55,7 +55,7 @@ def to_json(done: Warming) -> str:
 
 def render(done: Warming, *, width: int = 80) -> str:
     """A line for each module, then the totals."""
-    lines = _planned(done) if done.dry_run else _done(done)
+    lines = _planned(done, width) if done.dry_run else _done(done, width)
     for reason, probes in _reasons(done.skipped).items():
         lines += wrap(f"Not asked: {', '.join(map(clean, probes))}: {clean(reason, 200)}", width, "", "  ")
     if done.without_module:
@@ -80,7 +80,7 @@ def verdict(done: Warming) -> str:
     return f"{amount(len(left), 'module')} {would}: {done.command}"
 
 
-def _done(done: Warming) -> list[str]:
+def _done(done: Warming, width: int) -> list[str]:
     if not done.modules:
         return ["No module is compiled for this."]
     wide = max(cell_len(clean(one.name)) for one in done.modules)
@@ -88,17 +88,16 @@ def _done(done: Warming) -> list[str]:
     ends = {place: sum(one.place is place for one in done.modules) for place in reversed(Place)}
     counts = ", ".join(f"{count} {place}" for place, count in ends.items() if count)
     totals = f"{amount(len(done.modules), 'module')}: {counts}; {duration(done.seconds)}"
-    lines += ["", totals]
-    if done.cpu_seconds:
-        spread = f"{amount(done.jobs, 'job')}: {duration(done.cpu_seconds / max(1, done.jobs))}"
-        lines.append(
-            f"compilers ran {duration(done.build_seconds)} for {done.cpu_seconds:.0f} CPU s; at best it takes "
-            f"{duration(done.least_seconds)} ({clean(done.longest)} alone, or CPU s over {spread})"
-        )
-        allowed = f" of {done.memory_mib} MiB" if done.memory_mib else ""
-        added = f"{_mib(done.disk_mib)} MiB added in {clean(done.folder)}"
-        lines.append(f"compilers held up to {done.peak_mib} MiB{allowed}; {added}")
-    return lines
+    if not done.cpu_seconds:
+        return [*lines, "", *wrap(totals, width, "", "  ")]
+    spread = f"{amount(done.jobs, 'job')}: {duration(done.cpu_seconds / max(1, done.jobs))}"
+    ran = (
+        f"compilers ran {duration(done.build_seconds)} for {done.cpu_seconds:.0f} CPU s; at best it takes "
+        f"{duration(done.least_seconds)} ({clean(done.longest)} alone, or CPU s over {spread})"
+    )
+    allowed = f" of {done.memory_mib} MiB" if done.memory_mib else ""
+    held = f"compilers held up to {done.peak_mib} MiB{allowed}; {_mib(done.disk_mib)} MiB added in {clean(done.folder)}"
+    return [*lines, "", *(line for text in (totals, ran, held) for line in wrap(text, width, "", "  "))]
 
 
 def _end(one: WarmModule) -> str:
@@ -111,7 +110,7 @@ def _end(one: WarmModule) -> str:
             return str(one.place)
 
 
-def _planned(done: Warming) -> list[str]:
+def _planned(done: Warming, width: int) -> list[str]:
     rows: list[tuple[str, ...]] = [("module", "units", "minutes", "MiB a job", "MiB on disk", "")]
     rows += [_row(one) for one in done.modules]
     stale = [one for one in done.modules if one.place is Place.TO_COMPILE]
@@ -129,13 +128,14 @@ def _planned(done: Warming) -> list[str]:
         )
         for row in rows
     ]
-    memory = f", {done.memory_mib} MiB for all compilers" if done.memory_mib else ""
-    unknown = " ?: no such module was measured." if "?" in {row[4] for row in rows} else ""
+    memory = f" and {done.memory_mib} MiB for all compilers" if done.memory_mib else ""
+    unknown = "; ?: no such module was measured" if "?" in {row[4] for row in rows} else ""
     return [
         *lines,
         "",
-        f"Estimated for {amount(done.jobs, 'job')}{memory}; of one module by itself. Nothing was compiled.{unknown}",
-        f"Cache: {clean(done.folder)}",
+        *wrap(f"Minutes are estimated for {amount(done.jobs, 'job')}{memory}, of each by itself.", width, "", "  "),
+        *wrap(f"MiB on disk were measured for sm_90a with nvcc 13.0{unknown}.", width, "", "  "),
+        *wrap(f"Nothing was compiled or written in {done.folder}", width, "", "  "),
     ]
 
 

@@ -114,7 +114,7 @@ def test_a_dry_run_shows_what_there_is_to_do_and_writes_nothing(stack):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].split() == ["module", "units", "minutes", "MiB", "a", "job", "MiB", "on", "disk"]
     assert [line.split()[:2] for line in done.stdout.splitlines()[1:4]] == [["a", "2"], ["b", "1"], ["all", "3"]]
-    assert "?: no such module was measured" in done.stdout
+    assert "no such module was measured" in " ".join(done.stdout.split())
     assert "2 modules would be compiled: fi-doctor warm --feature 'fake.*' --jobs 2 (exit 0)" in done.stderr
     assert list(stack.home.iterdir()) == []
 
