@@ -31,7 +31,7 @@ def look_at(modules: Iterable[Module], cache: Path) -> None:
             continue
         there = cache / Path(module.workdir).relative_to(place)
         text = as_in(Path(module.ninja_file).read_text(encoding="utf-8"), place, cache)
-        outputs = (there / output for output in _BUILD.findall(text))
+        outputs = (there / output.replace("$name", module.name) for output in _BUILD.findall(text))
         # Ninja makes the folders of what it would build even in a dry run. Where one is not there, all is stale.
         if there.is_dir() and all(output.parent.is_dir() for output in outputs):
             Path(module.ninja_file).write_text(text, encoding="utf-8")
