@@ -4,13 +4,13 @@
 
 N is a stream socket. The first line in is {"probes": [{"id", "path", "variants", "subset"}], "jobs", "memory_mib" (0
 for any), "lock", "parts", "logs": [folders that may hold logs of ninja], "cache": see mirror.py}; each line out is
-JSON: {"stage":
-"importing"}; {"stage": "asking", "probe", "variant"} for each variant; {"stage": "waiting"} and "looking"; {"taken":
-{name: {"objects", "slowest_s", "total_s"}}}, what builds took here before; {"modules": {name: {"objects", "users",
-"state", "detail", "library", "part_of"}}}; then the line {"batches": [[name]], "least_s": {name: seconds}, "peak_mib":
-{name: MiB of one job}, "seconds"} is waited for, and {"begun": [name]}, {"module": name, "state", "detail"}, {"done",
-"total"} and, when a ninja has ended, {"costs": {name: costs.Cost}, "peak_mib": MiB of all jobs together} follow; at
-last {"end": true, "late": whether the time was up}. A forked process has torch and flashinfer imported already.
+JSON: {"stage": "importing"}; {"stage": "asking", "probe", "variant"} for each variant; {"stage": "waiting"} and
+"looking"; {"taken": {name: {"objects", "slowest_s", "total_s"}}}, what builds took here before; {"modules": {name:
+{"objects", "users", "state", "detail", "library", "part_of"}}, "raised": [[probe, variant, what its build() raised]]};
+then the line {"batches": [[name]], "least_s": {name: seconds}, "peak_mib": {name: MiB of one job}, "seconds"} is waited
+for, and {"begun": [name]}, {"module": name, "state", "detail"}, {"done", "total"} and, when a ninja has ended,
+{"costs": {name: costs.Cost}, "peak_mib": MiB of all jobs together} follow; at last {"end": true, "late": whether the
+time was up}. A forked process has torch and flashinfer imported already.
 
 Which modules a variant needs is learnt from its own build(), with FlashInfer's JitSpec.build_and_load replaced by one
 that takes note. How a module is built is FlashInfer's own affair, up to the call of ninja. Since 0.6 each module has a
@@ -121,7 +121,7 @@ class Prebuild:
             take_parts(modules, self.job["probes"], self.job["parts"])
             parents = {Path(module.workdir).parent for module in modules.values() if module.workdir}
             self.channel.say(taken=taken([*map(Path, self.job["logs"]), *sorted(parents)]))
-            self.channel.say(modules={name: module.told() for name, module in modules.items()})
+            self.channel.say(modules={name: module.told() for name, module in modules.items()}, raised=needs.raised)
             is_late = False
             if not self.job["cache"] and any(not module.state for module in modules.values()):
                 building = Building(core, modules, self.job, self.channel.hear(), self.channel.say)

@@ -53,6 +53,7 @@ class Warming(Data, frozen=True):
     memory_mib: int  # for all compilers together; 0: any amount
     modules: tuple[WarmModule, ...]  # by name
     skipped: dict[str, str] = {}  # probe -> why its modules are not asked for here
+    unasked: dict[str, str] = {}  # "probe variant" -> what it raised instead of asking for modules; counts as failed
     without_module: tuple[str, ...] = ()  # "probe variant" that asked for nothing to compile
     seconds: float = 0.0  # from the beginning to the end
     estimated_seconds: float = 0.0  # in a dry run: what all that is to be compiled takes with these jobs

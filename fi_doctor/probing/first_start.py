@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fi_doctor.model import Facts, FirstStart, PlannedProbe, Request
-from fi_doctor.probing import budget, estimates
+from fi_doctor.probing import budget, estimates, memory
 from fi_doctor.probing.told import LATE, WHOLE, Told
 
 _STALE = ("", WHOLE, LATE, "failed", "cut off")
@@ -32,6 +32,8 @@ def first_start(  # noqa: PLR0913 - all that an estimate and its command rest on
     }
     if not needed:
         return FirstStart()
+    heaviest = max(map(estimates.peak_mib, needed))
+    jobs = memory.carried(jobs, memory.budget_mib(facts, request), heaviest)
     return FirstStart(
         modules=tuple(needed),
         objects=sum(needed.values()),

@@ -75,6 +75,7 @@ class Attempt:
         self.asking = ""  # the probe that it was asking last
         self.output = ""  # the end of what it printed
         self.here = estimates.ANYWHERE
+        self.raised: dict[tuple[str, str], str] = {}  # probe and variant -> what it raised when it was asked
         self._members = members
         self._bench = bench
         self._deadline = deadline
@@ -207,6 +208,7 @@ class Attempt:
             self._timed_out |= line.late
             if line.taken is not None:
                 self.here = estimates.learn(line.taken)
+            self.raised.update({(probe, variant): why for probe, variant, why in line.raised})
             if line.modules is not None:
                 self._order(line.modules)
             if line.module and self.modules and line.module in self.modules:

@@ -14,7 +14,6 @@ DISK_MIB = {
     "sampling": 13.0,  # 0.5.3
     "silu_and_mul": 0.3,
     "gelu_and_mul": 0.3,
-    "gelu_tanh_and_mul": 0.3,
 }
 
 

@@ -15,6 +15,7 @@ from fi_doctor.reports.progress import Progress
 from fi_doctor.reports.text import amount, brief, clean, clock, duration, pack, wrap
 
 _WHY = 160
+_NAME = 40
 
 
 class WarmProgress(Progress):
@@ -58,6 +59,8 @@ def render(done: Warming, *, width: int = 80) -> str:
     lines = _planned(done, width) if done.dry_run else _done(done, width)
     for reason, probes in _reasons(done.skipped).items():
         lines += wrap(f"Not asked: {', '.join(map(clean, probes))}: {clean(reason, 200)}", width, "", "  ")
+    for variant, why in done.unasked.items():
+        lines += wrap(f"Not known what it needs: {clean(variant, 100)}: {clean(why, 200)}", width, "", "  ")
     if done.without_module:
         lines += pack(done.without_module, width, "Asked for nothing that is compiled beforehand: ", "  ")
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -66,24 +69,23 @@ def render(done: Warming, *, width: int = 80) -> str:
 def verdict(done: Warming) -> str:
     """What it means for a server, in one line."""
     left = [one for one in done.modules if not one.place.is_there]
+    if not left and done.unasked:
+        whose = "its" if len(done.unasked) == 1 else "their"
+        return f"it is not known what {amount(len(done.unasked), 'variant')} would compile: {whose} build() raised"
     if not done.modules:
         return "a server's first start compiles nothing of what was asked for: no module belongs to it"
     if not left:
         return "a server's first start compiles nothing of the above"
-    would = (
-        "would be compiled"
-        if done.dry_run
-        else "are still to be compiled"
-        if len(left) > 1
-        else "is still to be compiled"
-    )
+    still = "is still to be compiled" if len(left) == 1 else "are still to be compiled"
+    would = "would be compiled" if done.dry_run else still
     return f"{amount(len(left), 'module')} {would}: {done.command}"
 
 
 def _done(done: Warming, width: int) -> list[str]:
     if not done.modules:
         return ["No module is compiled for this."]
-    wide = max(cell_len(clean(one.name)) for one in done.modules)
+    # Names of attention's modules are longer than a line.
+    wide = max((size for one in done.modules if (size := cell_len(clean(one.name))) <= _NAME), default=0)
     lines = [f"{clean(one.name):{wide}}  {_end(one)}" for one in done.modules]
     ends = {place: sum(one.place is place for one in done.modules) for place in reversed(Place)}
     counts = ", ".join(f"{count} {place}" for place, count in ends.items() if count)
@@ -111,44 +113,37 @@ def _end(one: WarmModule) -> str:
 
 
 def _planned(done: Warming, width: int) -> list[str]:
-    rows: list[tuple[str, ...]] = [("module", "units", "minutes", "MiB a job", "MiB on disk", "")]
-    rows += [_row(one) for one in done.modules]
-    stale = [one for one in done.modules if one.place is Place.TO_COMPILE]
+    stale = [one for one in done.modules if not one.place.is_there]
     heaviest = max((one.peak_job_mib for one in stale), default=0)
     units = sum(one.objects for one in stale)
-    rows.append(("all", str(units), _minutes(done.estimated_seconds), str(heaviest), _mib(done.disk_mib), ""))
-    wide = [max(cell_len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(
-            [
-                f"{row[0]:{wide[0]}}",
-                *(f"{word:>{size}}" for word, size in zip(row[1:5], wide[1:5], strict=True)),
-                row[5],
-            ]
-        )
-        for row in rows
+    rows = [
+        ("units", "minutes", "MiB a job", "MiB on disk", "module"),
+        *map(_row, done.modules),
+        (str(units), _minutes(done.estimated_seconds), str(heaviest), _mib(done.disk_mib), "all of them"),
     ]
+    wide = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
     memory = f" and {done.memory_mib} MiB for all compilers" if done.memory_mib else ""
-    unknown = "; ?: no such module was measured" if "?" in {row[4] for row in rows} else ""
-    return [
-        *lines,
-        "",
-        *wrap(f"Minutes are estimated for {amount(done.jobs, 'job')}{memory}, of each by itself.", width, "", "  "),
-        *wrap(f"MiB on disk were measured for sm_90a with nvcc 13.0{unknown}.", width, "", "  "),
-        *wrap(f"Nothing was compiled or written in {done.folder}", width, "", "  "),
-    ]
+    unknown = "; ?: no such module was measured" if "?" in {row[3] for row in rows} else ""
+    notes = (
+        f"Minutes are estimated for {amount(done.jobs, 'job')}{memory}, of each by itself.",
+        f"MiB on disk were measured for sm_90a with nvcc 13.0{unknown}.",
+        f"Nothing was compiled or written in {done.folder}",
+    )
+    table = ["  ".join([*map(str.rjust, row[:-1], wide), row[-1]]) for row in rows]
+    return [*table, "", *(line for note in notes for line in wrap(note, width, "", "  "))]
 
 
-def _row(one: WarmModule) -> tuple[str, ...]:
+def _row(one: WarmModule) -> tuple[str, str, str, str, str]:
+    """The name, which may be longer than a line, comes last."""
     if one.place is not Place.TO_COMPILE:
-        return (clean(one.name), "", "", "", "", f"{one.place}{': ' if one.why else ''}{brief(one.why, _WHY)}")
+        why = f": {brief(one.why, _WHY)}" if one.why else ""
+        return ("", "", "", "", f"{clean(one.name)}: {one.place}{why}")
     return (
-        clean(one.name),
         str(one.objects),
         _minutes(one.estimated_seconds),
         str(one.peak_job_mib),
         _mib(one.disk_mib),
-        "",
+        clean(one.name),
     )
 
 

@@ -171,6 +171,25 @@ def test_a_variant_that_asks_for_no_module_is_named(machine):
     assert done.without_module == ("fake.none none",)
 
 
+def test_a_variant_whose_build_raises_is_named_with_what_it_raised_and_is_no_success(machine):
+    machine.probe("raises", build="raise OSError('no libcudart')")
+    done = fill(machine)
+    assert done.unasked == {"fake.raises raises": "OSError: no libcudart"}
+    assert (done.code, done.command, places(done)) == (1, "", {"a": "built", "b": "built"})
+
+
+def test_memory_counts_in_the_estimates(machine):
+    machine.module("fused_moe_90", *["true"] * 30)
+    machine.probe("fused_moe_90")
+    roomy, narrow = (
+        next(
+            one for one in fill(machine, replace(ASKED, jobs=8, memory_mib=mib), is_dry=True).modules if one.objects > 2
+        )
+        for mib in (1 << 20, 4700)
+    )
+    assert narrow.estimated_seconds > 4 * roomy.estimated_seconds
+
+
 def test_without_flashinfer_in_the_interpreter_it_says_so(machine):
     machine.environ["PYTHONPATH"] = ""
     with pytest.raises(CannotTellError) as caught:

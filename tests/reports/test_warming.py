@@ -78,11 +78,11 @@ def test_the_last_line_says_what_it_means_for_a_server():
 
 def test_a_dry_run_is_a_table_and_what_was_never_measured_is_a_question_mark():
     assert warming.render(DRY).splitlines() == [
-        "module        units  minutes  MiB a job  MiB on disk",
-        "fused_moe_90    181    150.0        950            ?",
-        "norm              2      1.2        950          3.7",
-        "page                                                  up to date",
-        "all             183    151.0        950            ?",
+        "units  minutes  MiB a job  MiB on disk  module",
+        "  181    150.0        950            ?  fused_moe_90",
+        "    2      1.2        950          3.7  norm",
+        "                                        page: up to date",
+        "  183    151.0        950            ?  all of them",
         "",
         "Minutes are estimated for 4 jobs and 8192 MiB for all compilers, of each by",
         "  itself.",
@@ -90,6 +90,17 @@ def test_a_dry_run_is_a_table_and_what_was_never_measured_is_a_question_mark():
         "  measured.",
         "Nothing was compiled or written in /home/me/.cache/flashinfer/0.5.3/90a",
     ]
+
+
+def test_what_could_not_be_asked_is_no_success():
+    done = replace(DONE, modules=(BUILT,), unasked={"a.b fp8": "AssertionError: no libcudart"}, code=1)
+    assert "Not known what it needs: a.b fp8: AssertionError: no libcudart\n" in warming.render(done)
+    assert warming.verdict(done) == "it is not known what 1 variant would compile: its build() raised"
+
+
+def test_a_name_that_is_longer_than_a_line_keeps_the_others_where_they_were():
+    long = replace(BUILT, name="batch_" + "x" * 150)
+    assert warming.render(replace(DONE, modules=(long, BUILT))).splitlines()[1] == "norm  built 41 s"
 
 
 def test_why_rows_were_not_asked_is_said_once_for_all():
