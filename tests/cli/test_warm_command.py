@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
@@ -195,12 +194,3 @@ def test_ctrl_c_is_130_and_what_was_finished_is_kept(stack):
     (stack.sources / "slow/slow0.cu").write_text("true\n")
     again = stack(*ROWS)
     assert [line.split(maxsplit=1)[1].split()[0] for line in again.stdout.splitlines()[:3]] == ["up", "up", "built"]
-
-
-def test_another_interpreter_is_examined_and_named_in_the_command(stack, tmp_path):
-    import sys
-
-    python = script(tmp_path / "python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    done = stack(*ROWS, "--dry-run", "--python", python)
-    assert done.returncode == 0, done.stderr
-    assert pathlib.Path(python).exists()

@@ -1,6 +1,7 @@
 import io
 import json
 
+import msgspec
 import pytest
 from msgspec import convert
 from msgspec.structs import replace
@@ -114,6 +115,11 @@ def test_why_rows_were_not_asked_is_said_once_for_all():
 @pytest.mark.parametrize("done", [DONE, DRY], ids=["done", "dry"])
 def test_json_reads_back_as_it_was(done):
     assert convert(json.loads(warming.to_json(done)), type=Warming) == done
+
+
+def test_the_shape_of_the_json_has_a_schema_that_names_every_field():
+    names = {name for one in msgspec.json.schema(Warming)["$defs"].values() for name in one.get("properties", {})}
+    assert {"modules", "place", "why", "disk_mib", "least_seconds", "command", "code"} <= names
 
 
 def test_what_a_terminal_would_obey_is_not_sent():
