@@ -28,6 +28,7 @@ SCRIPT = surroundings.HARNESS.with_name("prebuild.py")
 # Seconds without a word. While it waits for another build, or builds itself, it has the time until the deadline.
 PATIENCE_S = {"": 30.0, "importing": 120.0, "asking": 30.0, "looking": 120.0}
 GRACE_S = 2.0  # for a module that is finished just in time
+LOST = "the process ended or hung when it was asked"
 ASKED_ANEW = 2  # times that probes are asked again without one that ended or stopped the process
 
 
@@ -47,14 +48,15 @@ def attempt(  # noqa: PLR0913 - a whole step: for what, with what, until when, a
     Raises OSError where there is no descriptor or no memory for it.
     """
     asked = list(members)
-    made = Attempt(asked, bench, jobs, deadline, is_whole=is_whole, cache=cache)
-    for _ in range(ASKED_ANEW):
-        made.make()
-        asked = [probe for probe in asked if probe.spec.id != made.asking]
-        if made.modules is not None or not made.asking or not asked:
-            return made
+    lost: dict[tuple[str, str], str] = {}
+    for number in range(1 + ASKED_ANEW):
         made = Attempt(asked, bench, jobs, deadline, is_whole=is_whole, cache=cache)
-    made.make()
+        made.raised.update(lost)
+        made.make()
+        lost |= {(one.spec.id, name): LOST for one in asked if one.spec.id == made.asking for name in one.variants}
+        asked = [probe for probe in asked if probe.spec.id != made.asking]
+        if made.modules is not None or not made.asking or not asked or number == ASKED_ANEW:
+            break
     return made
 
 

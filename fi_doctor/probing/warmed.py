@@ -38,7 +38,11 @@ def told(
         jobs=builds.jobs,
         memory_mib=memory_mib,
         modules=modules,
-        skipped={probe.spec.id: probe.skip for probe in planned if probe.skip and not probe.is_tried},
+        skipped={
+            probe.spec.id: probe.skip
+            for probe in planned
+            if probe.skip and not probe.is_tried and not probe.spec.gate_only  # which never has anything to compile
+        },
         unasked={" ".join(user).strip(): raised[user] for user in silent if user in raised},
         without_module=tuple(" ".join(user).strip() for user in silent if user not in raised),
         build_seconds=builds.build_seconds,

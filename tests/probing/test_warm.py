@@ -178,6 +178,13 @@ def test_a_variant_whose_build_raises_is_named_with_what_it_raised_and_is_no_suc
     assert (done.code, done.command, places(done)) == (1, "", {"a": "built", "b": "built"})
 
 
+def test_a_variant_that_ends_the_process_is_named_too(machine):
+    machine.probe("dies", build="os._exit(3)")
+    done = fill(machine)
+    assert done.unasked == {"fake.dies dies": "the process ended or hung when it was asked"}
+    assert (done.code, places(done)) == (1, {"a": "built", "b": "built"})
+
+
 def test_memory_counts_in_the_estimates(machine):
     machine.module("fused_moe_90", *["true"] * 30)
     machine.probe("fused_moe_90")
