@@ -39,6 +39,12 @@ class TargetError(DoctorError):
     """The interpreter to examine is missing or does not run."""
 
 
+class CannotTellError(DoctorError):
+    """What was asked for cannot be done on this machine as it stands."""
+
+    exit_code = 3
+
+
 class BrokenDoctorError(DoctorError):
     """A file that ships with fi-doctor is broken: the fault is ours."""
 

@@ -8,7 +8,7 @@ import time
 import msgspec
 
 from fi_doctor import __version__
-from fi_doctor.diagnosis import advice, findings, gate, matrix
+from fi_doctor.diagnosis import advice, findings, gate, matrix, serving
 from fi_doctor.facts import Gathering
 from fi_doctor.model import (
     SCHEMA,
@@ -20,10 +20,13 @@ from fi_doctor.model import (
     ProbeSpec,
     Report,
     Request,
+    Warming,
     Watch,
 )
+from fi_doctor.probing import budget, refusals
 from fi_doctor.probing import plan as planning
 from fi_doctor.probing import run as running
+from fi_doctor.probing import warm as warming
 
 
 def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
@@ -43,11 +46,46 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     begun = time.monotonic()
     facts = gathering.finish(symbols_of(kb, specs))
     request = request or msgspec.structs.replace(asked, depth=planning.deepest(facts))
-    planned = matrix.with_deciding(kb, facts, planning.plan(specs, facts, request))
+    planned = serving.with_served(kb, facts, matrix.with_deciding(kb, facts, planning.plan(specs, facts, request)))
     watch.planned(planned, request.budget_s)
     outcomes, builds = running.run_all(planned, facts=facts, request=request, watch=watch, environ=gathering.environ)
     report = conclude(request, kb=kb, facts=facts, planned=planned, outcomes=outcomes, created=_now())
     return msgspec.structs.replace(report, seconds=round(time.monotonic() - begun, 1), builds=builds)
+
+
+def warm(  # noqa: PLR0913 - as diagnose
+    asked: Request,
+    *,
+    is_all: bool,
+    is_dry: bool,
+    kb: KnowledgeBase,
+    specs: tuple[ProbeSpec, ...],
+    gathering: Gathering,
+    watch: Watch,
+) -> Warming:
+    """Fill the JIT cache of the interpreter whose facts are being gathered, or say what that would take (is_dry).
+
+    Of the rows that are asked for what decides them, is_all: everything, neither: what a server calls by default.
+    Errors: TargetError when the interpreter cannot be used, CannotTellError where nothing can be compiled.
+    """
+    facts = gathering.finish(symbols_of(kb, specs))
+    refusals.refuse(facts, writes=not is_dry)
+    planned = planning.plan(specs, facts, asked)
+    if asked.features:
+        planned = serving.only_deciding(kb, facts, planned)
+    elif not is_all:
+        planned = serving.only_served(kb, facts, planned)
+    if planned and not any(probe.is_tried for probe in planned):
+        raise refusals.not_tried(planned)
+    return warming.fill(
+        matrix.with_deciding(kb, facts, planned),
+        facts=facts,
+        request=asked,
+        watch=watch,
+        environ=gathering.environ,
+        is_dry=is_dry,
+        command=budget.warm(facts, asked, is_all=is_all),
+    )
 
 
 def rejudge(recorded: Report, request: Request, *, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> Report:

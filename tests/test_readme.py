@@ -31,6 +31,6 @@ def test_the_test_command_is_the_one_that_ci_runs():
     assert re.search(f"^    {pattern}$", README, re.MULTILINE)
 
 
-@pytest.mark.parametrize("command", ["check", "report", "explain", "features", "probes"])
+@pytest.mark.parametrize("command", ["check", "report", "warm", "explain", "features", "probes"])
 def test_every_command_is_in_the_readme(command):
     assert f"`fi-doctor {command}" in README

@@ -72,4 +72,4 @@ def _commands(argv: list[str]) -> list[str]:
     words = [word for word in argv[:2] if not word.startswith("-")]
     if words[:1] == ["probes"]:
         return words if words[1:] in (["list"], ["show"]) else ["probes"]
-    return words[:1] if words[:1] and words[0] in {"check", "report", "diff", "explain", "features"} else []
+    return words[:1] if words[:1] and words[0] in {"check", "report", "warm", "diff", "explain", "features"} else []

@@ -1,4 +1,4 @@
-"""What `check` and `report` were asked for, as typed, and the earliest moment at which reading can begin."""
+"""What `check`, `report` and `warm` were asked for, as typed, and the earliest moment at which reading can begin."""
 
 from __future__ import annotations
 
@@ -30,6 +30,28 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     format: str = "console"
     output: str | None = None
     quiet: bool = False
+
+
+class AskedWarm(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `warm` as they were typed."""
+
+    python: str | None = None
+    features: tuple[str, ...] = ()
+    is_all: bool = False
+    jobs: int = 0
+    memory: str = "auto"
+    budget: str = "8h"
+    is_dry: bool = False
+    is_json: bool = False
+    quiet: bool = False
+
+
+def begin_warm(asked: AskedWarm) -> Gathering:
+    """Check the words of `warm`, then begin to read this machine."""
+    if asked.is_all and asked.features:
+        raise UsageError("--all and --feature: all rows or some of them", todo="fi-doctor warm --all")
+    _check_python(asked.python, "warm")
+    return Gathering(sys.executable if asked.python is None else asked.python)
 
 
 def begin(asked: Asked) -> Gathering | None:
@@ -66,8 +88,7 @@ def _check(asked: Asked) -> None:
     recorded = [
         name for name, value in (("--from", asked.from_file), ("--example", asked.example)) if value is not None
     ]
-    if asked.python == "":
-        raise UsageError("--python: '' names no interpreter", todo='fi-doctor check --python "$(command -v python3)"')
+    _check_python(asked.python, "check")
     if len(recorded) > 1:
         raise UsageError("--from and --example: one recording at a time", todo="fi-doctor check --example NAME")
     if recorded and asked.python is not None:
@@ -75,4 +96,11 @@ def _check(asked: Asked) -> None:
     if asked.as_recorded and not recorded:
         raise UsageError(
             "--as-recorded: there is no recording", todo="fi-doctor check --from report.yaml --as-recorded"
+        )
+
+
+def _check_python(python: str | None, command: str) -> None:
+    if python == "":
+        raise UsageError(
+            "--python: '' names no interpreter", todo=f'fi-doctor {command} --python "$(command -v python3)"'
         )

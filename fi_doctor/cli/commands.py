@@ -79,7 +79,7 @@ def explain(name: str | None) -> int:
 def features() -> int:
     """Print the rows of the matrix."""
     width, _ = emit.style()
-    emit.write(lists.features(_features(knowledge.load(), catalog.discover()), width), None)
+    emit.write(lists.features(listed_features(knowledge.load(), catalog.discover()), width), None)
     return 0
 
 
@@ -98,7 +98,7 @@ def probes_show(name: str) -> int:
     return 0
 
 
-def _features(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> tuple[Feature, ...]:
+def listed_features(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> tuple[Feature, ...]:
     """The known features, and those that only a probe names."""
     known = {feature.id for feature in kb.features}
     foreign: dict[str, list[ProbeSpec]] = {}
@@ -134,7 +134,7 @@ def _write_report(asked: Asked, gathering: Gathering | None) -> Report:
     source = gathering or _recorded(asked)
     kb = knowledge.load()
     specs = catalog.discover()
-    known = tuple(feature.id for feature in _features(kb, specs))
+    known = tuple(feature.id for feature in listed_features(kb, specs))
     request = _request(asked, known)
     done = _judged(asked, request, kb, specs, source)
     width, color = emit.style()

@@ -69,6 +69,11 @@ def vllm_use(feature: Feature, sm: int | Missing, facts: Facts) -> VllmUse | Non
     return next((use for use in uses if _is_for(use, sm)), None)
 
 
+def newest_use(feature: Feature, sm: int | Missing) -> VllmUse | None:
+    """What the newest known vLLM does with it."""
+    return max((use for use in feature.vllm if _is_for(use, sm)), key=_end, default=None)
+
+
 def with_deciding(kb: KnowledgeBase, facts: Facts, planned: tuple[PlannedProbe, ...]) -> tuple[PlannedProbe, ...]:
     """The plan, with the variants named that decide rows: they are built first where not everything fits."""
     features = {feature.id: feature for feature in kb.features}
@@ -98,11 +103,6 @@ def _is_open_gate(cell: Cell) -> bool:
 
 def _is_for(use: VllmUse, sm: int | Missing) -> bool:
     return not use.sm or (not isinstance(sm, Missing) and number_in(sm, use.sm))
-
-
-def _newest_use(feature: Feature, sm: int | Missing) -> VllmUse | None:
-    """What the newest known vLLM does with it."""
-    return max((use for use in feature.vllm if _is_for(use, sm)), key=_end, default=None)
 
 
 def _end(use: VllmUse) -> Version:
@@ -265,7 +265,7 @@ def _why(same: list[Cell], deciding: tuple[Cell, ...]) -> str:
 
 
 def _is_called(feature: Feature, sm: int | Missing, facts: Facts) -> bool:
-    use = vllm_use(feature, sm, facts) or _newest_use(feature, sm)
+    use = vllm_use(feature, sm, facts) or newest_use(feature, sm)
     return use is None or use.called
 
 
@@ -276,5 +276,5 @@ def _vllm_words(feature: Feature, sm: int | Missing, facts: Facts) -> str:
         return use.use
     if isinstance(package, Package):
         return f"not known for vLLM {package.version if isinstance(package.version, str) else 'of this version'}"
-    newest = _newest_use(feature, sm)
+    newest = newest_use(feature, sm)
     return f"{newest.use} (vLLM {newest.vllm})" if newest is not None else "vLLM is not installed"

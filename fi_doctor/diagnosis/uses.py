@@ -61,16 +61,23 @@ def asked_by_rows(
     avoided: dict[tuple[ActionKind, str], tuple[Action, list[_Member]]] = {}
     enabled: dict[tuple[ActionKind, str], tuple[Action, list[_Member]]] = {}
     for member in _members(kb.features, rows, view.facts):
-        is_on = _is_on(member.use, view.facts, is_read)
-        action = _first(member.use.avoid if is_on else member.use.enable, view, is_read)
-        if action is not None and (not is_on or _fails_here(member)):
-            lines = avoided if is_on else enabled
+        is_used = is_on(member.use, view.facts, is_read)
+        action = _first(member.use.avoid if is_used else member.use.enable, view, is_read)
+        if action is not None and (not is_used or _fails_here(member)):
+            lines = avoided if is_used else enabled
             lines.setdefault((action.kind, action.line), (action, []))[1].append(member)
     needed = [_needed(action, members, view) for action, members in avoided.values()]
     optional = [
         _optional(action, members, view) for action, members in enabled.values() if _is_wanted(members, doubted)
     ]
     return [*needed, *optional]
+
+
+def is_on(use: VllmUse, facts: Facts, is_read: Callable[[str], bool]) -> bool:
+    """Whether it is called as this environment stands; what a command line will say is not known."""
+    if use.default:
+        return not _is_set(use.avoid, facts, is_read)
+    return _is_set(use.enable, facts, is_read)
 
 
 def _members(features: tuple[Feature, ...], rows: tuple[FeatureRow, ...], facts: Facts) -> list[_Member]:
@@ -84,13 +91,6 @@ def _members(features: tuple[Feature, ...], rows: tuple[FeatureRow, ...], facts:
             if use is not None and use.called:
                 found.append(_Member(feature.id, use, judged.get((feature.id, sm))))
     return found
-
-
-def _is_on(use: VllmUse, facts: Facts, is_read: Callable[[str], bool]) -> bool:
-    """Whether it is called as this environment stands; what a command line will say is not known."""
-    if use.default:
-        return not _is_set(use.avoid, facts, is_read)
-    return _is_set(use.enable, facts, is_read)
 
 
 def _is_set(actions: tuple[Action, ...], facts: Facts, is_read: Callable[[str], bool]) -> bool:

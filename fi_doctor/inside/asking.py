@@ -20,6 +20,8 @@ from fi_doctor.inside.using import kinds_of
 
 ASKING_S = 5  # for one variant; a build() that does more than ask for modules is left to its own process
 
+RAISED_LIMIT = 400  # characters
+
 
 class Asked(BaseException):
     """A module was asked for, and what comes after it cannot be done without it; not for `except Exception`."""
@@ -51,6 +53,7 @@ class Needs:
     def __init__(self, core: Any) -> None:
         self.specs: dict[str, Any] = {}
         self.users: dict[str, list[list[str]]] = {}
+        self.raised: list[list[str]] = []  # probe, variant and what its build() raised, otherwise than by a stand-in
         self._core = core
         self._user = ["", ""]
 
@@ -58,9 +61,15 @@ class Needs:
         """Call build(variant) without building; what it raises will be said by its own process."""
         self._user = [probe, variant]
         before = {id(cached): cached.cache_info().currsize for cached in getters()}
-        with unchanged_environment(), self.noting(), time_limit(ASKING_S), contextlib.suppress(BaseException):
-            module = load(path)
-            module.build(*((variant,) if module.PROBE.get("variants") else ()))
+        with unchanged_environment(), self.noting():
+            try:
+                with time_limit(ASKING_S):
+                    module = load(path)
+                    module.build(*((variant,) if module.PROBE.get("variants") else ()))
+            except Asked:
+                pass
+            except BaseException as exc:
+                self.raised.append([probe, variant, f"{type(exc).__name__}: {exc}"[:RAISED_LIMIT]])
         # A getter that keeps a placeholder would not ask again for the next variant.
         for cached in getters():
             if cached.cache_info().currsize > before.get(id(cached), 0):

@@ -3,13 +3,14 @@
     python prebuild.py --channel N
 
 N is a stream socket. The first line in is {"probes": [{"id", "path", "variants", "subset"}], "jobs", "memory_mib" (0
-for any), "lock", "parts", "logs": [folders that may hold logs of ninja]}; each line out is JSON: {"stage":
-"importing"}; {"stage": "asking", "probe", "variant"} for each variant; {"stage": "waiting"} and "looking"; {"taken":
-{name: {"objects", "slowest_s", "total_s"}}}, what builds took here before; {"modules": {name: {"objects", "users",
-"state", "detail", "library", "part_of"}}}; then the line {"order": [name], "least_s": {name: seconds}, "peak_mib":
-{name: MiB of one job}, "seconds"} is waited for, and {"begun": [name]}, {"module": name, "state", "detail"}, {"done",
-"total"} and, when a ninja has ended, {"costs": {name: costs.Cost}, "peak_mib": MiB of all jobs together} follow; at
-last {"end": true, "late": whether the time was up}. A forked process has torch and flashinfer imported already.
+for any), "lock", "parts", "logs": [folders that may hold logs of ninja], "cache": see mirror.py}; each line out is
+JSON: {"stage": "importing"}; {"stage": "asking", "probe", "variant"} for each variant; {"stage": "waiting"} and
+"looking"; {"taken": {name: {"objects", "slowest_s", "total_s"}}}, what builds took here before; {"modules": {name:
+{"objects", "users", "state", "detail", "library", "part_of"}}, "raised": [[probe, variant, what its build() raised]]};
+then the line {"order": [name], "least_s": {name: seconds}, "peak_mib": {name: MiB of one job}, "seconds"} is waited
+for, and {"begun": [name]}, {"module": name, "state", "detail"}, {"done", "total"} and, when a ninja has ended,
+{"costs": {name: costs.Cost}, "peak_mib": MiB of all jobs together} follow; at last {"end": true, "late": whether the
+time was up}. A forked process has torch and flashinfer imported already.
 
 Which modules a variant needs is learnt from its own build(), with FlashInfer's JitSpec.build_and_load replaced by one
 that takes note. How a module is built is FlashInfer's own affair, up to the call of ninja. Since 0.6 each module has a
@@ -96,6 +97,7 @@ class Prebuild:
         from fi_doctor.inside.asking import Needs
         from fi_doctor.inside.building import Building
         from fi_doctor.inside.harness import held
+        from fi_doctor.inside.mirror import look_at
         from fi_doctor.inside.modules import prepare
         from fi_doctor.inside.ninjalog import taken
         from fi_doctor.inside.parts import take_parts
@@ -114,12 +116,14 @@ class Prebuild:
         with held(self.job["lock"]):
             self.channel.say(stage="looking")
             modules = prepare(core, needs.specs, needs.users)
+            if self.job["cache"]:
+                look_at(modules.values(), Path(self.job["cache"]))
             take_parts(modules, self.job["probes"], self.job["parts"])
             parents = {Path(module.workdir).parent for module in modules.values() if module.workdir}
             self.channel.say(taken=taken([*map(Path, self.job["logs"]), *sorted(parents)]))
-            self.channel.say(modules={name: module.told() for name, module in modules.items()})
+            self.channel.say(modules={name: module.told() for name, module in modules.items()}, raised=needs.raised)
             is_late = False
-            if any(not module.state for module in modules.values()):
+            if not self.job["cache"] and any(not module.state for module in modules.values()):
                 building = Building(core, modules, self.job, self.channel.hear(), self.channel.say)
                 building.run()
                 is_late = building.is_late

@@ -49,6 +49,7 @@ from fi_doctor.model.report import (
     Evidence,
     FeatureRow,
     Finding,
+    FirstStart,
     Gate,
     Recommendation,
     Report,
@@ -58,11 +59,13 @@ from fi_doctor.model.report import (
     Verdict,
     selects,
 )
+from fi_doctor.model.warming import WARMING_SCHEMA, Place, Warming, WarmModule
 from fi_doctor.model.watch import Silent, Watch
 
 __all__ = [
     "DIFFERENCE_SCHEMA",
     "SCHEMA",
+    "WARMING_SCHEMA",
     "Action",
     "ActionKind",
     "BuildCost",
@@ -83,6 +86,7 @@ __all__ = [
     "Feature",
     "FeatureRow",
     "Finding",
+    "FirstStart",
     "FlashInfer",
     "Gate",
     "Gpu",
@@ -96,6 +100,7 @@ __all__ = [
     "Nvcc",
     "Outcome",
     "Package",
+    "Place",
     "PlannedProbe",
     "ProbeSpec",
     "Recommendation",
@@ -117,6 +122,8 @@ __all__ = [
     "VersionCheck",
     "Vllm",
     "VllmUse",
+    "WarmModule",
+    "Warming",
     "Watch",
     "selects",
 ]

@@ -161,6 +161,16 @@ class BuildCost(Data, frozen=True):
     peak_job_mib: int = 0  # the most that one compile command held
 
 
+class FirstStart(Data, frozen=True):
+    """What a server's first start would compile of the rows that were asked for, with what vLLM calls by default."""
+
+    modules: tuple[str, ...] = ()  # as wholes; empty: none that is known of, or it was not looked at
+    objects: int = 0
+    jobs: int = 0  # that the estimate is for
+    estimated_seconds: float = 0.0
+    command: str = ""  # that compiles them beforehand
+
+
 class Builds(Data, frozen=True):
     """What was compiled for the probes: all modules in one go, so that every compile job has work."""
 
@@ -176,6 +186,7 @@ class Builds(Data, frozen=True):
     peak_mib: int = 0  # the most that all compilers together held
     memory_mib: int = 0  # what they were allowed; 0: any amount
     costs: dict[str, BuildCost] = {}  # by JIT module, of those for which compilers ran
+    first_start: FirstStart = FirstStart()  # once this check was over; not looked at where caches were fresh
 
     @property
     def least_seconds(self) -> float:

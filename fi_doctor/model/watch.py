@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from fi_doctor.model.probes import Outcome, PlannedProbe, Stage
-from fi_doctor.model.report import Builds
+from fi_doctor.model.report import Builds, FirstStart
 
 
 class Watch(Protocol):
@@ -19,6 +19,15 @@ class Watch(Protocol):
 
     def building(self, modules: int, done: int, total: int, jobs: int, left_s: float) -> None:
         """For all probes: so many modules are being built, of whose `total` objects `done` are compiled."""
+
+    def first_start(self, found: FirstStart) -> None:
+        """The modules are known: what a server's first start would compile as it stands."""
+
+    def begun(self, modules: tuple[str, ...]) -> None:
+        """Compilers start for these modules."""
+
+    def settled(self, module: str, words: str, done: int, total: int) -> None:
+        """One module is over, in words; so are `done` of `total` that were to be built."""
 
     def prebuilt(self, builds: Builds) -> None:
         """What was to be built beforehand is built."""
@@ -46,6 +55,15 @@ class Silent:
         """Say nothing."""
 
     def building(self, modules: int, done: int, total: int, jobs: int, left_s: float) -> None:
+        """Say nothing."""
+
+    def first_start(self, found: FirstStart) -> None:
+        """Say nothing."""
+
+    def begun(self, modules: tuple[str, ...]) -> None:
+        """Say nothing."""
+
+    def settled(self, module: str, words: str, done: int, total: int) -> None:
         """Say nothing."""
 
     def prebuilt(self, builds: Builds) -> None:

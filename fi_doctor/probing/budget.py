@@ -30,9 +30,25 @@ def whole_module(name: str, objects: int, jobs: int) -> str:
     return f"{name} is not compiled: {objects} objects, estimated {math.ceil(seconds / 60)} min with {jobs} jobs"
 
 
-def needs_whole(name: str, objects: int, jobs: int) -> str:
-    """That a variant needs a module of which only a part was compiled."""
-    return f"{whole_module(name, objects, jobs)}; a server's first start compiles it"
+def needs_whole(name: str, objects: int, jobs: int, command: str) -> str:
+    """That a variant needs a module of which only a part was compiled. command: compiles it, `warm` below."""
+    return f"{whole_module(name, objects, jobs)}; a server's first start compiles it; settle it with: {command}"
+
+
+def warm(facts: Facts, request: Request, *, is_all: bool = False) -> str:
+    """The command that compiles the modules of these rows, with the same jobs and memory."""
+    words = ["fi-doctor", "warm"]
+    if not facts.interpreter.is_own:
+        words += ["--python", facts.interpreter.executable]
+    if is_all:
+        words.append("--all")
+    for feature in request.features:
+        words += ["--feature", feature]
+    if request.jobs:
+        words += ["--jobs", str(request.jobs)]
+    if request.memory_mib:
+        words += ["--memory", f"{request.memory_mib}m"]
+    return shlex.join(words)
 
 
 def settle(feature: str, facts: Facts, request: Request, *, needed_s: float) -> str:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from msgspec.structs import replace
 
 from fi_doctor.model import Builds, CellOutcome, Facts, Outcome, PlannedProbe
-from fi_doctor.probing import budget, estimates, headline, left_out, memory, objects, prebuild, record
+from fi_doctor.probing import ahead, budget, estimates, headline, left_out, memory, objects, record
 from fi_doctor.probing.attempt import leave_out, try_probe
 from fi_doctor.probing.bench import Bench
 
@@ -34,7 +34,7 @@ class Flow:
         self._is_building = True
         self._is_alone = False  # each probe builds for itself: nobody asked which modules there are
         self._builders = 1  # groups that may compile at the same time, when the builds are over
-        self._most = max(1, min(len(self._waiting), jobs, prebuild.AT_ONCE))
+        self._most = max(1, min(len(self._waiting), jobs, ahead.AT_ONCE))
         self._builds = Builds()
         self._news = bench.board.news  # also set when a process is over
 
@@ -43,7 +43,7 @@ class Flow:
         probes = ThreadPoolExecutor(max_workers=MOST_AT_ONCE, thread_name_prefix="probe")
         builder = ThreadPoolExecutor(max_workers=1, thread_name_prefix="build")
         try:
-            building = builder.submit(prebuild.build_all, self._tried, self._bench, self._jobs)
+            building = builder.submit(ahead.build_all, self._tried, self._bench, self._jobs)
             building.add_done_callback(self._wake)
             self._start(probes)
             while self._waiting or self._running or self._is_building:

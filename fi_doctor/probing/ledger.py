@@ -6,7 +6,7 @@ import time
 
 from msgspec.structs import replace
 
-from fi_doctor.model import BuildCost, Builds
+from fi_doctor.model import BuildCost, Builds, FirstStart
 from fi_doctor.probing.told import Line
 
 
@@ -52,8 +52,21 @@ def joined(first: Builds | None, second: Builds | None) -> Builds | None:
         build_seconds=round(first.build_seconds + second.build_seconds, 1),
         peak_mib=max(first.peak_mib, second.peak_mib),
         memory_mib=second.memory_mib,
+        first_start=_both(first.first_start, second.first_start),
     )
     return _added_up(both, {**first.costs, **second.costs})
+
+
+def _both(one: FirstStart, other: FirstStart) -> FirstStart:
+    """A server starts on GPUs of one kind, and here are two: each of them needs its own."""
+    if not (one.modules and other.modules):
+        return one if one.modules else other
+    return replace(
+        other,
+        modules=tuple(sorted({*one.modules, *other.modules})),
+        objects=one.objects + other.objects,
+        estimated_seconds=round(one.estimated_seconds + other.estimated_seconds, 1),
+    )
 
 
 def _added_up(builds: Builds, costs: dict[str, BuildCost]) -> Builds:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from fi_doctor.model import CellOutcome, Ending, PlannedProbe, Scope, Stage
 from fi_doctor.probing import budget
 from fi_doctor.probing.attempt import out_of_budget
@@ -24,7 +26,8 @@ def cells(probe: PlannedProbe, bench: Bench, jobs: int, *, is_alone: bool) -> di
         if known.state == LATE:
             found[variant] = _not_run(variant, out_of_budget(probe, bench, where="before its module was compiled"))
         elif known.state == WHOLE:
-            why = budget.needs_whole(name, known.objects, jobs)
+            command = budget.warm(bench.facts, replace(bench.request, features=(probe.spec.feature,)))
+            why = budget.needs_whole(name, known.objects, jobs, command)
             found[variant] = _not_run(variant, why)
         else:
             found[variant] = _without_part(variant, known)

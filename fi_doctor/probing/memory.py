@@ -36,10 +36,13 @@ def usable_jobs(facts: Facts, request: Request) -> int:
     return max(1, jobs // max(1, int(threads) if threads.isascii() and threads.isdigit() else 1))
 
 
+def carried(jobs: int, memory_mib: int, peak_mib: int) -> int:
+    """Of so many jobs those that this much memory carries (0 for any amount), if one takes peak_mib: at least one."""
+    return max(1, min(jobs, memory_mib // peak_mib)) if memory_mib > 0 and peak_mib > 0 else jobs
+
+
 def carried_jobs(facts: Facts, request: Request, modules: Iterable[str]) -> int:
     """How many of them memory carries while these modules are compiled: at least one."""
     jobs, memory_mib = usable_jobs(facts, request), budget_mib(facts, request)
     heaviest = max(map(estimates.most_mib, modules), default=0)
-    if isinstance(facts.flashinfer, Missing) or not memory_mib or not heaviest:
-        return jobs
-    return max(1, min(jobs, memory_mib // heaviest))
+    return jobs if isinstance(facts.flashinfer, Missing) else carried(jobs, memory_mib, heaviest)

@@ -1,8 +1,6 @@
-"""Building what the probes will need, all in one go, in one process that has torch and flashinfer imported.
+"""The process in which modules are built, all in one go, with torch and flashinfer imported, and what it says of them.
 
-A probe need not wait for all of it: the board is told of each module as it is finished. Whatever goes wrong here
-decides nothing: what is not built is built by the probe that needs it, as if there were no such step. Only what this
-step had no time for is not tried again.
+The board and the watch are told of each module as it is finished.
 """
 
 from __future__ import annotations
@@ -12,92 +10,79 @@ import math
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
 from fi_doctor import sandbox
-from fi_doctor.model import Builds, Missing, PlannedProbe, ProbeSpec
+from fi_doctor.model import Builds, FirstStart, PlannedProbe
 from fi_doctor.probing import estimates, headline, memory, objects, parts, surroundings
 from fi_doctor.probing.bench import Bench, Cancelled, forks
 from fi_doctor.probing.board import kind_of
-from fi_doctor.probing.ledger import Ledger, joined
+from fi_doctor.probing.first_start import first_start
+from fi_doctor.probing.ledger import Ledger
 from fi_doctor.probing.told import LATE, Line, Told, words_of
 
 SCRIPT = surroundings.HARNESS.with_name("prebuild.py")
-AT_ONCE = 6  # probes afterwards: each has a CUDA context of about 0.5 GiB, and a check stays below 4 GiB
-LEAST_S = 20.0  # what is kept for running
-PROBE_S = 5.0  # the same, for each probe: most of them run while others are being built
 # Seconds without a word. While it waits for another build, or builds itself, it has the time until the deadline.
 PATIENCE_S = {"": 30.0, "importing": 120.0, "asking": 30.0, "looking": 120.0}
 GRACE_S = 2.0  # for a module that is finished just in time
+LOST = "the process ended or hung when it was asked"
 ASKED_ANEW = 2  # times that probes are asked again without one that ended or stopped the process
 
 
-def build_all(tried: Sequence[PlannedProbe], bench: Bench, jobs: int) -> Builds | None:
-    """Build what these probes need, with so many jobs, in the time that the runs leave over; the board hears of it.
+def attempt(  # noqa: PLR0913 - a whole step: for what, with what, until when, and how
+    members: Sequence[PlannedProbe],
+    bench: Bench,
+    jobs: int,
+    deadline: float,
+    *,
+    is_whole: bool = False,
+    cache: Path | None = None,
+) -> Attempt:
+    """Build what these probes of one kind of GPU need; without `modules` where it did not come to know them.
 
-    None where there was no such step: the probes build for themselves.
-
-    GPUs of another kind have modules of their own: one process for each kind, one after the other.
+    A probe that stops the process is not asked again. is_whole: parts stand for nothing. cache: nothing is compiled,
+    FlashInfer writes below the scratch folder, and what is stale is seen in this folder, its cache.
+    Raises OSError where there is no descriptor or no memory for it.
     """
-    kinds: dict[int | None, list[PlannedProbe]] = {}
-    for probe in tried:
-        if probe.builds_module:
-            kinds.setdefault(kind_of(probe), []).append(probe)
-    kept_s = max(LEAST_S, PROBE_S * len(tried) / max(1, min(AT_ONCE, jobs)))
-    done: Builds | None = None
-    if all(_is_there(probe.spec, bench) for members in kinds.values() for probe in members):
-        return done
-    for members in kinds.values():
-        deadline = bench.deadline - kept_s
-        if deadline - time.monotonic() > 0:
-            done = joined(done, _build_kind(members, bench, jobs, deadline))
-    if done is not None:
-        with bench.talk:
-            bench.watch.prebuilt(done)
-    return done
-
-
-def _is_there(spec: ProbeSpec, bench: Bench) -> bool:
-    """Whether a library of exactly this name is in the cache that is used, so that asking would be a waste of time.
-
-    By ninja's rules it may be stale all the same; its probe then builds it, unless a part would do. Attention's names
-    go on with dtypes and sizes, and say nothing here.
-    """
-    module, flashinfer = spec.module, bench.facts.flashinfer
-    if isinstance(flashinfer, Missing):
-        return True
-    if spec.subset is not None and module not in flashinfer.jit_cache_modules:
-        return False
-    return module in flashinfer.jit_cache_modules or (bench.scratch is None and module in flashinfer.cached_modules)
-
-
-def _build_kind(members: Sequence[PlannedProbe], bench: Bench, jobs: int, deadline: float) -> Builds | None:
     asked = list(members)
-    for _ in range(1 + ASKED_ANEW):
-        attempt = _Attempt(asked, bench, jobs, deadline)
-        try:
-            attempt.make()
-        except OSError:  # no descriptors, no memory: the probes will say so
-            return None
-        if attempt.modules is not None:
-            return attempt.result()
-        asked = [probe for probe in asked if probe.spec.id != attempt.asking]
-        if not attempt.asking or not asked:
+    lost: dict[tuple[str, str], str] = {}
+    for number in range(1 + ASKED_ANEW):
+        made = Attempt(asked, bench, jobs, deadline, is_whole=is_whole, cache=cache)
+        made.raised.update(lost)
+        made.make()
+        lost |= {(one.spec.id, name): LOST for one in asked if one.spec.id == made.asking for name in one.variants}
+        asked = [probe for probe in asked if probe.spec.id != made.asking]
+        if made.modules is not None or not made.asking or not asked or number == ASKED_ANEW:
             break
-    return None
+    return made
 
 
-class _Attempt:
+class Attempt:
     """One process, and what it says."""
 
-    def __init__(self, members: Sequence[PlannedProbe], bench: Bench, jobs: int, deadline: float) -> None:
+    def __init__(  # noqa: PLR0913 - as attempt
+        self,
+        members: Sequence[PlannedProbe],
+        bench: Bench,
+        jobs: int,
+        deadline: float,
+        *,
+        is_whole: bool,
+        cache: Path | None,
+    ) -> None:
         self.modules: dict[str, Told] | None = None  # None: it did not come so far
         self.asking = ""  # the probe that it was asking last
+        self.output = ""  # the end of what it printed
+        self.here = estimates.ANYWHERE
+        self.raised: dict[tuple[str, str], str] = {}  # probe and variant -> what it raised when it was asked
         self._members = members
         self._bench = bench
         self._deadline = deadline
+        self._is_whole = is_whole
+        self._cache = cache
         first = members[0]
         child = surroundings.environment(first, bench.facts, bench.environ, bench.scratch, jobs)
         self._child = surroundings.for_compilers(child)
@@ -105,12 +90,12 @@ class _Attempt:
         self._jobs = int(own) if own.isdigit() and int(own) > 0 else jobs
         self._memory_mib = memory.budget_mib(bench.facts, bench.request)
         self._ledger = Ledger(self._memory_mib)
-        self._here = estimates.ANYWHERE
         self._begun_at = self._since = time.monotonic()
         self._building_since = 0.0
         self._stage = ""
         self._rest = b""
         self._begun: set[str] = set()
+        self._chosen: list[str] = []  # modules that are to be built, in order
         self._timed_out = False
         self._estimate_s = 0.0
         self._seconds = 0.0
@@ -125,6 +110,7 @@ class _Attempt:
             self._say(self._job())
             result = self._start(theirs.fileno())
             self._read()
+        self.output = result.stdout.decode(errors="replace")
         self._timed_out = self._timed_out or result.timed_out
         self._seconds = time.monotonic() - self._begun_at
 
@@ -162,8 +148,25 @@ class _Attempt:
         lost = "the process that compiled it ended"
         left = {name: replace(told, state="left", detail=lost) for name, told in open_.items() if told.part_of}
         self._tell({**modules, **left, **late})
-        builds = Builds(seconds=round(self._seconds, 1), jobs=self._jobs, modules=dict(sorted(words.items())))
+        builds = Builds(
+            seconds=round(self._seconds, 1),
+            jobs=self._jobs,
+            modules=dict(sorted(words.items())),
+            first_start=self._first_start(),
+        )
         return self._ledger.filled(builds)
+
+    def _first_start(self) -> FirstStart:
+        """As the modules stand; nothing of scratch folders, which say nothing of the cache."""
+        bench = self._bench
+        return first_start(
+            (self.modules or {}) if bench.scratch is None else {},
+            self._members,
+            facts=bench.facts,
+            request=bench.request,
+            jobs=self._jobs,
+            here=self.here,
+        )
 
     def _tell(self, modules: Mapping[str, Told]) -> None:
         self._bench.board.tell(kind_of(self._members[0]), modules)
@@ -175,7 +178,8 @@ class _Attempt:
             {"id": probe.spec.id, "path": probe.spec.path, "variants": probe.variants, "subset": probe.spec.subset}
             for probe in self._members
         ]
-        kept = parts.folder(facts, scratch) if any(probe.spec.subset for probe in self._members) else None
+        has_parts = not self._is_whole and any(probe.spec.subset for probe in self._members)
+        kept = parts.folder(facts, scratch) if has_parts else None
         return {
             "probes": probes,
             "jobs": self._jobs,
@@ -183,6 +187,7 @@ class _Attempt:
             "lock": str(next((one for one in locks if one), "")),
             "parts": str(kept or ""),
             "logs": [str(folder) for folder in (objects.modules_folder(facts.flashinfer),) if folder],
+            "cache": str(self._cache or ""),
         }
 
     def _poll(self) -> bool:
@@ -197,17 +202,22 @@ class _Attempt:
             self._since = time.monotonic()
             if line.stage:
                 self._stage, self.asking = line.stage, line.probe
-            self._begun.update(line.begun)
+            if line.begun:
+                self._begun.update(line.begun)
+                with self._bench.talk:
+                    self._bench.watch.begun(line.begun)
             self._ledger.enter(line)
             self._timed_out |= line.late
             if line.taken is not None:
-                self._here = estimates.learn(line.taken)
+                self.here = estimates.learn(line.taken)
+            self.raised.update({(probe, variant): why for probe, variant, why in line.raised})
             if line.modules is not None:
                 self._order(line.modules)
             if line.module and self.modules and line.module in self.modules:
                 told = self.modules[line.module]
                 self.modules[line.module] = replace(told, state=line.state, detail=line.detail)
                 self._tell(self.modules)
+                self._settled(line.module)
             if line.total:
                 self._show(line.done, line.total)
 
@@ -225,6 +235,11 @@ class _Attempt:
     def _order(self, modules: dict[str, Told]) -> None:
         """Answer with the order to build in. What does not fit is settled here."""
         self.modules = dict(modules)
+        if self._cache is not None:
+            return
+        if not self._is_whole:
+            with self._bench.talk:
+                self._bench.watch.first_start(self._first_start())
         self._building_since = time.monotonic()
         ranks = headline.ranks(self._members, {name: told.users for name, told in modules.items()})
         builds = {
@@ -236,10 +251,11 @@ class _Attempt:
         for name, build in builds.items():  # nothing waits for one that is only hoped to be finished
             if self._wall_s({name: build.objects}) > left_s:
                 builds[name] = build._replace(rank=headline.LAST)
-        chosen, left_out = estimates.order(builds, jobs=self._jobs, seconds=left_s, here=self._here)
+        chosen, left_out = estimates.order(builds, jobs=self._jobs, seconds=left_s, here=self.here)
         for name, why in left_out.items():
             self.modules[name] = replace(modules[name], state="not begun", detail=why)
         self._tell(self.modules)
+        self._chosen = chosen
         self._estimate_s = self._wall_s({name: builds[name].objects for name in chosen})
         least_s = {name: estimates.LEAST * self._wall_s({name: builds[name].objects}) for name in chosen}
         peak_mib = {name: estimates.peak_mib(name) for name in chosen}
@@ -248,8 +264,16 @@ class _Attempt:
             self._say({"order": chosen, "least_s": least_s, "peak_mib": peak_mib, "seconds": left_s})
             self._show(0, sum(builds[name].objects for name in chosen))
 
+    def _settled(self, name: str) -> None:
+        """Tell of one module that it is over."""
+        modules = self.modules or {}
+        done = sum(bool(modules[one].state) for one in self._chosen)
+        words = words_of(modules[name], seconds=0.0, is_begun=True, is_late=False)
+        with self._bench.talk:
+            self._bench.watch.settled(name, words, done, len(self._chosen))
+
     def _wall_s(self, modules: Mapping[str, int]) -> float:
-        return estimates.wall_seconds(modules, self._jobs, self._here)
+        return estimates.wall_seconds(modules, self._jobs, self.here)
 
     def _show(self, done: int, total: int) -> None:
         """Tell how far it is, and how long the rest may take: by the estimate, and more and more by what was done."""

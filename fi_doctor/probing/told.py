@@ -29,6 +29,7 @@ class Line(Data, frozen=True):
     stage: str = ""
     probe: str = ""
     modules: dict[str, Told] | None = None
+    raised: tuple[tuple[str, str, str], ...] = ()  # probe, variant and what it raised when it was asked for its modules
     begun: tuple[str, ...] = ()
     module: str = ""
     state: str = ""

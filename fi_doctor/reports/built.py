@@ -1,8 +1,10 @@
-"""What compiling cost, in one line. Pure."""
+"""What compiling cost, and what a server would have to compile, in one line each. Pure."""
 
 from __future__ import annotations
 
-from fi_doctor.model import Builds
+import math
+
+from fi_doctor.model import Builds, FirstStart
 from fi_doctor.reports.text import amount, clean, duration
 
 
@@ -19,6 +21,17 @@ def cost_line(builds: Builds) -> str:
         f"Compiled {amount(len(builds.costs), 'module')} in {duration(builds.build_seconds)}, "
         f"{builds.build_seconds / least_s:.2f} x the least possible ({longest}, {spread}); "
         f"compilers held up to {_gib(builds.peak_mib)}{carried}"
+    )
+
+
+def first_start_line(found: FirstStart) -> str:
+    """How much it is and what does it beforehand; "" where there is nothing."""
+    if not found.modules:
+        return ""
+    objects, jobs = amount(found.objects, "object"), amount(found.jobs, "job")
+    return (
+        f"A server's first start would compile {amount(len(found.modules), 'module')} here ({objects}, "
+        f"about {math.ceil(found.estimated_seconds / 60)} min with {jobs}): {clean(found.command)}"
     )
 
 

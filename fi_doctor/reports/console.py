@@ -13,7 +13,7 @@ from rich.text import Text
 from fi_doctor.model import Evidence, FeatureRow, Outcome, Report, Verdict
 from fi_doctor.reports import failures
 from fi_doctor.reports.answer import basis, by_sm, exit_line, headline, not_installed
-from fi_doctor.reports.built import cost_line
+from fi_doctor.reports.built import cost_line, first_start_line
 from fi_doctor.reports.document import in_order
 from fi_doctor.reports.found import findings
 from fi_doctor.reports.settings import settings
@@ -93,8 +93,9 @@ def _answer(report: Report, width: int) -> Iterator[Text]:
     yield from _plain(pack(known, width, "Judged on ", "  "))
     if unknown:
         yield from _plain(pack(unknown, width, "Not known: ", "  "))
-    if cost := cost_line(report.builds):
-        yield from _plain(wrap(cost, width, "", "  "))
+    for line in (cost_line(report.builds), first_start_line(report.builds.first_start)):
+        if line:
+            yield from _plain(wrap(line, width, "", "  "))
 
 
 def _gate_style(code: int) -> str:

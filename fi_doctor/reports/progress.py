@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TextIO
 
-from fi_doctor.model import Builds, Ending, Outcome, PlannedProbe, Stage
-from fi_doctor.reports.built import cost_line
+from fi_doctor.model import Builds, Ending, FirstStart, Outcome, PlannedProbe, Stage
+from fi_doctor.reports.built import cost_line, first_start_line
 from fi_doctor.reports.schedule import Schedule
 from fi_doctor.reports.text import amount, brief, clean, clock, duration, names, pack, wrap
 
@@ -76,7 +76,7 @@ class Progress:
     def tick(self) -> None:
         """Redraw the status line, or write a line to a log that has been silent for HEARTBEAT_S seconds."""
         with self._lock:
-            if self._schedule.total == 0:
+            if self._schedule.total == 0 and not self._schedule.is_running:
                 return
             if self._is_terminal:
                 self._draw()
@@ -102,6 +102,18 @@ class Progress:
                 self._step(f"building {amount(modules, 'module')}, {amount(total, 'object')}, {amount(jobs, 'job')}")
             elif self._is_terminal:
                 self._draw()
+
+    def first_start(self, found: FirstStart) -> None:
+        """A line, where there is anything."""
+        with self._lock:
+            if line := first_start_line(found):
+                self._line(line)
+
+    def begun(self, modules: tuple[str, ...]) -> None:
+        """The status tells how many there are."""
+
+    def settled(self, module: str, words: str, done: int, total: int) -> None:
+        """What waits for it tells more."""
 
     def prebuilt(self, builds: Builds) -> None:
         """That is over: one line that stays."""

@@ -67,3 +67,14 @@ def test_twice_the_estimate_and_what_was_used_are_asked_for(bare_facts):
         "budget of 60 s used up while building; estimated 72 s; settle it with: "
         "fi-doctor check --feature norm.rmsnorm --budget 5m"
     )
+
+
+def test_the_command_that_warms_keeps_what_was_asked_for_and_the_interpreter(bare_facts):
+    other = replace(bare_facts.interpreter, is_own=False, executable="/my env/bin/python")
+    asked = replace(ASKED, features=("moe.*", "norm.rmsnorm"), jobs=8, memory_mib=4096)
+    assert shlex.split(budget.warm(replace(bare_facts, interpreter=other), asked)) == [
+        *("fi-doctor", "warm", "--python", "/my env/bin/python", "--feature", "moe.*", "--feature", "norm.rmsnorm"),
+        *("--jobs", "8", "--memory", "4096m"),
+    ]
+    assert budget.warm(bare_facts, ASKED) == "fi-doctor warm"
+    assert budget.warm(bare_facts, ASKED, is_all=True) == "fi-doctor warm --all"

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from fi_doctor import processes
 from fi_doctor.model import Depth, Ending, Request, Silent, Stage
-from fi_doctor.probing import catalog, estimates, headline, prebuild, run
+from fi_doctor.probing import ahead, catalog, estimates, headline, prebuild, run
 from fi_doctor.probing.plan import plan
 
 pytestmark = pytest.mark.skipif(shutil.which("ninja") is None, reason="no ninja on PATH")
@@ -240,7 +240,7 @@ def test_a_process_that_is_killed_while_it_builds_leaves_the_rest_to_the_probes(
     assert builds.modules["killer"].startswith("cut off: the process that built it ended after ")
     assert {outcome.ending for outcome in outcomes.values()} == {Ending.RETURNED}
     assert outcomes["killer"].cells[0].module_from == "built"
-    assert _running_in(str(machine.folder).encode()) == []
+    assert running_in(machine.folder) == []
 
 
 def test_each_variant_says_where_its_modules_came_from(machine):
@@ -322,8 +322,8 @@ def test_a_source_that_is_missing_stops_no_other_module(machine):
 
 
 def test_when_the_time_is_up_what_is_finished_stays_and_the_rest_is_named_and_not_begun_again(machine, monkeypatch):
-    monkeypatch.setattr(prebuild, "LEAST_S", 5.0)
-    monkeypatch.setattr(prebuild, "PROBE_S", 0.1)
+    monkeypatch.setattr(ahead, "LEAST_S", 5.0)
+    monkeypatch.setattr(ahead, "PROBE_S", 0.1)
     monkeypatch.setattr(estimates, "UNKNOWN_S", 4)
     machine.module("quick", "true")
     machine.module("slow", "true", "sleep 300")
@@ -348,8 +348,8 @@ def test_when_the_time_is_up_what_is_finished_stays_and_the_rest_is_named_and_no
 
 
 def test_where_not_everything_fits_headlines_are_built_first_unless_one_alone_takes_too_long(machine, monkeypatch):
-    monkeypatch.setattr(prebuild, "LEAST_S", 5.0)
-    monkeypatch.setattr(prebuild, "PROBE_S", 0.1)
+    monkeypatch.setattr(ahead, "LEAST_S", 5.0)
+    monkeypatch.setattr(ahead, "PROBE_S", 0.1)
     monkeypatch.setattr(estimates, "UNKNOWN_S", 8)
     monkeypatch.setitem(estimates.BUILD_S, "giant", 24)
     monkeypatch.setattr(headline, "HEADLINE", ("fake.giant", "fake.b"))
@@ -559,13 +559,12 @@ def test_compilers_end_with_a_prebuild_that_is_killed(machine):
     assert machine.compiled()
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    folder = str(machine.folder).encode()
-    while _running_in(folder) and time.monotonic() < deadline:
+    while running_in(machine.folder) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert _running_in(folder) == []
+    assert running_in(machine.folder) == []
 
 
-def _running_in(folder):
+def running_in(folder):
     """Compilers and ninjas whose command names the folder."""
     found = []
     for entry in Path("/proc").iterdir():
@@ -574,6 +573,6 @@ def _running_in(folder):
                 command = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if folder in command:
+            if str(folder).encode() in command:
                 found.append(command)
     return found

@@ -67,7 +67,7 @@ class JitSpec:
     def build(self, verbose, need_lock):
         shared = os.environ["FAKE_LOG"] == "shared"
         self.folder.mkdir(parents=True, exist_ok=True)
-        place = Path(self.name) if shared else self.folder
+        place = Path("$name") if shared else self.folder
         objects = {f"{place}/{source.stem}.cuda.o": source for source in self.sources}
         lines = [
             f"rule cuda_compile\n  command = sh {COMPILER} -c $in -o $out",
@@ -82,7 +82,7 @@ class JitSpec:
             ]
         lines += [f"build {name}: cuda_compile {source}" for name, source in objects.items()]
         lines += [f"build {place}/{self.name}.so: link {' '.join(objects)}", f"default {place}/{self.name}.so\n"]
-        text = "\n".join(lines)
+        text = "\n".join([f"name = {self.name}", *lines])
         if not self.ninja_path.exists() or self.ninja_path.read_text() != text:
             self.ninja_path.write_text(text)
         run_ninja(FLASHINFER_JIT_DIR if shared else self.folder, self.ninja_path, verbose)

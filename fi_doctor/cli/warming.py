@@ -1,0 +1,50 @@
+"""`fi-doctor warm`: the pipeline is called, what it did is written."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+from fi_doctor import knowledge, pipeline
+from fi_doctor.cli import emit, parse
+from fi_doctor.cli.asked import AskedWarm
+from fi_doctor.cli.commands import listed_features
+from fi_doctor.facts import Gathering
+from fi_doctor.model import Depth, Request, Silent, Watch
+from fi_doctor.probing import catalog
+from fi_doctor.reports import warming
+
+
+def warm(asked: AskedWarm, gathering: Gathering) -> int:
+    """Fill the cache, or say what that takes, and write it; a signal leaves what was finished where it is."""
+    kb, specs = knowledge.load(), catalog.discover()
+    request = Request(
+        depth=Depth.BUILD,
+        features=parse.names(asked.features, (one.id for one in listed_features(kb, specs)), "--feature"),
+        budget_s=parse.duration_s(asked.budget, "--budget"),
+        jobs=asked.jobs,
+        memory_mib=parse.memory_mib(asked.memory, "--memory"),
+    )
+    try:
+        with _progress(quiet=asked.quiet) as watch:
+            done = pipeline.warm(
+                request, is_all=asked.is_all, is_dry=asked.is_dry, kb=kb, specs=specs, gathering=gathering, watch=watch
+            )
+    except KeyboardInterrupt:
+        if not asked.is_dry:
+            emit.say("fi-doctor: what was finished is kept; the same command goes on from there")
+        raise
+    width, _ = emit.style()
+    emit.write(warming.to_json(done) if asked.is_json else warming.render(done, width=width), None)
+    emit.say(f"fi-doctor: {warming.verdict(done)} (exit {done.code})")
+    return done.code
+
+
+@contextlib.contextmanager
+def _progress(*, quiet: bool) -> Iterator[Watch]:
+    if quiet:
+        yield Silent()
+        return
+    with warming.WarmProgress(sys.stderr, is_terminal=sys.stderr.isatty()) as progress:
+        yield progress

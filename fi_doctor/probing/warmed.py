@@ -1,0 +1,116 @@
+"""What came of filling the cache, from what the processes that built said. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from fi_doctor.model import WARMING_SCHEMA, Builds, Missing, Place, PlannedProbe, Warming, WarmModule
+from fi_doctor.probing import estimates, memory, sizes
+from fi_doctor.probing.told import Told
+
+_PLACES = {"jit-cache": Place.IN_JIT_CACHE, "cache": Place.UP_TO_DATE, "built": Place.BUILT}
+
+
+class Attempt(Protocol):
+    """What is needed of prebuild.Attempt."""
+
+    modules: dict[str, Told] | None
+    raised: dict[tuple[str, str], str]
+    here: estimates.Here
+
+
+def told(
+    attempts: Sequence[Attempt], builds: Builds, planned: Sequence[PlannedProbe], *, memory_mib: int, is_dry: bool
+) -> Warming:
+    """All but the folder, what it has on the disk, the command and the time from the beginning to the end."""
+    users = [(probe.spec.id, name) for probe in planned if probe.builds_module for name in probe.variants]
+    asked = {user for made in attempts for one in (made.modules or {}).values() for user in one.users}
+    raised = {user: why for made in attempts for user, why in made.raised.items()}
+    silent = [user for user in users if user not in asked]
+    modules = _modules(attempts, builds, planned, memory_mib, is_dry=is_dry)
+    done = Warming(
+        schema=WARMING_SCHEMA,
+        dry_run=is_dry,
+        folder="",
+        jobs=builds.jobs,
+        memory_mib=memory_mib,
+        modules=modules,
+        skipped={
+            probe.spec.id: probe.skip
+            for probe in planned
+            if probe.skip and not probe.is_tried and not probe.spec.gate_only  # which never has anything to compile
+        },
+        unasked={" ".join(user).strip(): raised[user] for user in silent if user in raised},
+        without_module=tuple(" ".join(user).strip() for user in silent if user not in raised),
+        build_seconds=builds.build_seconds,
+        cpu_seconds=builds.cpu_seconds,
+        least_seconds=round(builds.least_seconds, 1),
+        longest=builds.longest,
+        peak_mib=builds.peak_mib,
+        disk_mib=_disk_mib(modules),
+    )
+    if is_dry:
+        here = attempts[0].here if attempts else estimates.ANYWHERE
+        return replace(done, estimated_seconds=_makespan_s(done, here))
+    return replace(done, code=int(is_lacking(done) or bool(done.unasked)))
+
+
+def is_lacking(done: Warming) -> bool:
+    """Whether a server would compile one of the modules."""
+    return any(not one.place.is_there for one in done.modules)
+
+
+def _modules(
+    attempts: Sequence[Attempt], builds: Builds, planned: Sequence[PlannedProbe], memory_mib: int, *, is_dry: bool
+) -> tuple[WarmModule, ...]:
+    features = {probe.spec.id: probe.spec.feature for probe in planned}
+    found: dict[str, WarmModule] = {}
+    for made in attempts:
+        for name, one in (made.modules or {}).items():
+            module = _module(name, one, builds, made.here, memory_mib, is_dry=is_dry)
+            found[name] = replace(module, features=tuple(sorted({features[probe] for probe, _ in one.users})))
+    return tuple(one for _, one in sorted(found.items()))
+
+
+def _module(  # noqa: PLR0913 - all that is known of it
+    name: str, known: Told, builds: Builds, here: estimates.Here, memory_mib: int, *, is_dry: bool
+) -> WarmModule:
+    state, _, why = builds.modules.get(name, "").partition(": ")
+    place = _PLACES.get(state) or Place(state)
+    if is_dry and not known.state:
+        place, why = Place.TO_COMPILE, ""
+    if place in (Place.UP_TO_DATE, Place.IN_JIT_CACHE):
+        return WarmModule(name=name, place=place)
+    peak_mib = estimates.peak_mib(name)
+    jobs = memory.carried(builds.jobs, memory_mib, peak_mib)
+    estimated_s = estimates.wall_seconds({name: max(1, known.objects)}, jobs, here)
+    cost = builds.costs.get(name)
+    return WarmModule(
+        name=name,
+        place=place,
+        why=why.removeprefix("left to its probe: "),
+        objects=known.objects,
+        seconds=cost.seconds if cost else 0.0,
+        cpu_seconds=cost.cpu_seconds if cost else 0.0,
+        estimated_seconds=round(estimated_s, 1),
+        peak_job_mib=cost.peak_job_mib if cost else peak_mib,
+        disk_mib=sizes.disk_mib(name),
+    )
+
+
+def _makespan_s(done: Warming, here: estimates.Here) -> float:
+    """What compiling all of it takes with the jobs that memory carries: the heaviest module counts, as in a build."""
+    stale = {one.name: max(1, one.objects) for one in done.modules if not one.place.is_there}
+    heaviest = max(map(estimates.peak_mib, stale), default=0)
+    return round(estimates.wall_seconds(stale, memory.carried(done.jobs, done.memory_mib, heaviest), here), 1)
+
+
+def _disk_mib(modules: Sequence[WarmModule]) -> float | Missing:
+    known = [one.disk_mib for one in modules if not one.place.is_there]
+    sizes_mib = [size for size in known if not isinstance(size, Missing)]
+    if len(sizes_mib) < len(known):
+        return Missing(reason=f"{len(known) - len(sizes_mib)} of {len(known)} modules were never measured")
+    return round(sum(sizes_mib), 1)

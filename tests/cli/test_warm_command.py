@@ -1,0 +1,196 @@
+"""`fi-doctor warm` as a command: what it writes where, its exit codes. FlashInfer is a stand-in with a real ninja."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+from cli_command import ROOT, copied_package, in_three_parts, script, wait_for
+
+pytestmark = pytest.mark.skipif(shutil.which("ninja") is None, reason="no ninja on PATH")
+
+FAKE = ROOT / "tests" / "fake_jit"
+CONTEXT = """import os
+
+
+class CompilationContext:
+    def __init__(self):
+        self.TARGET_CUDA_ARCHS = set()
+        if "FLASHINFER_CUDA_ARCH_LIST" in os.environ:
+            for arch in os.environ["FLASHINFER_CUDA_ARCH_LIST"].split(" "):
+                major, minor = arch.split(".")
+                self.TARGET_CUDA_ARCHS.add((int(major), str(minor)))
+"""
+PROBE = '''"""Does it load?"""
+
+PROBE = {{"id": "fake.{name}", "feature": "fake.{name}", "module": "{name}", "gpus": 0}}
+
+
+def build():
+    from flashinfer.ops import get_module
+
+    get_module("{name}")
+
+
+def run():
+    return {{}}
+'''
+NVCC = """#!/bin/sh
+echo "Cuda compilation tools, release 13.0, V13.0.88"
+echo "Build cuda_13.0.r13.0/compiler.36424714_0"
+"""
+
+
+class Stack:
+    """A site folder with a stand-in of FlashInfer, and probes of its modules beside our own."""
+
+    def __init__(self, folder, doctor):
+        self.doctor = doctor
+        self.site, self.sources, self.home = folder / "site", folder / "sources", folder / "home"
+        for made in (self.site, self.sources, self.home, folder / "cuda/bin", folder / "cuda/include"):
+            made.mkdir(parents=True)
+        shutil.copytree(FAKE / "flashinfer", self.site / "flashinfer", ignore=shutil.ignore_patterns("__pycache__"))
+        (self.site / "flashinfer/_build_meta.py").write_text('__version__ = "0.7.2.post1"\n')
+        (self.site / "flashinfer/compilation_context.py").write_text(CONTEXT)
+        shutil.copy(FAKE / "torch.py", self.site)
+        self.place = copied_package(folder)
+        for name, version in (("torch", "2.11.0"), ("flashinfer-python", "0.7.2.post1")):
+            info = self.site / f"{name.replace('-', '_')}-{version}.dist-info"
+            info.mkdir()
+            (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        script(folder / "cuda/bin/nvcc", NVCC)
+        self.ops = self.home / ".cache/flashinfer/0.7.2.post1/90a/cached_ops"
+        self.environ = {
+            "PYTHONPATH": f"{self.site}{os.pathsep}{self.place}",
+            "FLASHINFER_WORKSPACE_BASE": self.home,
+            "FLASHINFER_CUDA_ARCH_LIST": "9.0a",
+            "CUDA_HOME": folder / "cuda",
+            "CUDA_VISIBLE_DEVICES": "",
+            "FAKE_SOURCES": self.sources,
+            "FAKE_LOG": "own",
+        }
+
+    def module(self, name, *sources):
+        (self.sources / name).mkdir()
+        for number, text in enumerate(sources):
+            (self.sources / name / f"{name}{number}.cu").write_text(text + "\n")
+        (self.place / f"probes/fake_{name}.py").write_text(PROBE.format(name=name))
+
+    def __call__(self, *words, **changes):
+        return self.doctor("warm", *words, env={**self.environ, **changes})
+
+
+@pytest.fixture
+def stack(tmp_path, doctor):
+    made = Stack(tmp_path / "stack", doctor)
+    made.module("a", "true", "true")
+    made.module("b", "true")
+    return made
+
+
+ROWS = ("--feature", "fake.*", "--jobs", "2")
+
+
+def test_the_cache_is_filled_and_a_second_run_has_nothing_to_do(stack):
+    done = stack(*ROWS)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[:2] for line in done.stdout.splitlines()[:2]] == [["a", "built"], ["b", "built"]]
+    assert "2 modules: 2 built" in done.stdout
+    assert (stack.ops / "a/a.so").is_file()
+    assert done.stderr.splitlines()[-1] == "fi-doctor: a server's first start compiles nothing of the above (exit 0)"
+    assert "] begins: " in done.stderr
+    assert "2/2 " in done.stderr
+    again = stack(*ROWS)
+    assert (again.returncode, again.stdout.splitlines()[:2]) == (0, ["a  up to date", "b  up to date"])
+
+
+def test_a_dry_run_shows_what_there_is_to_do_and_writes_nothing(stack):
+    done = stack(*ROWS, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "units  minutes  MiB a job  MiB on disk  module"
+    rows = [line.split(maxsplit=4) for line in done.stdout.splitlines()[1:4]]
+    assert [(row[0], row[-1]) for row in rows] == [("2", "a"), ("1", "b"), ("3", "all of them")]
+    assert "no such module was measured" in " ".join(done.stdout.split())
+    assert "2 modules would be compiled: fi-doctor warm --feature 'fake.*' --jobs 2 (exit 0)" in done.stderr
+    assert list(stack.home.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [(), ("--dry-run",)], ids=["filled", "dry"])
+def test_json_is_alone_on_stdout_and_has_one_shape(stack, words):
+    done = stack(*ROWS, "--json", *words)
+    found = json.loads(done.stdout)
+    assert (found["schema"], found["code"], found["dry_run"]) == ("fi-doctor.warm/1.0", 0, bool(words))
+    assert [one["name"] for one in found["modules"]] == ["a", "b"]
+    assert {one["place"] for one in found["modules"]} == {"to compile" if words else "built"}
+    assert {"seconds", "cpu_seconds", "least_seconds", "peak_mib", "disk_mib", "estimated_seconds"} <= found.keys()
+    assert found["folder"] == str(stack.ops.parent)
+
+
+def test_what_fails_is_1_with_its_first_error_and_the_command_that_goes_on(stack):
+    (stack.sources / "b/b0.cu").write_text("echo 'b0.cu:1: error: no such type' >&2; exit 1\n")
+    done = stack(*ROWS)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[:2][1] == "b  failed: b0.cu:1: error: no such type"
+    last = "fi-doctor: 1 module is still to be compiled: fi-doctor warm --feature 'fake.*' --jobs 2 (exit 1)"
+    assert done.stderr.splitlines()[-1] == last
+
+
+def test_a_folder_that_cannot_be_written_is_3(stack, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = stack(*ROWS, FLASHINFER_WORKSPACE_BASE=tmp_path / "file")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "cannot be written" in in_three_parts(done.stderr)["error"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"PYTHONPATH": ROOT}, "FlashInfer is not there"),
+        ({"FLASHINFER_CUDA_ARCH_LIST": None}, "for which GPU"),
+        ({"FLASHINFER_CUDA_ARCH_LIST": "8.0 9.0a"}, "for which GPU"),
+    ],
+    ids=["no-flashinfer", "no-architecture", "two-architectures"],
+)
+def test_where_nothing_can_be_compiled_it_is_3(stack, changes, what):
+    words = ("--feature", "norm.*") if "PYTHONPATH" in changes else ROWS  # the stand-in's probes are gone too
+    done = stack(*words, **changes)
+    assert (done.returncode, done.stdout) == (3, "")
+    said = in_three_parts(done.stderr)
+    assert what in said["error"]
+    assert said["try"]
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--all", "--feature", "norm.*"), "--all and --feature"),
+        (("--feature", "norm.rmsnrm"), "norm.rmsnrm"),
+        (("--budget", "soon"), "'soon'"),
+        (("--memory", "much"), "'much'"),
+        (("--python", ""), "names no interpreter"),
+    ],
+    ids=["all-and-feature", "feature", "budget", "memory", "python"],
+)
+def test_a_mistake_is_2_with_one_sentence(doctor, words, what):
+    done = doctor("warm", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert what in in_three_parts(done.stderr)["error"]
+
+
+def test_ctrl_c_is_130_and_what_was_finished_is_kept(stack):
+    stack.module("slow", "sleep 300")
+    child = stack.doctor.start(
+        "warm", *ROWS, env=stack.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert wait_for(lambda: (stack.ops / "a/a.so").exists() and (stack.ops / "b/b.so").exists())
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=30)
+    assert (child.returncode, out) == (130, "")
+    assert "what was finished is kept" in err
+    (stack.sources / "slow/slow0.cu").write_text("true\n")
+    again = stack(*ROWS)
+    assert [line.split(maxsplit=1)[1].split()[0] for line in again.stdout.splitlines()[:3]] == ["up", "up", "built"]
