@@ -1,9 +1,11 @@
 """Wheels to read, fetched once with pip into the user's cache; FlashInfer's may lie in the folder FI_DOCTOR_WHEELS."""
 
+import fcntl
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -61,9 +63,15 @@ def _wheel_in(folder, distribution, version):
 
 
 def _download(distribution, version, cache):
+    """Fetched once, also where several processes ask for it; a name in the cache is never that of half a file."""
     cache.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(cache)]
-    done = subprocess.run([*command, f"{distribution}=={version}"], capture_output=True, text=True, timeout=280)
-    if done.returncode:
-        pytest.fail(f"{distribution} {version} cannot be fetched (FI_DOCTOR_OFFLINE=1 skips): {done.stderr}")
-    return _wheel_in(cache, distribution, version)
+    with (cache / "lock").open("w") as lock, tempfile.TemporaryDirectory(dir=cache) as folder:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if found := _wheel_in(cache, distribution, version):
+            return found
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder]
+        done = subprocess.run([*command, f"{distribution}=={version}"], capture_output=True, text=True, timeout=280)
+        if done.returncode:
+            pytest.fail(f"{distribution} {version} cannot be fetched (FI_DOCTOR_OFFLINE=1 skips): {done.stderr}")
+        fetched = _wheel_in(Path(folder), distribution, version)
+        return fetched and fetched.replace(cache / fetched.name)

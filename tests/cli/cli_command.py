@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -37,6 +38,11 @@ class Command:
 
     def __init__(self, folder):
         self.folder = folder
+        self._home = folder
+
+    def processes(self):
+        """The processes of this test, and of no other that runs beside it: their environment names its folder."""
+        return processes_with(f"THIS_TEST={self._home}")
 
     def argv(self, *args):
         return [sys.executable, "-m", "fi_doctor", *map(str, args)]
@@ -45,7 +51,7 @@ class Command:
         """Run it to its end; stdout and stderr as text."""
         return subprocess.run(
             argv or self.argv(*args),
-            env=environment(home=self.folder, **(env or {})),
+            env=self._environment(env),
             cwd=self.folder,
             input=data,
             capture_output="stdout" not in options,
@@ -58,12 +64,15 @@ class Command:
         """Start it and let it work; Ctrl-C reaches it even where the tests themselves ignore it."""
         return subprocess.Popen(
             argv or self.argv(*args),
-            env=environment(home=self.folder, **(env or {})),
+            env=self._environment(env),
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
             **options,
         )
+
+    def _environment(self, changes):
+        return environment(home=self.folder, THIS_TEST=self._home, **(changes or {}))
 
     def report(self, name="report.json", **options):
         """The path of a report as `fi-doctor report` would have written it."""
@@ -76,11 +85,16 @@ def report(*, depth=Depth.RUN, broken=(), wrong=(), facts=None):
     """What a machine gives on which every probe does what it should, except the rows that are named."""
     facts = facts or make.facts()
     request = Request(depth=depth)
-    planned = plan.plan(catalog.discover(), facts, request)
+    kb, specs = shipped()
+    planned = plan.plan(specs, facts, request)
     outcomes = tuple(outcome(one, broken=broken, wrong=wrong) for one in planned if one.is_tried)
-    return pipeline.conclude(
-        request, kb=knowledge.load(), facts=facts, planned=planned, outcomes=outcomes, created=CREATED
-    )
+    return pipeline.conclude(request, kb=kb, facts=facts, planned=planned, outcomes=outcomes, created=CREATED)
+
+
+@functools.cache
+def shipped():
+    """The knowledge and the probes that ship, read once: both are frozen."""
+    return knowledge.load(), catalog.discover()
 
 
 def outcome(planned, *, broken, wrong):

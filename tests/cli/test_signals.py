@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from cli_command import ROOT, processes_with, script, wait_for
+from cli_command import ROOT, script, wait_for
 
 SLOW_TORCH = """
 import os, pathlib, subprocess, sys, time
@@ -42,7 +42,7 @@ def slow_stack(tmp_path):
 @pytest.mark.parametrize("number", ENDINGS, ids=lambda number: number.name)
 def test_a_signal_while_a_probe_runs(doctor, slow_stack, number):
     begun = doctor.folder / "begun"
-    env = {"PYTHONPATH": f"{slow_stack}{os.pathsep}{ROOT}", "BEGUN": begun, "THIS_TEST": f"probe-{number.name}"}
+    env = {"PYTHONPATH": f"{slow_stack}{os.pathsep}{ROOT}", "BEGUN": begun}
     child = doctor.start(
         *("check", "--feature", "import.torch", "--format", "json"),
         env=env,
@@ -51,8 +51,8 @@ def test_a_signal_while_a_probe_runs(doctor, slow_stack, number):
         text=True,
     )
     assert wait_for(begun.exists)
-    assert len(processes_with(f"THIS_TEST=probe-{number.name}")) == 4  # the command, the probe and its two children
-    ended(child, number)
+    assert len(doctor.processes()) == 4  # the command, the probe and its two children
+    ended(doctor, child, number)
 
 
 @pytest.mark.parametrize("number", ENDINGS, ids=lambda number: number.name)
@@ -61,18 +61,18 @@ def test_a_signal_while_the_interpreter_is_being_examined(doctor, tmp_path, numb
     begun = doctor.folder / "begun"
     child = doctor.start(
         *("check", "--python", hanging),
-        env={"BEGUN": begun, "THIS_TEST": f"probe-{number.name}"},
+        env={"BEGUN": begun},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert wait_for(begun.exists)
-    ended(child, number)
+    ended(doctor, child, number)
 
 
 def test_a_terminal_that_is_closed_ends_the_check(doctor, slow_stack):
     begun = doctor.folder / "begun"
-    env = {"PYTHONPATH": f"{slow_stack}{os.pathsep}{ROOT}", "BEGUN": begun, "THIS_TEST": "probe-terminal"}
+    env = {"PYTHONPATH": f"{slow_stack}{os.pathsep}{ROOT}", "BEGUN": begun}
     ours, theirs = pty.openpty()
     # The first terminal that the leader of a session opens is the one whose end it is told of.
     command = ["sh", "-c", 'exec "$@" <"$0" >"$0" 2>&1', os.ttyname(theirs)]
@@ -82,12 +82,12 @@ def test_a_terminal_that_is_closed_ends_the_check(doctor, slow_stack):
     os.close(theirs)
     os.close(ours)
     assert child.wait(timeout=30) == 129
-    assert wait_for(lambda: processes_with("THIS_TEST=probe-terminal") == [], seconds=5)
+    assert wait_for(lambda: not doctor.processes(), seconds=5)
 
 
 def test_under_nohup_a_closed_terminal_changes_nothing(doctor, slow_stack):
     begun = doctor.folder / "begun"
-    env = {"PYTHONPATH": f"{slow_stack}{os.pathsep}{ROOT}", "BEGUN": begun, "THIS_TEST": "probe-nohup"}
+    env = {"PYTHONPATH": f"{slow_stack}{os.pathsep}{ROOT}", "BEGUN": begun}
     argv = ["nohup", *doctor.argv("check", "--feature", "import.torch", "--format", "json", "--budget", "4s")]
     child = doctor.start(argv=argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert wait_for(begun.exists)
@@ -101,7 +101,7 @@ def test_under_nohup_a_closed_terminal_changes_nothing(doctor, slow_stack):
 @pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_signals_that_follow_at_once_do_not_break_off_the_killing(doctor, slow_stack, first, gap_s):
     begun = doctor.folder / "begun"
-    env = {"PYTHONPATH": f"{slow_stack}{os.pathsep}{ROOT}", "BEGUN": begun, "THIS_TEST": f"probe-{first.name}"}
+    env = {"PYTHONPATH": f"{slow_stack}{os.pathsep}{ROOT}", "BEGUN": begun}
     words = ("check", "--feature", "import.torch")
     child = doctor.start(*words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert wait_for(begun.exists)
@@ -112,10 +112,10 @@ def test_signals_that_follow_at_once_do_not_break_off_the_killing(doctor, slow_s
     assert child.returncode == ENDINGS[first][0]
     assert err.splitlines()[-1] == ENDINGS[first][1]
     assert "Traceback" not in err
-    assert wait_for(lambda: processes_with(f"THIS_TEST=probe-{first.name}") == [], seconds=5)
+    assert wait_for(lambda: not doctor.processes(), seconds=5)
 
 
-def ended(child, number):
+def ended(doctor, child, number):
     """It ends with its code and its line, with nothing on stdout, and so does all that it started."""
     code, line = ENDINGS[number]
     child.send_signal(number)
@@ -123,7 +123,7 @@ def ended(child, number):
     assert (child.returncode, out) == (code, "")
     assert err.splitlines()[-1] == line
     assert "Traceback" not in err
-    assert wait_for(lambda: processes_with(f"THIS_TEST=probe-{number.name}") == [], seconds=5)
+    assert wait_for(lambda: not doctor.processes(), seconds=5)
 
 
 @pytest.mark.parametrize("most", [9, 11, 13, 16, 19])

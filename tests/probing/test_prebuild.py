@@ -39,6 +39,7 @@ def build(variant):
 
 
 def run(variant):
+    {run}
     return {{"jobs": os.environ["MAX_JOBS"], "at": time.time()}}
 '''
 LOAD = "get_module(variant)"
@@ -81,9 +82,9 @@ class Machine:
         for number, text in enumerate(sources):
             (self.sources / name / f"{name}{number}.cu").write_text(text + "\n")
 
-    def probe(self, name, *variants, build=LOAD):
+    def probe(self, name, *variants, build=LOAD, run="pass"):
         variants = {variant: {} for variant in variants or (name,)}
-        text = PROBE.format(name=name, module=next(iter(variants)), variants=variants, build=build)
+        text = PROBE.format(name=name, module=next(iter(variants)), variants=variants, build=build, run=run)
         path = self.folder / f"fake_{name}.py"
         path.write_text(text)
         self.specs.append(catalog.parse(text, str(path), "tests"))
@@ -190,10 +191,13 @@ def test_what_compilers_leave_in_their_temporary_folder_is_the_runs_own(machine)
     assert "fi-doctor-run-" in (machine.sources / "tmp").read_text()
 
 
+UNTIL_QUICK_RAN = 'for i in $(seq 100); do test -e "$FAKE_SOURCES/ran" && break; sleep 0.1; done'
+
+
 def test_a_probe_runs_as_soon_as_its_module_is_there(machine):
     machine.module("quick", "true")
-    machine.module("slow", "sleep 5")
-    machine.probe("quick")
+    machine.module("slow", UNTIL_QUICK_RAN)
+    machine.probe("quick", run='open(os.environ["FAKE_SOURCES"] + "/ran", "x").close()')
     machine.probe("slow")
     outcomes, builds = machine.check()
     assert builds.modules == {"quick": "built", "slow": "built"}
@@ -443,10 +447,13 @@ def test_a_build_that_ends_the_process_costs_the_others_nothing(machine, end):
 def test_without_flashinfer_in_the_interpreter_the_probes_say_so(machine):
     machine.module("norm", "true")
     machine.probe("norm")
-    machine.environ["PYTHONPATH"] = ""
+    bare = machine.folder / "bare"  # the torch that is found there costs no seconds to import
+    bare.mkdir()
+    (bare / "torch.py").symlink_to(FAKE / "torch.py")
+    machine.environ["PYTHONPATH"] = str(bare)
     outcomes, builds = machine.check()
     assert builds.modules == {}
-    assert "No module named" in outcomes["norm"].detail
+    assert "No module named 'flashinfer'" in outcomes["norm"].detail
 
 
 def test_the_users_own_max_jobs_holds(machine):
@@ -463,9 +470,10 @@ def test_a_build_that_hangs_when_it_is_asked_costs_the_others_some_seconds(machi
     monkeypatch.setitem(prebuild.PATIENCE_S, "asking", 2.0)
     machine.module("good", "true")
     machine.module("hangs", "true")
-    # A signal handler runs only in Python code: this sleep starts anew each time.
-    hang = "import ctypes; ctypes.PyDLL(None).usleep(6000000)"
-    machine.probe("hangs", build=hang)
+    # A signal handler runs only in Python code: this sleep starts anew each time. The probe's own build is quick.
+    first = 'not os.path.exists(os.environ["FAKE_SOURCES"] + "/asked")'
+    hang = 'open(os.environ["FAKE_SOURCES"] + "/asked", "x"), ctypes.PyDLL(None).usleep(60_000_000)'
+    machine.probe("hangs", build=f"import ctypes; {first} and ({hang})")
     machine.probe("good")
     outcomes, builds = machine.check()
     assert builds.modules == {"good": "built"}
