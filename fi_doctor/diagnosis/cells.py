@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from fi_doctor.diagnosis.needs import unmet
@@ -33,11 +34,18 @@ _FROM_OUTSIDE = (
     "SIGPIPE",
     "SIGALRM",
 )
+# The same of a compiler, in the words of ninja, nvcc and gcc; and a machine that has no room for what it makes.
+_STOPPED_FROM_OUTSIDE = re.compile(
+    r"killed by signal (?:1|2|3|9|13|14|15|24|25)\b|died due to signal (?:1|2|3|9|15|24|25)\b"
+    r"|(?:Killed|Terminated|Hangup) signal terminated program|virtual memory exhausted|Cannot allocate memory"
+    r"|No space left on device|Disk quota exceeded|File too large"
+)
 # How reasons begin of what was started and cut off, so that nobody calls it "not run".
 BEGUN = (
     "budget of",
     "not finished",
     "killed from outside",
+    "the machine stopped it",
     "too little GPU memory",
     "its record was lost",
     "it compiled",
@@ -173,6 +181,8 @@ def _excuse(happened: CellOutcome | Outcome) -> str:
         return "killed from outside"
     if isinstance(happened, CellOutcome) and happened.error.endswith("OutOfMemoryError"):
         return "too little GPU memory is free"
+    if happened.stage is Stage.IMPORTED and _STOPPED_FROM_OUTSIDE.search(happened.detail):
+        return "the machine stopped it, which says nothing of the kernel"
     if happened.stage is Stage.IMPORTED and "libcuda.so.1: cannot open shared object file" in happened.detail:
         return "it compiled, and cannot be loaded where there is no driver"
     return ""

@@ -286,6 +286,34 @@ def test_a_failure_that_says_nothing_of_the_kernel_is_unknown(happened):
     assert happened["detail"] in row.why
 
 
+STOPPED = [
+    "norm: error: killed by signal 9: norm.cuda.o",
+    "nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
+    "c++: fatal error: Killed signal terminated program cc1plus",
+    "fatal error: error writing to /tmp/x.s: No space left on device",
+    "cc1plus: out of memory: virtual memory exhausted: Cannot allocate memory",
+]
+
+
+@pytest.mark.parametrize("detail", STOPPED)
+def test_a_compiler_that_the_machine_stopped_says_nothing_of_the_kernel(detail):
+    planned = [make.planned(spec=make.spec(has_build=True))]
+    happened = {"ending": Ending.RAISED, "stage": Stage.IMPORTED, "error": "RuntimeError"}
+    row = only(planned=planned, outcomes=[make.outcome(**happened, detail=detail)])
+    assert row.verdict is Verdict.UNKNOWN
+    assert detail in row.why
+    assert "the machine stopped it, which says nothing of the kernel" in row.why
+
+
+@pytest.mark.parametrize(
+    "detail", ["nvcc error   : 'cicc' died due to signal 11 (Invalid memory reference)", "killed by signal 6"]
+)
+def test_a_compiler_that_crashes_breaks_the_row(detail):
+    planned = [make.planned(spec=make.spec(has_build=True))]
+    happened = {"ending": Ending.RAISED, "stage": Stage.IMPORTED, "error": "RuntimeError"}
+    assert only(planned=planned, outcomes=[make.outcome(**happened, detail=detail)]).verdict is Verdict.BROKEN
+
+
 def test_an_entry_point_whose_file_cannot_be_read_says_nothing_against_the_row():
     unread = make.missing("norm/__init__.py cannot be parsed: invalid syntax")
     fi = make.flashinfer(symbols={**make.SYMBOLS, "flashinfer.norm.rmsnorm": unread})
