@@ -76,11 +76,9 @@ class Building:
             ready = next((group for group in waiting if group.workdir not in busy), None)
             with self._lock:
                 share = pool.take(ready, active) if ready is not None else 0
-                if not (share or pool.is_short):
+                if ready is None or not share:
                     self._lock.wait(SOON_S)
-            if ready is None or not share:
-                pool.wait(SOON_S)
-                continue
+                    continue
             waiting.remove(ready)
             ready.modules = [module for module in ready.modules if self.has_time(module)]
             with self._lock:
@@ -133,10 +131,13 @@ class Building:
     def _watch(self, ended: threading.Event) -> None:
         while not ended.wait(min(TICK_S, max(0.0, self.deadline - time.monotonic()) or TICK_S)):
             table = below.Table()
-            ninjas = self.costs.sample(table)
-            held = self.costs.held(table) + table.orphans(ninjas)
+            running = self.costs.sample(table)
+            held = sum(running.values()) + table.orphans({run.pid for run in running})
             with self._lock:
                 self.pool.restore(held)
+                are_jobs_free = self.pool.waiting() > 0
+            for run, compilers in running.items():
+                run.watch(compilers, are_jobs_free=are_jobs_free)
             if time.monotonic() >= self.deadline:
                 self.is_late = True
                 self.costs.stop()
@@ -150,12 +151,13 @@ class Building:
             with locked(self.core, modules) as free:
                 if free:
                     forget_missing(free)
-                    run = Run(free, options, variables)
+                    left_s = max(1.0, self.deadline - time.monotonic()) if self.pool.has_tokens else 0.0
+                    run = Run(free, options, variables, left_s)
                     self.groups[run] = group
                     self.costs.begin(run)
                     code = run.wait(self.heard)
                     blamed = set() if code == 0 or run.failed else run.blamed()
-                    self.conclude(free, run, blamed, good=code == 0)
+                    self.conclude(free, run, blamed, good=code == 0 and not unfinished(free, run))
                     costs = {name: cost._asdict() for name, cost in self.costs.end(run).items()}
                     self.say(costs=costs, peak_mib=self.costs.peak_mib)
         except Exception as exc:
@@ -182,7 +184,7 @@ class Building:
             elif self.is_late:
                 continue  # it was interrupted, and goes on where it was the next time
             elif module.name in blamed or not blamed:
-                self.settle(module, "left", run.words)
+                self.settle(module, "left", run.words or "ninja ended before it was built")
 
     def heard(self, run: Run) -> None:
         """Tell what has been linked at once, and how many objects there are, once a second."""
@@ -207,3 +209,12 @@ class Building:
     def tell(self, module: Module) -> None:
         """Its state, for the record."""
         self.say(module=module.name, state=module.state, detail=module.detail[:OUTPUT_LIMIT])
+
+
+def unfinished(modules: list[Module], run: Run) -> bool:
+    """Whether a ninja that was ended, since nothing seemed to be left, has left something of these modules."""
+    rest = [module for module in modules if module.name not in run.linked]
+    if not run.is_over or not rest:
+        return False
+    dry = Run(rest, ["-n"], {})
+    return dry.wait() != 0 or any(map(dry.touched, rest))

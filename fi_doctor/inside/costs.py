@@ -10,6 +10,7 @@ import time
 from typing import NamedTuple
 
 from fi_doctor.inside import below, ninjalog
+from fi_doctor.inside.looks import LOOK
 from fi_doctor.inside.ninja import Run
 
 
@@ -59,24 +60,24 @@ class Costs:
             for run in self._runs:
                 run.stop()
 
-    def sample(self, table: below.Table) -> set[int]:
-        """Take down what all commands hold now; the numbers of the ninjas."""
+    def sample(self, table: below.Table) -> dict[Run, int]:
+        """Take down what all compilers hold now; how many each ninja runs."""
         with self._lock:
             runs = list(self._runs)
         total = 0.0
+        running = dict.fromkeys(runs, 0)
         for run in runs:
             for job in table.children(run.pid):
+                command = below.command(job)
+                if LOOK in command:
+                    continue
+                running[run] += 1
                 memory = table.memory_mib(job)
-                name = run.module_of(below.command(job))
+                name = run.module_of(command)
                 self._job_mib[name] = max(self._job_mib.get(name, 0.0), memory)
                 total += memory
         self.peak_mib = max(self.peak_mib, round(total))
-        return {run.pid for run in runs}
-
-    def held(self, table: below.Table) -> int:
-        """Tokens that the ninjas hold at most."""
-        with self._lock:
-            return sum(run.tokens(len(table.children(run.pid))) for run in self._runs)
+        return running
 
     def _cost(self, name: str, run: Run, outputs: dict[str, ninjalog.Entry], share: float) -> Cost:
         objects = [entry.seconds for output, entry in outputs.items() if output.endswith(".o")]

@@ -4,10 +4,9 @@ Runs in the examined interpreter, for prebuild.py. Standard library, Python >= 3
 
 Where ninja is a jobserver client (1.13) a pipe holds a token for each free job. It is a pipe that ninja opens anew by
 the name it has under /proc, as if that were a fifo: a fifo in a folder would be left behind when this process is
-killed. Each ninja has one job of its own, for which a token is taken out as long as it lives: with J jobs and M ninjas
-J - M tokens go round. A ninja that is killed gives back nothing. What it held is not counted but follows from what
-must hold: without a ninja all tokens are in the pipe; with some, those that are not there are held by ninjas that run
-commands with them (Run.tokens).
+killed. The job that each ninja has of its own is used for looking for tokens (looks.py), so that each compiler has
+one. A ninja that is killed gives back nothing. What it held is not counted but follows from what must hold: without a
+ninja all tokens are in the pipe; with some, those that are not there are held by ninjas that run as many compilers.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import array
 import contextlib
 import fcntl
 import os
-import select
 import termios
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -73,9 +71,9 @@ class Pool:
 
     def __init__(self, budget: Budget, *, has_tokens: bool | None = None) -> None:
         self._budget = budget
-        self._out = 0  # jobs that may run now: tokens in the pipe, with ninjas, and one for each ninja itself
-        self._owned = 0  # of them, those of ninjas themselves; without tokens all that are dealt out
-        self._next = ""  # the module for which tokens are kept back until it can begin
+        self._out = 0  # jobs that may run now: tokens in the pipe and with ninjas
+        self._ninjas = 0
+        self._dealt = 0  # without tokens: jobs that ninjas have
         self._missing: list[int] = []  # by the last samples
         self._has_tokens = ninja_version() >= (1, 13) if has_tokens is None else has_tokens
         self._read = self._write = -1
@@ -89,54 +87,45 @@ class Pool:
             os.close(fd)
         self._read = self._write = -1
 
+    @property
+    def has_tokens(self) -> bool:
+        """Whether a ninja takes jobs from a pool, and gives them back."""
+        return self._has_tokens
+
     def take(self, module: Work, active: Sequence[Work]) -> int:
-        """Jobs for the next module, 0 when there are none now: those that are begun use them all."""
+        """Whether the next module begins now, and with how many jobs where they are dealt out; else 0."""
         limit = self._budget.allowed([*active, module])
         if not self._has_tokens:
             return self._deal(module, active, limit)
-        if module.name != self._next and not self._is_time(active):
+        if not self._is_time(active):
             return 0
-        self._next = module.name
         self._aim(limit)
-        taken = len(self._take_out(1)) if self._out <= limit else 0
-        if taken:
-            self._owned += 1
-            self._next = ""
-        return taken
-
-    @property
-    def is_short(self) -> bool:
-        """Whether a module would begin if only there were tokens."""
-        return bool(self._next)
-
-    def wait(self, seconds: float) -> None:
-        """Until a token comes back that a module waits for. A ninja that gave one back takes it again very soon."""
-        if self.is_short and self._read >= 0:
-            select.select([self._read], [], [], seconds)
+        if self._out > limit:
+            return 0
+        self._ninjas += 1
+        return 1
 
     def give_back(self, share: int, active: Sequence[Work]) -> None:
-        """One module has ended, these go on: what it had itself is free again, and so may be what it made us keep."""
-        self._owned -= share
+        """One module has ended, these go on: what it had is free again, and so may be what it made us keep."""
         if not self._has_tokens:
+            self._dealt -= share
             return
-        if self._owned <= 0:
+        self._ninjas -= 1
+        if self._ninjas <= 0:
             self._take_out(_LARGEST)  # whoever was killed: all is anew
-            self._out = self._owned = 0
-        else:
-            os.write(self._write, b"+" * share)
-        if not self._next:
-            self._aim(self._budget.allowed(active))
+            self._out = 0
+        self._aim(self._budget.allowed(active))
 
     def restore(self, held: int) -> None:
         """Put back what killed ninjas did not. held: tokens that those who live can hold at most.
 
         Counted before the pipe is, so that a token that comes back meanwhile is not counted as missing.
         """
-        if not self._has_tokens or self._owned <= 0:
+        if not self._has_tokens or self._ninjas <= 0:
             self._missing.clear()
             return
-        expected = self._out - self._owned
-        waiting = self._waiting()
+        expected = self._out
+        waiting = self.waiting()
         if waiting > expected:  # more than there are: an error of the kind that must not add up
             self._take_out(waiting - expected)
         self._missing.append(expected - waiting - held)
@@ -148,7 +137,7 @@ class Pool:
             os.write(self._write, b"+" * lost)
 
     def options(self, share: int) -> list[str]:
-        """For a ninja that has this share; one with tokens has a job of its own and takes more from the pool."""
+        """For a ninja that has this share; one with tokens takes what it needs."""
         return [] if self._has_tokens else [f"-j{share}"]
 
     def variables(self) -> dict[str, str]:
@@ -159,17 +148,16 @@ class Pool:
 
     def _deal(self, module: Work, active: Sequence[Work], limit: int) -> int:
         wanted = max(1, module.objects)
-        share = min(wanted, limit - self._owned)
+        share = min(wanted, limit - self._dealt)
         if share <= 0 or (active and 2 * share < min(wanted, limit)):
             return 0
-        self._owned += share
+        self._dealt += share
         return share
 
     def _is_time(self, active: Sequence[Work]) -> bool:
         """Whether the modules that are begun leave jobs unused: they have fewer objects left to compile.
 
-        Not whether a token lies about: a ninja puts its own back between two commands. Each ninja that is begun has a
-        job of its own, so with too many of them everything would be half done when the time is up.
+        With all begun at once everything would be half done when the time is up.
         """
         return sum(max(1, one.objects) for one in active) < self._budget.allowed(active)
 
@@ -186,7 +174,10 @@ class Pool:
                 return os.read(self._read, tokens)
         return b""
 
-    def _waiting(self) -> int:
+    def waiting(self) -> int:
+        """Tokens that nobody has."""
+        if self._read < 0:
+            return 0
         count = array.array("i", [0])
         fcntl.ioctl(self._read, termios.FIONREAD, count)
         return count[0]

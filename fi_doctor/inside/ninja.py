@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Protocol
 
 from fi_doctor.inside import below, ninjalog
+from fi_doctor.inside.looks import LAST_LOOK, LOOK, looks, pause_s
 
 OUTPUT_LIMIT = 8 * 1024  # of one failed command
 QUIET_S = 0.3  # between a command and that it failed there is no time
 
+_IDLE_LOOKS = 3  # without a compiler, although there are jobs: nothing is left to do
 _AT_A_TIME = 200  # outputs in one command line
 _STATUS = re.compile(r"\[(\d+)/(\d+)\] ")
 _OUTPUT = re.compile(r" -o (\S+)")
@@ -56,7 +58,10 @@ _NUMBERS = itertools.count()
 class Run:
     """One ninja over some modules that share a log, read line by line."""
 
-    def __init__(self, modules: Sequence[Target], options: list[str], variables: dict[str, str]) -> None:
+    def __init__(
+        self, modules: Sequence[Target], options: list[str], variables: dict[str, str], seconds: float = 0.0
+    ) -> None:
+        """seconds: where it takes its jobs from a pool, for how long it may run."""
         self.modules = modules
         self.objects: dict[str, int] = {}  # finished, by module; "" for what several modules share
         self.linked: set[str] = set()
@@ -66,18 +71,22 @@ class Run:
         self.cpu_s = 0.0  # of it and of all that it ran, once it has ended
         self.signal = 0  # that ended it
         self.begun_at = time.monotonic()
-        self._ahead = -1  # commands that are not finished, those that run included; -1 before one is
+        self.is_over = False  # nothing was left for it to do, and it was ended
+        self._is_stopped = False
+        self._seconds = seconds
+        self._idle_since = self.begun_at
         self._mark = f"{os.getpid()}-{next(_NUMBERS)}"
         self._names = {module.name for module in modules}
         self._only = modules[0].name if len(modules) == 1 else ""
         self._failing: str | None = None  # the module whose command is failing
         self._printed = ""  # output of the command that was printed last
-        self._manifest = manifest(modules) if len(modules) > 1 else -1
+        self._manifest = manifest(modules, seconds) if seconds or len(modules) > 1 else -1
         file = f"/proc/{os.getpid()}/fd/{self._manifest}" if self._manifest >= 0 else modules[0].ninja_file
         workdir = self.workdir = Path(modules[0].workdir).resolve()
         workdir.mkdir(parents=True, exist_ok=True)
         # All that can be built of a module that fails is built: its own probe then compiles what failed and no more.
         targets = [module.target for module in modules if module.target]
+        targets += [LAST_LOOK] if targets and seconds else []
         command = ["ninja", "-v", "-C", str(workdir), "-f", file, "-k", "0", *options, *targets]
         kept = {name: value for name, value in os.environ.items() if name not in ("MAX_JOBS", "MAKEFLAGS")}
         self._process = subprocess.Popen(
@@ -95,6 +104,8 @@ class Run:
             self._take(line)
             if heard is not None:
                 heard(self)
+            if self._seconds and self._names <= self.linked:
+                self.finish()
         self._count()
         if self._manifest >= 0:
             os.close(self._manifest)
@@ -106,18 +117,24 @@ class Run:
         """Its number, which is its own until wait() is over."""
         return self._process.pid
 
-    def tokens(self, children: int) -> int:
-        """At most so many does it hold, while it has so many children; it has a job of its own, which it uses first.
+    def watch(self, compilers: int, *, are_jobs_free: bool) -> None:
+        """To be called now and then: end it when it does nothing but look for jobs although there are some."""
+        now = time.monotonic()
+        if compilers or not are_jobs_free:
+            self._idle_since = now
+        elif self._seconds and now - self._idle_since > _IDLE_LOOKS * pause_s(self._seconds):
+            self.finish()
 
-        Its own job is in use as long as no command has ended, and while more commands are ahead than may have to wait
-        for others: the links. Only then may it be a command with a token that is left.
-        """
-        is_using_own = self._ahead < 0 or self._ahead - len(self.modules) > children
-        return max(0, children - is_using_own)
+    def finish(self) -> None:
+        """Nothing is left for it to do."""
+        if not self.is_over:
+            self.is_over = True
+            self.stop()
 
     def stop(self) -> None:
         """Interrupt it: it ends its compilers, deletes what they were writing and gives back its tokens."""
         if self._process.returncode is None:
+            self._is_stopped = True
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
 
@@ -132,15 +149,16 @@ class Run:
         self.cpu_s = usage.ru_utime + usage.ru_stime
         code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         self._process.returncode = code
-        if code < 0:
+        if code < 0 and not self.is_over:
             self.signal = -code
+        if code < 0 or self._is_stopped:
             commands = below.end_orphans(self._mark)
             for output in {one for command in commands for one in _OUTPUT.findall(f"{command} ")}:
                 path = self.workdir / output
                 if path.suffix in (".o", ".so") and self.workdir.parent in path.parents:
                     with contextlib.suppress(OSError):
                         path.unlink()
-        return code
+        return int(bool(self.failed)) if self.is_over else code
 
     def _lines(self) -> Iterator[str]:
         """What it prints; an empty line when it stays silent, so that the command that was printed last is counted."""
@@ -172,8 +190,12 @@ class Run:
     def _take(self, line: str) -> None:
         status = _STATUS.match(line)
         failed = _FAILED.match(line)
-        if status:
-            self._ahead = int(status[2]) - int(status[1])
+        if LOOK in line:
+            self._count()
+            self._failing = None
+        elif failed and failed[2].startswith(".look"):
+            pass
+        elif status:
             self._count()
             outputs = _OUTPUT.findall(line)
             self._printed = outputs[-1] if outputs else "?"
@@ -204,12 +226,21 @@ class Run:
         return next((part for part in reversed(Path(output).parts) if part in self._names), "")
 
 
-def manifest(modules: Sequence[Target]) -> int:
-    """A file in memory that names the ninja files of all modules."""
-    files = dict.fromkeys(Path(module.ninja_file).resolve() for module in modules)
+def manifest(modules: Sequence[Target], seconds: float) -> int:
+    """A file in memory that names the ninja files of all modules, and looks for jobs for so many seconds (0: none)."""
+    files = list(dict.fromkeys(Path(module.ninja_file).resolve() for module in modules))
     escaped = (re.sub(r"([$ :])", r"$\1", str(file)) for file in files)
+    lines = [
+        "ninja_required_version = 1.3",
+        *(looks(seconds) if seconds else []),
+        *(f"subninja {one}" for one in escaped),
+    ]
+    # Where nothing is called the default, everything is.
+    if seconds and any(re.search(r"^default ", file.read_text("utf-8"), re.MULTILINE) for file in files):
+        lines.append(f"default {LAST_LOOK}")
     fd = os.memfd_create("fi-doctor-ninja")
-    os.write(fd, "".join(["ninja_required_version = 1.3\n", *(f"subninja {path}\n" for path in escaped)]).encode())
+    with os.fdopen(os.dup(fd), "w") as file:
+        file.write("\n".join([*lines, ""]))
     return fd
 
 

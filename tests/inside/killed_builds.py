@@ -55,7 +55,7 @@ class Watched(building.Building):
         for name in KILLED:
             while not (found := [run for run, group in list(self.groups.items()) if group.name == name]):
                 time.sleep(0.01)
-            while len(below.Table().children(found[0].pid)) < 2:
+            while len(below.Table().children(found[0].pid)) < 2:  # one of them looks for jobs
                 time.sleep(0.01)
             os.kill(found[0].pid, signal.SIGKILL)
 

@@ -179,7 +179,7 @@ def test_a_check_imports_once_whatever_is_cold(tmp_path, fault, imports):
         assert outcomes["torch"].cells[0].measurements == {"fresh_process": bool(fault)}
         assert outcomes["flashinfer"].cells[0].measurements == {"fresh_process": bool(fault)}
         if not fault:
-            assert outcomes["flashinfer"].seconds["imported"] >= outcomes["torch"].seconds["imported"] >= 0.3
+            assert min(outcomes[name].seconds["imported"] for name in ("torch", "flashinfer")) >= 0.3
             assert outcomes["a"].seconds["imported"] < 0.3
         (tmp_path / "imports").unlink()
 
