@@ -1,6 +1,7 @@
 """Names found in source without importing it: small packages that the tests write, and whole real ones."""
 
 import ast
+import gc
 
 import pytest
 from flashinfer_wheels import VERSIONS
@@ -159,7 +160,16 @@ def test_a_file_is_read_once(symbols, tmp_path):
     assert symbols.where("pkg.norm.Config") == "norm.py:15"
 
 
+@pytest.fixture
+def no_collections():
+    """Syntax trees have no cycles, and the collector would look through millions of nodes again and again."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.mark.wheels
+@pytest.mark.usefixtures("no_collections")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_top_level_function_and_class_of_the_real_package_is_on_its_line(unpacked, version):
     """The reduction must lose nothing and invent nothing: compared with the syntax tree of the whole file."""

@@ -167,16 +167,24 @@ def test_a_rank_that_fails_is_named_and_both_are_ended(fault, first_line, probe,
 
 
 @BOTH
-def test_a_rank_that_hangs_is_named_with_where_it_hangs(probe, started, surroundings, monkeypatch):
-    probe.run("twoshot_bf16")  # the ranks are up
-    limit_s = 2 if started == "fresh" else 8  # after forked ranks, fresh ones are asked, which have to start first
-    monkeypatch.setattr(probe, "DEADLINE_S", limit_s)
-    monkeypatch.setattr(probe, "FORKED_DEADLINE_S", 2)
-    surroundings("hangs@1")
+def test_a_rank_that_hangs_is_named_with_where_it_hangs(probe, surroundings, monkeypatch):
+    ask, limit_s = probe._Ranks.ask, 2
+
+    def ask_once_up(ranks, *words):
+        """The start does not count, neither of forked ranks nor of the fresh ones that are asked after them."""
+        surroundings("")
+        assert probe._verdict(ask(ranks, "twoshot_bf16", probe._calls("twoshot_bf16"))) is None
+        surroundings("hangs@1")
+        with monkeypatch.context() as patch:
+            patch.setattr(probe, "DEADLINE_S", limit_s)
+            patch.setattr(probe, "FORKED_DEADLINE_S", limit_s)
+            return ask(ranks, *words)
+
+    monkeypatch.setattr(probe._Ranks, "ask", ask_once_up)
     begun = time.monotonic()
     with pytest.raises(RuntimeError) as caught:
         probe.run("oneshot_bf16")
-    assert time.monotonic() - begun < limit_s + 10
+    assert time.monotonic() - begun < 50  # a start, or two, on a busy machine; without a limit it is 60 s more
     assert (
         f"rank 1 did not come back from 'oneshot_bf16: call 1 of 9, 7x512, in_place: launching' within {limit_s} s"
         in str(caught.value).splitlines()[0]
