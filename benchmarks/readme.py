@@ -31,6 +31,7 @@ def main():
     sample, _, _ = printed("-m", "fi_doctor", "check", "--example", "h200").partition("\nFindings:\n")
     text = fill(text, "example", sample)
     text = fill(text, "recorded", printed("benchmarks/recorded.py"))
+    text = fill(text, "builds", printed("benchmarks/builds.py"))
     if asked.python:
         text = fill(text, "startup", printed("benchmarks/startup.py", "--python", asked.python))
     (ROOT / "README.md").write_text(text)

@@ -20,7 +20,8 @@ MARKER = "FI_DOCTOR_CHILD"
 
 _PATIENCE_S = 10.0  # how long a killed process may take to go: one that holds a GPU context needs a while
 _END_PATIENCE_S = 2.0  # the same at the end of this process, when nobody needs to know how it ended
-_LOOKS = 20  # for orphans, each after some that died meanwhile
+_LOOKS = 20  # for orphans, each after some that died meanwhile; for an environment
+_EXEC_S = 0.001  # between two looks at a process that is becoming another program
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37
 
@@ -190,8 +191,24 @@ def children() -> list[int]:
 
 
 def environ(pid: int) -> bytes:
-    """The environment that a process started with; empty when it is gone, dead or not ours to read."""
-    return _read(Path(f"/proc/{pid}/environ"))
+    """The environment that a process started with; empty when it is gone, dead, a kernel's or not ours to read.
+
+    While a process is becoming another program it seems to have none: it is asked again for a while.
+    """
+    for _ in range(_LOOKS):
+        found = _read(Path(f"/proc/{pid}/environ"))
+        if found or not _has_program(pid):
+            break
+        time.sleep(_EXEC_S)
+    return found
+
+
+def _has_program(pid: int) -> bool:
+    """Whether it lives and executes a file that is ours to see."""
+    try:
+        return bool(Path(f"/proc/{pid}/exe").readlink()) and not _is_dead(pid)
+    except OSError:
+        return False
 
 
 def _wait(pid: int) -> tuple[int | None, int | None]:

@@ -183,6 +183,8 @@ def _excuse(happened: CellOutcome | Outcome) -> str:
         return "too little GPU memory is free"
     if happened.stage is Stage.IMPORTED and _STOPPED_FROM_OUTSIDE.search(happened.detail):
         return "the machine stopped it, which says nothing of the kernel"
+    if happened.stage is Stage.IMPORTED and "libcudart is not loaded in the current process" in happened.detail:
+        return "not finished, since this torch has no CUDA"
     if happened.stage is Stage.IMPORTED and "libcuda.so.1: cannot open shared object file" in happened.detail:
         return "it compiled, and cannot be loaded where there is no driver"
     return ""

@@ -7,7 +7,7 @@ import re
 import textwrap
 
 from fi_doctor.errors import UsageError
-from fi_doctor.model import Evidence, Feature, KnowledgeBase, Rule, Setting, Verdict, VllmUse
+from fi_doctor.model import Evidence, Feature, KnowledgeBase, Rule, Scope, Setting, Verdict, VllmUse
 
 WORDS = {
     Verdict.WORKS.value: (
@@ -37,6 +37,12 @@ WORDS = {
     Evidence.BUILT.value: "It was compiled and loaded here and not run. For a failure: compiling failed here.",
     Evidence.RAN.value: "It ran here, and its numbers were not compared. For a failure: it failed while it ran.",
     Evidence.VERIFIED.value: "It ran here, and its numbers were compared with a reference of higher precision.",
+    Scope.FULL.value: "The verdict is on the module as FlashInfer compiles it, or as its packages declare it.",
+    Scope.SUBSET.value: (
+        "Only a part of a large module was compiled: what one tactic of the kernel needs, from the installed sources "
+        "with the installed flags. The rest is stubs that say their name and abort. Other tactics were not tried, and "
+        "a server compiles the whole module: `fi-doctor warm` does so beforehand."
+    ),
     "measured-beats-known": (
         "A rule predicts a failure, and the row works here. The measurement decides; the rule, or what it was told "
         "about this machine, is wrong, so this is worth a report to fi-doctor."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from fi_doctor.model import Builds, Missing, PlannedProbe, ProbeSpec
+from fi_doctor.model import Builds, Depth, Missing, PlannedProbe, ProbeSpec
 from fi_doctor.probing import prebuild
 from fi_doctor.probing.bench import Bench
 from fi_doctor.probing.board import kind_of
@@ -18,6 +18,8 @@ from fi_doctor.probing.ledger import joined
 AT_ONCE = 6  # probes afterwards: each has a CUDA context of about 0.5 GiB, and a check stays below 4 GiB
 LEAST_S = 20.0  # what is kept for running
 PROBE_S = 5.0  # the same, for each probe: most of them run while others are being built
+LOAD_S = 5.0  # the same where nothing runs
+SHARE = 0.25  # of the budget, at most
 
 
 def build_all(tried: Sequence[PlannedProbe], bench: Bench, jobs: int) -> Builds | None:
@@ -28,7 +30,7 @@ def build_all(tried: Sequence[PlannedProbe], bench: Bench, jobs: int) -> Builds 
     GPUs of another kind have modules of their own: one process for each kind, one after the other.
     """
     kinds = by_kind(tried)
-    kept_s = max(LEAST_S, PROBE_S * len(tried) / max(1, min(AT_ONCE, jobs)))
+    kept_s = kept_for_runs_s(tried, bench.request.budget_s, jobs)
     done: Builds | None = None
     if all(_is_there(probe.spec, bench) for members in kinds.values() for probe in members):
         return done
@@ -40,6 +42,13 @@ def build_all(tried: Sequence[PlannedProbe], bench: Bench, jobs: int) -> Builds 
         with bench.talk:
             bench.watch.prebuilt(done)
     return done
+
+
+def kept_for_runs_s(tried: Sequence[PlannedProbe], budget_s: float, jobs: int) -> float:
+    """What is kept for running of the budget; loading what was compiled takes less."""
+    if all(probe.depth is not Depth.RUN for probe in tried if probe.builds_module):
+        return min(LOAD_S, SHARE * budget_s)
+    return min(max(LEAST_S, PROBE_S * len(tried) / max(1, min(AT_ONCE, jobs))), SHARE * budget_s)
 
 
 def by_kind(tried: Sequence[PlannedProbe]) -> dict[int | None, list[PlannedProbe]]:

@@ -80,10 +80,12 @@ def leave_out(planned: PlannedProbe, bench: Bench) -> Outcome:
     return record.outcome(planned, _left_out(planned.variants, out_of_budget(planned, bench)))
 
 
-def out_of_budget(planned: PlannedProbe, bench: Bench, *, where: str = "before it started", used_s: float = 0.0) -> str:
-    """That the budget is used up, what would have been needed and how to get it."""
+def out_of_budget(
+    planned: PlannedProbe, bench: Bench, *, how: str = "used up before it started", used_s: float = 0.0
+) -> str:
+    """That the budget does not suffice, what would have been needed and how to get it."""
     fresh = bench.scratch is not None
-    return budget.used_up(planned.spec, bench.facts, bench.request, where=where, used_s=used_s, fresh=fresh)
+    return budget.used_up(planned.spec, bench.facts, bench.request, how=how, used_s=used_s, fresh=fresh)
 
 
 class _Attempt:
@@ -231,7 +233,10 @@ class _Attempt:
         if process_s < 1 and stage in ("", "importing"):
             where = "before it started"  # no Python with torch imports anything in so short a time
         used_s = time.monotonic() - self._begun
-        return Fate(ending=Ending.NOT_RUN, detail=out_of_budget(self.planned, self._bench, where=where, used_s=used_s))
+        return Fate(
+            ending=Ending.NOT_RUN,
+            detail=out_of_budget(self.planned, self._bench, how=f"used up {where}", used_s=used_s),
+        )
 
 
 def _record_file() -> IO[bytes]:

@@ -13,15 +13,15 @@ _MOST_MINUTES = 7 * 24 * 60  # as much as --budget takes
 
 
 def used_up(  # noqa: PLR0913 - what it was, where it was, and all that the same request depends on
-    spec: ProbeSpec, facts: Facts, request: Request, *, where: str, used_s: float, fresh: bool
+    spec: ProbeSpec, facts: Facts, request: Request, *, how: str, used_s: float, fresh: bool
 ) -> str:
-    """That the budget is used up, what would have been needed and how to get it.
+    """That the budget does not suffice, what would have been needed and how to get it.
 
-    where: what the probe was doing, "while building". used_s: seconds that this probe had. fresh: with empty caches.
+    how: "used up while building". used_s: seconds that this probe had. fresh: with empty caches.
     """
     estimate_s = estimates.probe_seconds(spec, facts, fresh=fresh)
     command = settle(spec.feature, facts, request, needed_s=2 * (estimate_s + used_s))
-    return f"budget of {request.budget_s:g} s used up {where}; estimated {estimate_s} s; settle it with: {command}"
+    return f"budget of {request.budget_s:g} s {how}; estimated {estimate_s} s; settle it with: {command}"
 
 
 def whole_module(name: str, objects: int, jobs: int) -> str:

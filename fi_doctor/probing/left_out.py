@@ -24,7 +24,8 @@ def cells(probe: PlannedProbe, bench: Bench, jobs: int, *, is_alone: bool) -> di
     found = {}
     for variant, (name, known) in bench.board.left_out(probe).items():
         if known.state == LATE:
-            found[variant] = _not_run(variant, out_of_budget(probe, bench, where="before its module was compiled"))
+            why = known.detail or "it was not finished in time"
+            found[variant] = _not_run(variant, out_of_budget(probe, bench, how=f"too short for its module: {why}"))
         elif known.state == WHOLE:
             command = budget.warm(bench.facts, replace(bench.request, features=(probe.spec.feature,)))
             why = budget.needs_whole(name, known.objects, jobs, command)

@@ -305,6 +305,15 @@ def test_a_compiler_that_the_machine_stopped_says_nothing_of_the_kernel(detail):
     assert "the machine stopped it, which says nothing of the kernel" in row.why
 
 
+def test_a_torch_without_cuda_is_no_fault_of_the_kernel():
+    happened = {"ending": Ending.RAISED, "stage": Stage.IMPORTED, "error": "AssertionError"}
+    detail = "libcudart is not loaded in the current process"
+    planned = [make.planned(spec=make.spec(has_build=True))]
+    row = only(planned=planned, outcomes=[make.outcome(**happened, detail=detail)])
+    assert row.verdict is Verdict.UNKNOWN
+    assert "this torch has no CUDA" in row.why
+
+
 @pytest.mark.parametrize(
     "detail", ["nvcc error   : 'cicc' died due to signal 11 (Invalid memory reference)", "killed by signal 6"]
 )

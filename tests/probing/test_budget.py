@@ -2,12 +2,13 @@
 
 import shlex
 
+import factory as make
 import pytest
 from msgspec.structs import replace
 from test_plan import SPEC
 
 from fi_doctor.model import Depth, Missing, Request
-from fi_doctor.probing import budget
+from fi_doctor.probing import ahead, budget
 
 ASKED = Request(depth=Depth.BUILD, budget_s=60)  # as deep as a machine without a GPU allows
 
@@ -62,7 +63,7 @@ def test_the_minutes_suffice(settle, needed_s, budget_s, minutes):
 
 
 def test_twice_the_estimate_and_what_was_used_are_asked_for(bare_facts):
-    said = budget.used_up(SPEC, bare_facts, ASKED, where="while building", used_s=58.0, fresh=False)
+    said = budget.used_up(SPEC, bare_facts, ASKED, how="used up while building", used_s=58.0, fresh=False)
     assert said == (  # 7 s to import, 5 s to run and 60 s to build the norm module
         "budget of 60 s used up while building; estimated 72 s; settle it with: "
         "fi-doctor check --feature norm.rmsnorm --budget 5m"
@@ -78,3 +79,12 @@ def test_the_command_that_warms_keeps_what_was_asked_for_and_the_interpreter(bar
     ]
     assert budget.warm(bare_facts, ASKED) == "fi-doctor warm"
     assert budget.warm(bare_facts, ASKED, is_all=True) == "fi-doctor warm --all"
+
+
+def test_nothing_is_kept_for_runs_where_nothing_runs_and_never_most_of_the_budget():
+    built = make.planned(spec=make.spec(module="norm", has_build=True), depth=Depth.BUILD)
+    run = replace(built, depth=Depth.RUN)
+    assert ahead.kept_for_runs_s([run], 600.0, 16) == 20.0
+    assert ahead.kept_for_runs_s([built], 600.0, 16) == 5.0
+    assert ahead.kept_for_runs_s([run], 60.0, 16) == 15.0
+    assert ahead.kept_for_runs_s([run] * 60, 600.0, 16) == 50.0

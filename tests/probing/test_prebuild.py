@@ -343,7 +343,7 @@ def test_when_the_time_is_up_what_is_finished_stays_and_the_rest_is_named_and_no
     quick, slow = outcomes["mixed"].cells
     assert (quick.stage, quick.ending) == (Stage.VERIFIED, Ending.RETURNED)
     assert (slow.stage, slow.ending) == (Stage.NONE, Ending.NOT_RUN)
-    words = "budget of 12 s used up before its module was compiled; estimated "
+    words = "budget of 12 s too short for its module: it was not finished in time; estimated "
     assert slow.detail.startswith(words)
     assert outcomes["mixed"].ending is Ending.NOT_RUN
     assert outcomes["mixed"].detail.startswith(f"slow: {words}")
