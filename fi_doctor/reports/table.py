@@ -25,6 +25,7 @@ _WHY_WIDTH = 26  # the longest variable of FlashInfer fits; where there is less 
 _WHY_LIMIT = 400  # characters; the whole of it stands in the machine formats
 _NOT_RUN = "; not run: "  # between where a feature is declared and why nothing was measured
 _AS_ABOVE = "as above"
+_ID = re.compile(r"(?<=predicted by )[a-z0-9-]+")
 
 
 class _Line(NamedTuple):
@@ -51,13 +52,18 @@ def matrix(rows: tuple[FeatureRow, ...], width: int) -> list[Text]:
     }
     sizes = {name: size for name, size in sizes.items() if size}
     left = sum(sizes.values()) + gap * len(sizes)
-    indent = left if width - left >= _WHY_WIDTH else 4
+    indent = left if width - left >= max(_WHY_WIDTH, *map(_longest_id, judged)) else 4
     table = [
         Text((" " * gap).join([*(set_cell_size(name, size) for name, size in sizes.items()), "why"]), style="bold")
     ]
     for line in _lines(rows, sizes["feature"], width - indent):
         table += _drawn(line, sizes, gap, indent, width)
     return table
+
+
+def _longest_id(judged: FeatureRow | Cell) -> int:
+    """Of an id in the reason, which is there to be copied."""
+    return max((cell_len(found) for found in _ID.findall(clean(judged.why, _WHY_LIMIT))), default=0)
 
 
 def group_cells(row: FeatureRow) -> list[list[Cell]]:
@@ -178,7 +184,7 @@ def _group_lines(groups: list[list[Cell]], row: FeatureRow, name_width: int) -> 
 def _names(row: FeatureRow) -> list[str]:
     """What the first column says of the row: its feature, and its variants where they are listed."""
     listed = row.cells if len(group_cells(row)) > 1 else ()
-    return [clean(row.feature, 100), *(f"  {_cell_name(cell, row)}" for cell in listed)]
+    return [clean(row.feature, 100), *(f"  {_cell_name(cell, row)}," for cell in listed)]
 
 
 def _cell_name(cell: Cell, row: FeatureRow) -> str:
