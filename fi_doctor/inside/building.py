@@ -193,7 +193,7 @@ class Building:
         with self._lock:
             self.counted[run] = sum(run.objects.values())
             group = self.groups[run]
-            group.objects = sum(module.objects for module in run.modules) - self.counted[run]
+            group.objects = sum(module.objects for module in run.modules) - self.counted[run] - run.broken
             if time.monotonic() - self._told < 1.0:
                 return
             self._told = time.monotonic()

@@ -67,6 +67,7 @@ class Run:
         self.linked: set[str] = set()
         self.failed: dict[str, str] = {}  # module, as above -> what its first failed command said
         self.failed_output: dict[str, str] = {}  # module -> the file that this command was to make
+        self.broken = 0  # objects that do not compile
         self.words = ""  # what ninja itself said
         self.cpu_s = 0.0  # of it and of all that it ran, once it has ended
         self.signal = 0  # that ended it
@@ -104,7 +105,7 @@ class Run:
             self._take(line)
             if heard is not None:
                 heard(self)
-            if self._seconds and self._names <= self.linked:
+            if self._seconds and self._is_done():
                 self.finish()
         self._count()
         if self._manifest >= 0:
@@ -142,6 +143,13 @@ class Run:
         """The module that a command of it works for, by what it writes; "" when that cannot be told."""
         outputs = _OUTPUT.findall(f"{command} ")
         return self._only or (self._module_of(outputs[-1]) if outputs else "")
+
+    def _is_done(self) -> bool:
+        """Whether all is linked, or has failed with nothing left to compile beside what failed."""
+        if self._names <= self.linked:
+            return True
+        settled = "" in self.failed or self._names <= self.linked | self.failed.keys()
+        return settled and sum(self.objects.values()) + self.broken >= sum(module.objects for module in self.modules)
 
     def _reap(self) -> int:
         """Its exit status, as subprocess has it, with nothing left of it: neither compilers nor halves of files."""
@@ -202,6 +210,7 @@ class Run:
             self._failing = None
         elif failed:
             self._printed = ""
+            self.broken += not failed[2].endswith(".so")
             self._failing = self._module_of(failed[2])
             self.failed.setdefault(self._failing, _killed(int(failed[1] or 0)))
             self.failed_output.setdefault(self._failing, Path(failed[2]).name)

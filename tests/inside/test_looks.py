@@ -86,14 +86,18 @@ def test_it_ends_when_its_module_is_linked_and_its_log_has_nothing_of_it(tmp_pat
     assert pool.waiting() == 4
 
 
-def test_one_that_cannot_link_ends_when_nothing_is_left_to_compile(tmp_path, pool):
-    run = begun(pool, module(tmp_path, "echo no such thing; false", "sleep 1.5", "sleep 0.1"))
+@pytest.mark.parametrize("is_counted", [True, False])  # whether the objects are as many as were counted before
+def test_one_that_cannot_link_ends_when_nothing_is_left_to_compile(tmp_path, pool, is_counted):
+    one = module(tmp_path, "echo no such thing; false", "sleep 1.5", "sleep 0.1")
+    one.objects += not is_counted
+    run = begun(pool, one)
+    begun_at = time.monotonic()
     thread, told = waited(run)
-    deadline = time.monotonic() + 20
-    while thread.is_alive() and time.monotonic() < deadline:
+    while thread.is_alive() and time.monotonic() - begun_at < 20:
         time.sleep(0.2)
         run.watch(len(compilers(run)), are_jobs_free=pool.waiting() > 0)
     assert told == [1]
+    assert is_counted == (time.monotonic() - begun_at < 3)
     assert run.failed["m"].startswith("echo no such thing; false")
     assert "no such thing" in run.failed["m"].splitlines()[-1]
     assert run.objects == {"m": 2}
