@@ -150,6 +150,8 @@ class Building:
         try:
             with locked(self.core, modules) as free:
                 if free:
+                    for module in free:
+                        module.drop_damaged()
                     forget_missing(free)
                     left_s = max(1.0, self.deadline - time.monotonic()) if self.pool.has_tokens else 0.0
                     run = Run(free, options, variables, left_s)

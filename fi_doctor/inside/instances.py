@@ -177,6 +177,6 @@ def write_if_different(path: Path, text: str) -> None:
     try:
         if path.read_text(encoding="utf-8") == text:
             return
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         pass
     path.write_text(text, encoding="utf-8")

@@ -36,6 +36,7 @@ def look_at(modules: Iterable[Module], cache: Path) -> None:
         if there.is_dir() and all(output.parent.is_dir() for output in outputs):
             Path(module.ninja_file).write_text(text, encoding="utf-8")
             module.workdir = str(there)
+            module.moved = (str(place), str(cache))
     for group in by_log(module for module in found if not module.state):
         look(group)
 

@@ -6,10 +6,13 @@ Runs in the examined interpreter, for prebuild.py. Standard library, Python >= 3
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+from fi_doctor.inside.elf import is_library
 from fi_doctor.inside.ninja import OUTPUT_LIMIT, Run
 
 BUSY_S = 1.0  # how long a module that another process builds is waited for
@@ -26,6 +29,8 @@ class Module:
         self.ninja_file = ""
         self.target = ""  # of that file, where others may build there; "" for all
         self.objects = 0  # that are stale; what several share counts for the first of them
+        self.is_damaged = False  # there is a file that is no library, where ninja sees nothing to do
+        self.moved = ("", "")  # a folder that stands for another one, and that one
         self.state = ""
         self.detail = ""
         self.part_of = ""  # the module that it is a part of
@@ -45,12 +50,20 @@ class Module:
     def library(self) -> str:
         """The file that it is loaded from, once it is there; "" where FlashInfer does not say."""
         with contextlib.suppress(Exception):
-            return str(self.spec.get_library_path())
+            return str(self.spec.get_library_path()).replace(*self.moved, 1)
         return ""
 
     def settle(self, state: str, detail: str = "") -> None:
-        """Its state, which is final."""
+        """Its state, which is final; nothing is built where no library is."""
+        library = self.library()
+        if state == "built" and library and not is_library(library):
+            state, detail = "left", f"ninja has nothing left to do, and {library} is no library"
         self.state, self.detail = state, detail
+
+    def drop_damaged(self) -> None:
+        """Remove what stands in the place of its library, so that ninja links it anew."""
+        if self.is_damaged:
+            Path(self.library()).unlink(missing_ok=True)
 
 
 def prepare(core: Any, specs: Mapping[str, Any], users: Mapping[str, list[list[str]]]) -> dict[str, Module]:
@@ -69,6 +82,7 @@ def prepare(core: Any, specs: Mapping[str, Any], users: Mapping[str, list[list[s
         try:
             with locked(core, [module]) as free:
                 for one in free:
+                    drop_half_written(one.spec)
                     one.spec.build(False, False)  # noqa: FBT003 - verbose and need_lock, by position in every version
         except Exception as exc:
             module.settle("left", f"{type(exc).__name__}: {exc}")
@@ -79,6 +93,17 @@ def prepare(core: Any, specs: Mapping[str, Any], users: Mapping[str, list[list[s
     with ThreadPoolExecutor(max_workers=8) as pool:
         list(pool.map(look, groups))
     return modules
+
+
+def drop_half_written(spec: Any) -> None:
+    """Remove a ninja file that does not end as it should, on which a full disk may be to blame.
+
+    FlashInfer up to 0.6.11 keeps the one that is there; for ninja an empty one means that there is nothing to do.
+    """
+    with contextlib.suppress(AttributeError, FileNotFoundError, UnicodeDecodeError):
+        path = Path(spec.ninja_path)
+        if not re.search(r"^default .*\n\s*\Z", path.read_text(encoding="utf-8"), re.MULTILINE):
+            path.unlink()
 
 
 def by_log(modules: Iterable[Module]) -> list[list[Module]]:
@@ -103,8 +128,11 @@ def look(group: list[Module]) -> None:
             shared = run.objects.get("", 0)
             for module in group:
                 module.objects = run.objects.get(module.name, 0)
+                library = module.library()
                 if run.touched(module):
                     module.objects, shared = module.objects + shared, 0
+                elif library and not is_library(library):
+                    module.objects, module.is_damaged = 1, True
                 else:
                     module.settle("up to date")
             return

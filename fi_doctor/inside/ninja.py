@@ -22,6 +22,7 @@ from fi_doctor.inside import below, ninjalog
 from fi_doctor.inside.looks import LAST_LOOK, LOOK, looks, pause_s
 
 OUTPUT_LIMIT = 8 * 1024  # of one failed command
+_LINE_LIMIT = 1 << 20  # bytes of a line without an end
 QUIET_S = 0.3  # between a command and that it failed there is no time
 
 _IDLE_LOOKS = 3  # without a compiler, although there are jobs: nothing is left to do
@@ -182,7 +183,7 @@ class Run:
                 chunk = os.read(stream.fileno(), 1 << 16)
                 if not chunk:
                     return
-                *whole, rest = (rest + chunk).split(b"\n")
+                *whole, rest = (rest[:_LINE_LIMIT] + chunk).split(b"\n")
                 for line in whole:
                     yield line.decode(errors="replace") + "\n"
 

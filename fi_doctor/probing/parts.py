@@ -16,21 +16,20 @@ from fi_doctor.model import Facts, Missing
 KEPT_S = 30 * 24 * 3600.0  # since they were last used
 
 
-def folder(facts: Facts, scratch: Path | None) -> Path | None:
-    """A folder for what this FlashInfer, toolkit and compiler give; None where there is none to write to.
+def folder(facts: Facts, scratch: Path | None, passing: Path) -> Path:
+    """A folder for what this FlashInfer, toolkit and compiler give.
 
-    scratch: where all caches are in this check, when not in their usual places. What else decides (flags, sources)
-    stands in the ninja file of a part, so that ninja sees it change.
+    scratch: where all caches are in this check, when not in their usual places. passing: a folder of this run, for what
+    cannot be kept. What else decides (flags, sources) stands in the ninja file of a part, so that ninja sees it change.
     """
     base = scratch if scratch is not None else _own()
-    if base is None:
-        return None
-    found = base / "parts" / _key(facts)
+    found = (base or passing) / "parts" / _key(facts)
     try:
         found.mkdir(parents=True, exist_ok=True)
         os.utime(found)
+        (found / "writable").touch()
     except OSError:
-        return None
+        return passing / "parts"
     _remove_old(found.parent)
     return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import socket
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -179,7 +180,8 @@ class Attempt:
             for probe in self._members
         ]
         has_parts = not self._is_whole and any(probe.spec.subset for probe in self._members)
-        kept = parts.folder(facts, scratch) if has_parts else None
+        passing = Path(self._child.get("TMPDIR") or tempfile.gettempdir())
+        kept = parts.folder(facts, scratch, passing) if has_parts else None
         return {
             "probes": probes,
             "jobs": self._jobs,

@@ -23,6 +23,7 @@ from fi_doctor.model import Ending, Stage
 pytestmark = pytest.mark.skipif(shutil.which("ninja") is None, reason="no ninja on PATH")
 
 # Stops half-way, once, and is whole the next time.
+HEADER = 64  # bytes of a library, before what it is made of
 HALF = 'test -e "$FAKE_SOURCES/again" || { touch "$FAKE_SOURCES/again"; echo half > "$OBJECT"; sleep 60; }'
 KILLED = 'test -e "$FAKE_SOURCES/mended" || kill -9 "$PPID"'
 SAID = {"ninja": "ninja was killed by signal 9", "its parent": "the process that built it ended after "}
@@ -46,7 +47,7 @@ def works(machine, **states):
 
 
 def library(machine, name):
-    return (machine.ops / name / f"{name}.so").read_text()
+    return (machine.ops / name / f"{name}.so").read_bytes()[HEADER:].decode()
 
 
 def whole(machine, name):
@@ -230,3 +231,64 @@ def test_ctrl_c_while_a_library_is_written_leaves_nothing_and_it_is_written_agai
             time.sleep(0.02)
         run.send_signal(signal.SIGINT)
         assert run.communicate(timeout=60)[0] == "interrupted []\nworks\n"
+
+
+def emptied(path):
+    path.write_bytes(b"")
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:40])
+
+
+def shorter_than_it_says(path):
+    header = bytearray(path.read_bytes()[:HEADER])
+    header[40:48] = (10**6).to_bytes(8, "little")
+    path.write_bytes(bytes(header))
+
+
+def something_else(path):
+    path.write_text("no library, but as long as one could be: " + 99 * ".")
+
+
+@pytest.mark.parametrize("damage", [emptied, cut, shorter_than_it_says, something_else])
+def test_a_file_that_is_no_library_is_not_up_to_date_and_is_linked_anew(machine, damage):
+    machine.module("a", "true", "true")
+    machine.probe("a")
+    works(machine, a="built")
+    damage(machine.ops / "a/a.so")
+    works(machine, a="built")
+    assert sorted(machine.compiled()) == ["a0", "a1"]
+    works(machine, a="cache")
+
+
+def test_a_folder_in_the_place_of_a_library_is_said(machine):
+    machine.module("a", "true")
+    machine.probe("a")
+    works(machine, a="built")
+    (machine.ops / "a/a.so").unlink()
+    (machine.ops / "a/a.so").mkdir()
+    _, builds = machine.check()
+    assert builds.modules["a"].startswith("not begun: left to its probe: IsADirectoryError: ")
+
+
+@pytest.mark.parametrize("left", ["", "name = a\nrule cuda_compile\n  comm"])
+def test_a_ninja_file_that_is_half_written_is_written_again(machine, monkeypatch, left):
+    machine.environ["FAKE_KEEPS_NINJA_FILE"] = "yes"
+    machine.module("a", "true")
+    machine.probe("a")
+    (machine.ops / "a").mkdir(parents=True)
+    (machine.ops / "a/build.ninja").write_text(left)
+    works(machine, a="built")
+
+
+def test_a_ninja_that_does_nothing_builds_nothing(machine, tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/ninja").write_text('#!/bin/sh\ntest "$1" = --version && echo 1.11.1\nexit 0\n')
+    (tmp_path / "bin/ninja").chmod(0o755)
+    machine.environ["PATH"] = f"{tmp_path / 'bin'}:{machine.environ['PATH']}"
+    machine.module("a", "true")
+    machine.probe("a")
+    outcomes, builds = machine.check()
+    assert "is no library" in builds.modules["a"]
+    assert outcomes["a"].ending is not Ending.RETURNED

@@ -1,6 +1,7 @@
 """Probes that can do with a part of their module, from the probe's file to the verdict: compiled by a real c++."""
 
 import shutil
+from pathlib import Path
 
 import factory as make
 import machine_samples
@@ -211,6 +212,26 @@ def test_a_part_that_is_there_is_not_compiled_again(machine):
     assert outcome.cells[0].module_from == "subset"
 
 
+@pytest.mark.parametrize("name", ["fused_moe_90.so", "build.ninja"])
+def test_what_is_damaged_in_the_folder_of_parts_is_made_anew(machine, kept, name):
+    machine.probe_with(SUBSET)
+    machine.judged()
+    for path in kept.rglob(name):
+        path.write_bytes(b"\xb7 nothing of use")
+    outcome, builds, found = machine.judged()
+    assert builds.modules[f"{MODULE}.bf16"] in ("built", "cache")
+    assert found["tactic_0"].verdict is Verdict.WORKS
+    assert outcome.cells[0].module_from == "subset"
+
+
+def test_where_no_folder_can_be_kept_parts_are_made_for_this_run(machine, kept):
+    kept.write_text("a file")
+    machine.probe_with(SUBSET)
+    _, builds, found = machine.judged()
+    assert builds.modules[f"{MODULE}.bf16"] == "built"
+    assert found["tactic_0"].verdict is Verdict.WORKS
+
+
 def test_a_needed_unit_that_is_left_out_breaks_the_row_and_is_named(machine):
     machine.probe_with({**SUBSET, "without": "128, 16, 64"})
     outcome, _, found = machine.judged()
@@ -287,11 +308,11 @@ def test_the_whole_module_is_taken_where_it_is_there(machine):
 def test_parts_of_another_toolkit_lie_elsewhere(kept):
     facts = machine_samples.bare_facts()
     other = replace(facts, toolkit=make.toolkit("12.9"))
-    assert parts.folder(facts, None) != parts.folder(other, None)
-    assert parts.folder(facts, None) == parts.folder(facts, None)
+    assert parts.folder(facts, None, Path("unused")) != parts.folder(other, None, Path("unused"))
+    assert parts.folder(facts, None, Path("unused")) == parts.folder(facts, None, Path("unused"))
 
 
 def test_with_fresh_caches_parts_are_fresh_too(tmp_path, kept):
-    found = parts.folder(machine_samples.bare_facts(), tmp_path)
+    found = parts.folder(machine_samples.bare_facts(), tmp_path, Path("unused"))
     assert found.is_relative_to(tmp_path)
     assert not kept.exists()
