@@ -22,6 +22,7 @@ from fi_doctor.model import (
     Request,
     Warming,
     Watch,
+    selects,
 )
 from fi_doctor.probing import budget, refusals
 from fi_doctor.probing import plan as planning
@@ -58,6 +59,7 @@ def warm(  # noqa: PLR0913 - as diagnose
     *,
     is_all: bool,
     is_dry: bool,
+    is_forced: bool,
     kb: KnowledgeBase,
     specs: tuple[ProbeSpec, ...],
     gathering: Gathering,
@@ -66,6 +68,7 @@ def warm(  # noqa: PLR0913 - as diagnose
     """Fill the JIT cache of the interpreter whose facts are being gathered, or say what that would take (is_dry).
 
     Of the rows that are asked for what decides them, is_all: everything, neither: what a server calls by default.
+    is_forced: also where a known fault of the toolkit is in the way.
     Errors: TargetError when the interpreter cannot be used, CannotTellError where nothing can be compiled.
     """
     facts = gathering.finish(symbols_of(kb, specs))
@@ -77,7 +80,9 @@ def warm(  # noqa: PLR0913 - as diagnose
         planned = serving.only_served(kb, facts, planned)
     if planned and not any(probe.is_tried for probe in planned):
         raise refusals.not_tried(planned)
-    return warming.fill(
+    if not is_forced:
+        refusals.refuse_toolkit(findings.find(kb, facts, ()), planned)
+    done = warming.fill(
         matrix.with_deciding(kb, facts, planned),
         facts=facts,
         request=asked,
@@ -86,6 +91,12 @@ def warm(  # noqa: PLR0913 - as diagnose
         is_dry=is_dry,
         command=budget.warm(facts, asked, is_all=is_all),
     )
+    probed = {spec.feature for spec in specs}
+    named = [one.id for one in kb.features if asked.features and selects(asked.features, one.id)]
+    unprobed = {name: "fi-doctor has no probe for this row" for name in named if name not in probed}
+    if not unprobed:
+        return done
+    return msgspec.structs.replace(done, unasked={**done.unasked, **unprobed}, code=1)
 
 
 def rejudge(recorded: Report, request: Request, *, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> Report:

@@ -203,6 +203,7 @@ def warm(  # noqa: PLR0913 - the options of a command
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be compiled, and what that takes.")
     ] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Also with a toolkit that is known to fail.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
     python: Python = None,
     quiet: Quiet = False,
@@ -224,6 +225,7 @@ def warm(  # noqa: PLR0913 - the options of a command
         memory=memory,
         budget=budget,
         is_dry=dry_run,
+        is_forced=anyway,
         is_json=json,
         quiet=quiet,
     )

@@ -42,6 +42,7 @@ class AskedWarm(msgspec.Struct, frozen=True, kw_only=True):
     memory: str = "auto"
     budget: str = "8h"
     is_dry: bool = False
+    is_forced: bool = False
     is_json: bool = False
     quiet: bool = False
 

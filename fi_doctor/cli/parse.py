@@ -58,8 +58,10 @@ def memory_mib(value: str, option: str) -> int:
 
 def names(patterns: Iterable[str], known: Iterable[str], option: str) -> tuple[str, ...]:
     """The patterns (names or globs, also separated by commas), each of which matches a known name."""
-    words = tuple(known)
-    asked = tuple(part.strip() for pattern in patterns for part in pattern.split(",") if part.strip())
+    words, typed = tuple(known), tuple(patterns)
+    asked = tuple(part.strip() for pattern in typed for part in pattern.split(",") if part.strip())
+    if typed and not asked:
+        raise UsageError(f"{option}: no feature is named", why="its value is empty", todo="fi-doctor features")
     for pattern in asked:
         if not fnmatch.filter(words, pattern):
             raise UsageError(

@@ -29,7 +29,14 @@ def warm(asked: AskedWarm, gathering: Gathering) -> int:
     try:
         with _progress(quiet=asked.quiet) as watch:
             done = pipeline.warm(
-                request, is_all=asked.is_all, is_dry=asked.is_dry, kb=kb, specs=specs, gathering=gathering, watch=watch
+                request,
+                is_all=asked.is_all,
+                is_dry=asked.is_dry,
+                is_forced=asked.is_forced,
+                kb=kb,
+                specs=specs,
+                gathering=gathering,
+                watch=watch,
             )
     except KeyboardInterrupt:
         if not asked.is_dry:

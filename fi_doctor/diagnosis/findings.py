@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -78,7 +79,12 @@ def _finding(rule: Rule, view: View, rows: tuple[str, ...]) -> Finding:
 def filled_line(action: Action, view: View) -> str:
     """The line of an action; what is filled into a command is quoted, so that it can be pasted."""
     is_command = action.kind in (ActionKind.SET, ActionKind.FLAG, ActionKind.RUN, ActionKind.INSTALL)
-    return conditions.fill(action.line, view, quote=is_command)
+    line = conditions.fill(action.line, view, quote=is_command)
+    interpreter = view.facts.interpreter
+    if action.kind is ActionKind.RUN and line.startswith("fi-doctor ") and not interpreter.is_own:
+        command, name, *rest = line.split(" ", 2)
+        line = " ".join([command, name, "--python", shlex.quote(interpreter.executable), *rest])
+    return line
 
 
 def concerns(rule: Rule, feature: str) -> bool:

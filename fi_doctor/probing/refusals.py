@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fi_doctor.errors import CannotTellError
-from fi_doctor.model import Facts, FlashInfer, Missing, PlannedProbe
+from fi_doctor.model import Facts, Finding, FlashInfer, Missing, PlannedProbe, Severity
 
+# Causes of findings about what compiles, not about what runs.
+_STOPPED_BY = ("wrong-toolkit", "incomplete-toolkit", "nvcc-too-old", "no-host-compiler", "no-ninja", "no-toolkit")
 _WHERE = "docker run --gpus all, or FLASHINFER_CUDA_ARCH_LIST=9.0a (the GPU that will serve)"
 
 
@@ -33,11 +35,26 @@ def refuse(facts: Facts, *, writes: bool) -> None:
         _refuse_cache(facts, flashinfer)
 
 
+def refuse_toolkit(findings: Sequence[Finding], planned: Sequence[PlannedProbe]) -> None:
+    """Raise CannotTellError where a known fault of the toolkit stops all that is asked for from being compiled."""
+    asked = {probe.spec.feature for probe in planned if probe.is_tried}
+    for finding in findings:
+        stops = finding.severity is Severity.ERROR and finding.cause in _STOPPED_BY
+        if stops and asked and asked <= set(finding.features):
+            raise _refusal(
+                f"nothing of this would compile here: {finding.title} [{finding.id}]",
+                f"{finding.why} --anyway tries it all the same",
+                next(iter(finding.fix), "fi-doctor check"),
+            )
+
+
 def not_tried(planned: Sequence[PlannedProbe]) -> CannotTellError:
     """That nothing of what was asked for can be compiled here."""
     first = next(probe for probe in planned if probe.skip)
     return _refusal(
-        "nothing of what was asked for is compiled here", f"{first.spec.id}: {first.skip}", "fi-doctor features"
+        "nothing of what was asked for is compiled here",
+        f"{first.spec.id}: {first.skip}",
+        "fi-doctor warm --python PATH (the interpreter that serves)",
     )
 
 

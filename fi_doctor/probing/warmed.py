@@ -54,7 +54,7 @@ def told(
     )
     if is_dry:
         here = attempts[0].here if attempts else estimates.ANYWHERE
-        return replace(done, estimated_seconds=_makespan_s(done, here))
+        return replace(done, estimated_seconds=_makespan_s(done, here), code=int(bool(done.unasked)))
     return replace(done, code=int(is_lacking(done) or bool(done.unasked)))
 
 

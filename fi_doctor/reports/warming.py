@@ -69,16 +69,16 @@ def render(done: Warming, *, width: int = 80) -> str:
 def verdict(done: Warming) -> str:
     """What it means for a server, in one line."""
     left = [one for one in done.modules if not one.place.is_there]
-    if not left and done.unasked:
-        whose = "its" if len(done.unasked) == 1 else "their"
-        return f"it is not known what {amount(len(done.unasked), 'variant')} would compile: {whose} build() raised"
+    unknown = f"it is not known what {', '.join(map(clean, done.unasked))} would compile" if done.unasked else ""
+    if not left and unknown:
+        return unknown
     if not done.modules:
         return "a server's first start compiles nothing of what was asked for: no module belongs to it"
     if not left:
         return "a server's first start compiles nothing of the above"
     still = "is still to be compiled" if len(left) == 1 else "are still to be compiled"
     would = "would be compiled" if done.dry_run else still
-    return f"{amount(len(left), 'module')} {would}: {done.command}"
+    return f"{amount(len(left), 'module')} {would}: {done.command}{f'; {unknown}' if unknown else ''}"
 
 
 def _done(done: Warming, width: int) -> list[str]:

@@ -169,16 +169,26 @@ def test_where_nothing_can_be_compiled_it_is_3(stack, changes, what):
     [
         (("--all", "--feature", "norm.*"), "--all and --feature"),
         (("--feature", "norm.rmsnrm"), "norm.rmsnrm"),
+        (("--feature", ""), "no feature is named"),
+        (("--feature", " , "), "no feature is named"),
         (("--budget", "soon"), "'soon'"),
         (("--memory", "much"), "'much'"),
         (("--python", ""), "names no interpreter"),
     ],
-    ids=["all-and-feature", "feature", "budget", "memory", "python"],
+    ids=["all-and-feature", "feature", "empty", "commas", "budget", "memory", "python"],
 )
 def test_a_mistake_is_2_with_one_sentence(doctor, words, what):
     done = doctor("warm", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert what in in_three_parts(done.stderr)["error"]
+
+
+@pytest.mark.parametrize("words", [(), ("--dry-run",)])
+def test_a_row_without_a_probe_is_not_said_to_compile_nothing(stack, words):
+    done = stack("--feature", "moe.trtllm_fp8_block", *words)
+    assert done.returncode == 1
+    assert "it is not known what moe.trtllm_fp8_block would compile" in done.stderr
+    assert "compiles nothing" not in done.stderr
 
 
 def test_ctrl_c_is_130_and_what_was_finished_is_kept(stack):

@@ -6,14 +6,15 @@ import shutil
 import signal
 import time
 
+import factory as make
 import pytest
 from msgspec.structs import replace
 from test_parts import SUBSET, MoeMachine
 from test_prebuild import Machine, running_in
 
 from fi_doctor.errors import CannotTellError
-from fi_doctor.model import Depth, Missing, Request, Silent
-from fi_doctor.probing import run, warm
+from fi_doctor.model import Depth, Finding, Missing, Request, Severity, Silent
+from fi_doctor.probing import refusals, run, warm
 from fi_doctor.probing.plan import plan
 
 pytestmark = pytest.mark.skipif(shutil.which("ninja") is None, reason="no ninja on PATH")
@@ -294,3 +295,36 @@ def test_where_a_part_is_compiled_a_server_would_compile_the_whole(tmp_path, mon
     [announced], left = check(machine, {"tactic_0"}, replace(ASKED, depth=Depth.RUN, budget_s=7200))
     assert (announced.modules, announced.objects) == (("fused_moe_90",), 25)
     assert (left.modules, left.objects) == (("fused_moe_90",), 25)
+
+
+TOOLKIT = Finding(
+    id="toolkit-lacks-link-libraries",
+    cause="incomplete-toolkit",
+    severity=Severity.ERROR,
+    title="the toolkit has nothing to link with",
+    why="It is incomplete.",
+    fix=("export CUDA_HOME=/opt/cuda",),
+    features=("norm.rmsnorm", "kv.append_paged"),
+    source="https://example.org",
+)
+
+
+def test_with_a_toolkit_that_cannot_compile_any_of_it_nothing_is_begun():
+    planned = [make.planned(spec=make.spec(feature="norm.rmsnorm"))]
+    with pytest.raises(CannotTellError, match="toolkit-lacks-link-libraries") as refused:
+        refusals.refuse_toolkit([TOOLKIT], planned)
+    assert refused.value.todo == "export CUDA_HOME=/opt/cuda"
+    assert "--anyway" in refused.value.why
+
+
+@pytest.mark.parametrize(
+    "finding",
+    [
+        replace(TOOLKIT, severity=Severity.WARNING),
+        replace(TOOLKIT, cause="driver-too-old"),
+        replace(TOOLKIT, features=("kv.append_paged",)),
+    ],
+    ids=["a-warning", "not-of-the-toolkit", "another-row"],
+)
+def test_what_may_compile_is_begun(finding):
+    refusals.refuse_toolkit([finding], [make.planned(spec=make.spec(feature="norm.rmsnorm"))])
