@@ -16,6 +16,7 @@ from fi_doctor.model import (
     Facts,
     KnowledgeBase,
     Outcome,
+    Package,
     PlannedProbe,
     ProbeSpec,
     Report,
@@ -94,9 +95,10 @@ def warm(  # noqa: PLR0913 - as diagnose
     probed = {spec.feature for spec in specs}
     named = [one.id for one in kb.features if asked.features and selects(asked.features, one.id)]
     unprobed = {name: "fi-doctor has no probe for this row" for name in named if name not in probed}
-    if not unprobed:
-        return done
-    return msgspec.structs.replace(done, unasked={**done.unasked, **unprobed}, code=1)
+    package = facts.packages.get("vllm")
+    version = package.version if isinstance(package, Package) and isinstance(package.version, str) else ""
+    code = 1 if unprobed else done.code
+    return msgspec.structs.replace(done, vllm=version, unasked={**done.unasked, **unprobed}, code=code)
 
 
 def rejudge(recorded: Report, request: Request, *, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> Report:

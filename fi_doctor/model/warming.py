@@ -52,6 +52,7 @@ class Warming(Data, frozen=True):
     jobs: int
     memory_mib: int  # for all compilers together; 0: any amount
     modules: tuple[WarmModule, ...]  # by name
+    vllm: str = ""  # the version whose calls count; "" where none is installed and the newest known one counts
     skipped: dict[str, str] = {}  # probe -> why its modules are not asked for here
     unasked: dict[str, str] = {}  # "probe variant" -> what it raised instead of asking for modules; counts as failed
     without_module: tuple[str, ...] = ()  # "probe variant" that asked for nothing to compile

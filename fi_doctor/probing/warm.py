@@ -24,6 +24,8 @@ from fi_doctor.probing import ahead, memory, mirrored, prebuild, surroundings, t
 from fi_doctor.probing.bench import Bench
 from fi_doctor.probing.ledger import joined
 
+ENDED_S = 0.5  # before the end of a budget, the time may be called up
+
 
 def fill(  # noqa: PLR0913 - which modules, where, how, and who hears of it
     planned: Sequence[PlannedProbe],
@@ -101,7 +103,7 @@ def _attempts(  # noqa: PLR0913 - as fill
         for members in ahead.by_kind(tried).values():
             made = prebuild.attempt(members, bench, jobs, bench.deadline, is_whole=True, cache=cache)
             if made.modules is None:
-                raise _untold(made)
+                raise _too_short(request) if time.monotonic() >= bench.deadline - ENDED_S else _untold(made)
             yield made
 
 
@@ -118,6 +120,14 @@ def _used_kib(folder: Path) -> int:
         with contextlib.suppress(OSError):
             blocks += path.lstat().st_blocks
     return blocks // 2
+
+
+def _too_short(request: Request) -> CannotTellError:
+    return CannotTellError(
+        f"the budget of {request.budget_s:g} s ended before it was known what is to be compiled",
+        why="FlashInfer and torch have to be imported for that",
+        todo="fi-doctor warm --budget 10m, or longer",
+    )
 
 
 def _untold(made: prebuild.Attempt) -> CannotTellError:

@@ -56,7 +56,9 @@ def to_json(done: Warming) -> str:
 
 def render(done: Warming, *, width: int = 80) -> str:
     """A line for each module, then the totals."""
-    lines = _planned(done, width) if done.dry_run else _done(done, width)
+    lines = _planned(done, width) if done.dry_run and done.modules else _done(done, width)
+    calls = f"vLLM {clean(done.vllm)} calls it" if done.vllm else "the newest known vLLM calls it: none is installed"
+    lines += wrap(f"What is needed is judged as {calls}.", width, "", "  ")
     for reason, probes in _reasons(done.skipped).items():
         lines += wrap(f"Not asked: {', '.join(map(clean, probes))}: {clean(reason, 200)}", width, "", "  ")
     for variant, why in done.unasked.items():

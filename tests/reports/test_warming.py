@@ -66,7 +66,9 @@ def test_each_module_has_a_line_and_the_totals_follow():
         "5 modules: 1 in jit-cache, 1 up to date, 1 built, 1 failed, 1 not begun; 1 min 2 s",
         "compilers ran 55 s for 120 CPU s; at best it takes 41 s (norm alone, or CPU s over 4 jobs: 30 s)",
         "compilers held up to 2100 MiB of 8192 MiB; 12.5 MiB added in /home/me/.cache/flashinfer/0.5.3/90a",
+        "What is needed is judged as the newest known vLLM calls it: none is installed.",
     ]
+    assert "judged as vLLM 0.33.0 calls it.\n" in warming.render(replace(DONE, vllm="0.33.0"))
 
 
 def test_the_last_line_says_what_it_means_for_a_server():
@@ -90,6 +92,7 @@ def test_a_dry_run_is_a_table_and_what_was_never_measured_is_a_question_mark():
         "MiB on disk were measured for sm_90a with nvcc 13.0; ?: no such module was",
         "  measured.",
         "Nothing was compiled or written in /home/me/.cache/flashinfer/0.5.3/90a",
+        "What is needed is judged as the newest known vLLM calls it: none is installed.",
     ]
 
 
