@@ -48,6 +48,12 @@ def refuse_toolkit(findings: Sequence[Finding], planned: Sequence[PlannedProbe])
             )
 
 
+def foreign(place: str, owner: int, own: int | Missing) -> CannotTellError:
+    """That a folder of the cache belongs to somebody else."""
+    why = f"{place} belongs to user {owner} and this is user {own}, whose files would break its server"
+    return _refusal("FlashInfer's cache is another user's", why, "run it as the user that serves")
+
+
 def not_tried(planned: Sequence[PlannedProbe]) -> CannotTellError:
     """That nothing of what was asked for can be compiled here."""
     first = next(probe for probe in planned if probe.skip)
@@ -71,8 +77,7 @@ def _refuse_architectures(facts: Facts, flashinfer: FlashInfer) -> None:
 def _refuse_cache(facts: Facts, flashinfer: FlashInfer) -> None:
     owner, base = flashinfer.cache_owner, flashinfer.cache_base
     if not isinstance(owner, Missing) and owner != facts.system.uid:
-        why = f"{base} belongs to user {owner} and this is user {facts.system.uid}, whose files would break its server"
-        raise _refusal("FlashInfer's cache is another user's", why, "run it as the user that serves")
+        raise foreign(base if isinstance(base, str) else "its folder", owner, facts.system.uid)
     if flashinfer.cache_writable is not True:
         said = flashinfer.cache_writable.reason if isinstance(flashinfer.cache_writable, Missing) else base
         raise _refusal("FlashInfer's cache cannot be written to", said, "FLASHINFER_WORKSPACE_BASE=/a/folder/of/yours")

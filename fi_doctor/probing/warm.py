@@ -20,7 +20,7 @@ from fi_doctor.model import (
     Warming,
     Watch,
 )
-from fi_doctor.probing import ahead, memory, mirrored, prebuild, surroundings, template, warmed
+from fi_doctor.probing import ahead, memory, mirrored, prebuild, refusals, surroundings, template, warmed
 from fi_doctor.probing.bench import Bench
 from fi_doctor.probing.ledger import joined
 
@@ -45,6 +45,8 @@ def fill(  # noqa: PLR0913 - which modules, where, how, and who hears of it
     """
     begun = time.monotonic()
     folder = _cache(facts)
+    if not is_dry:
+        _refuse_foreign(folder, facts)
     before_kib = 0 if is_dry else _used_kib(folder)
     tried = [probe for probe in planned if probe.builds_module]
     cache = folder if is_dry else None
@@ -111,6 +113,14 @@ def _cache(facts: Facts) -> Path:
     if isinstance(facts.flashinfer, FlashInfer) and isinstance(facts.flashinfer.cache_dir, str):
         return Path(facts.flashinfer.cache_dir)
     raise CannotTellError("FlashInfer's cache is not known", todo="fi-doctor check --depth static")
+
+
+def _refuse_foreign(folder: Path, facts: Facts) -> None:
+    """Raise CannotTellError where folders below the top of the cache are another user's."""
+    for path in (folder, *folder.glob("*"), *folder.glob("cached_ops/*")):
+        with contextlib.suppress(OSError):
+            if (owner := path.lstat().st_uid) != facts.system.uid:
+                raise refusals.foreign(str(path), owner, facts.system.uid)
 
 
 def _used_kib(folder: Path) -> int:

@@ -328,3 +328,12 @@ def test_with_a_toolkit_that_cannot_compile_any_of_it_nothing_is_begun():
 )
 def test_what_may_compile_is_begun(finding):
     refusals.refuse_toolkit([finding], [make.planned(spec=make.spec(feature="norm.rmsnorm"))])
+
+
+def test_folders_of_another_user_below_the_top_are_not_written_to(machine):
+    machine.ops.mkdir(parents=True, exist_ok=True)
+    other = replace(machine.facts.system, uid=machine.ops.stat().st_uid + 1)
+    machine.facts = replace(machine.facts, system=other)
+    with pytest.raises(CannotTellError, match="another user's"):
+        fill(machine)
+    assert not list(machine.ops.iterdir())
