@@ -37,8 +37,8 @@ _FROM_OUTSIDE = (
 # The same of a compiler, in the words of ninja, nvcc and gcc; and a machine that has no room for what it makes.
 _STOPPED_FROM_OUTSIDE = re.compile(
     r"killed by signal (?:1|2|3|9|13|14|15|24|25)\b|died due to signal (?:1|2|3|9|15|24|25)\b"
-    r"|(?:Killed|Terminated|Hangup) signal terminated program|virtual memory exhausted|Cannot allocate memory"
-    r"|No space left on device|Disk quota exceeded|File too large"
+    r"|(?:Killed|Terminated|Hangup)(?:$| signal terminated program)|virtual memory exhausted|Cannot allocate memory"
+    r"|ended without a word, as one that is killed does|No space left on device|Disk quota exceeded|File too large"
 )
 # How reasons begin of what was started and cut off, so that nobody calls it "not run".
 BEGUN = (

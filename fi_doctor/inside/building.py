@@ -178,7 +178,7 @@ class Building:
                 # What was written for a part may be at fault itself, and says nothing of the module.
                 is_ours = run.failed_output.get(failed, "") in module.own
                 state = "left" if is_ours else "failed"
-                self.settle(module, state, run.failed[failed])
+                self.settle(module, state, run.said(failed))
             elif good or module.name in run.linked:
                 self.settle(module, "built")
             elif run.signal:

@@ -191,6 +191,13 @@ class Run:
         """Whether anything was done for it."""
         return module.name in self.linked or module.name in self.objects
 
+    def said(self, name: str) -> str:
+        """What the first failed command of a module said; of one that said nothing there is only its command line."""
+        text = self.failed[name]
+        lines = [line for line in text.splitlines() if not line.startswith("ninja: ")]
+        is_silent = len(lines) < 2 and not text.startswith("error: ")
+        return f"error: a command ended without a word, as one that is killed does: {text}" if is_silent else text
+
     def blamed(self) -> set[str]:
         """Whose fault it is that ninja did not begin, by the names in what it said."""
         parts = set(re.split(r"[/'\s]", self.words))

@@ -18,6 +18,9 @@ _OTHER = re.compile(
 )
 # By ninja, of a command that said nothing, with its exit status in a shell's manner: 137 is signal 9.
 _KILLED = re.compile(r"^FAILED: \[code=(129|1[3-8]\d|19[0-2])\] ")
+_ENDED = re.compile(r"^(?:Killed|Terminated|Hangup)$")  # by a shell
+SILENT = "a command ended without a word, as one that is killed does"
+_NEXT = re.compile(r"$|\[\d+/\d+\] |FAILED: |ninja: ")  # what follows the command line of one that said nothing
 # Errors that only say that there was one before.
 _ECHO = re.compile(r"^collect2: |\breturned \d+ exit status|\bfailed with exit (?:code|status)", re.IGNORECASE)
 _LONG_FOLDERS = re.compile(r"/(?:[^\s/:'\"]+/)+(?:site-packages|dist-packages|cached_ops)/")
@@ -28,7 +31,7 @@ def deciding_line(message: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     causes = [line for line in lines if not _ECHO.search(line)]
     found = _first(causes, _ERROR) or _first(causes, _OTHER) or _first(lines, _ERROR)
-    return _shortened(found or _killed(lines) or next(iter(lines), ""))
+    return _shortened(found or _killed(lines) or _first(lines, _ENDED) or next(iter(lines), ""))
 
 
 def _first(lines: Sequence[str], wanted: re.Pattern[str]) -> str:
@@ -36,10 +39,17 @@ def _first(lines: Sequence[str], wanted: re.Pattern[str]) -> str:
 
 
 def _killed(lines: Sequence[str]) -> str:
-    """What ninja says of the first command that a signal ended, with the signal."""
+    """What ninja says of the first command that a signal ended, with the signal, or that ended without a word.
+
+    Ninja below 1.12 does not tell the one from the other.
+    """
     line = _first(lines, _KILLED)
-    found = _KILLED.match(line)
-    return f"error: killed by signal {int(found[1]) - 128}: {line[found.end() :]}" if found else ""
+    if found := _KILLED.match(line):
+        return f"error: killed by signal {int(found[1]) - 128}: {line[found.end() :]}"
+    for number, line in enumerate(lines):
+        if line.startswith("FAILED: ") and _NEXT.match("".join(lines[number + 2 : number + 3])):
+            return f"error: {SILENT}: {line.split()[-1]}"
+    return ""
 
 
 def _shortened(line: str) -> str:

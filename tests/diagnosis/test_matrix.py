@@ -287,8 +287,10 @@ def test_a_failure_that_says_nothing_of_the_kernel_is_unknown(happened):
 
 
 STOPPED = [
+    "norm: Killed",
     "norm: error: killed by signal 9: norm.cuda.o",
     "nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
+    "error: a command ended without a word, as one that is killed does: norm.cuda.o",
     "c++: fatal error: Killed signal terminated program cc1plus",
     "fatal error: error writing to /tmp/x.s: No space left on device",
     "cc1plus: out of memory: virtual memory exhausted: Cannot allocate memory",

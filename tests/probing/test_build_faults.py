@@ -18,6 +18,7 @@ from test_prebuild import Machine
 
 from fi_doctor import processes
 from fi_doctor.inside import below
+from fi_doctor.inside.ninja import ninja_version
 from fi_doctor.model import Ending, Stage
 
 pytestmark = pytest.mark.skipif(shutil.which("ninja") is None, reason="no ninja on PATH")
@@ -96,9 +97,11 @@ def test_a_compiler_that_is_killed_costs_its_own_module_only(machine):
     machine.probe("dies")
     outcomes, builds = machine.check()
     assert builds.modules["good"] == "built"
-    assert builds.modules["dies"] == "failed: error: it was killed by signal 9"
+    # Ninja below 1.12 does not say how a command ended; its shell does.
+    is_told = ninja_version() >= (1, 12)
+    assert builds.modules["dies"] == f"failed: {'error: it was killed by signal 9' if is_told else 'Killed'}"
     assert outcomes["good"].ending is Ending.RETURNED
-    assert outcomes["dies"].detail.startswith("dies: error: killed by signal 9: ")
+    assert outcomes["dies"].detail.startswith(f"dies: {'error: killed by signal 9: ' if is_told else 'Killed'}")
     assert (outcomes["dies"].stage, outcomes["dies"].ending) == (Stage.IMPORTED, Ending.RAISED)
     (machine.sources / "mended").touch()
     works(machine, dies="built", good="cache")

@@ -45,8 +45,8 @@ def test_the_linkers_own_words_go_before_the_error_that_follows_from_them():
     [
         (137, "error: killed by signal 9: norm/norm.cuda.o"),
         (139, "error: killed by signal 11: norm/norm.cuda.o"),
-        (128, "Ninja build failed. Ninja output:"),
-        (1, "Ninja build failed. Ninja output:"),
+        (128, "error: a command ended without a word, as one that is killed does: norm/norm.cuda.o"),
+        (1, "error: a command ended without a word, as one that is killed does: norm/norm.cuda.o"),
     ],
 )
 def test_of_a_compiler_that_was_killed_it_is_the_signal(code, line):
@@ -91,3 +91,14 @@ def test_a_long_line_without_an_error_loses_its_end():
 
 def test_a_hostile_line_takes_no_time():
     assert len(deciding_line("/a" * 50000 + " error: x")) <= LIMIT
+
+
+@pytest.mark.parametrize("after", ["ninja: build stopped: subcommand failed.", "[2/3] c++ b.cc", "FAILED: b.o", ""])
+def test_of_a_command_that_said_nothing_it_is_that(after):
+    said = f"Ninja build failed. Ninja output:\n[1/3] c++ a.cc\nFAILED: a.o \nc++ a.cc\n{after}\n"
+    assert deciding_line(said) == "error: a command ended without a word, as one that is killed does: a.o"
+
+
+def test_of_a_command_that_said_something_it_is_not():
+    said = "Ninja build failed. Ninja output:\nFAILED: a.o \nc++ a.cc\nsomething\nninja: build stopped\n"
+    assert deciding_line(said) == "Ninja build failed. Ninja output:"
