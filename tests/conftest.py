@@ -1,9 +1,14 @@
 """Golden files (`pytest --update-golden` writes them, and the diff is then read), and unpacked FlashInfer wheels."""
 
+import os
 import pathlib
+import sysconfig
 
 import flashinfer_wheels
 import pytest
+
+# The ninja that is installed with the tests, which knows pools of jobs, goes before another one.
+os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
 
 GOLDEN = pathlib.Path(__file__).parent / "reports" / "golden"
 

@@ -196,7 +196,8 @@ def test_ctrl_c_is_130_and_what_was_finished_is_kept(stack):
     child = stack.doctor.start(
         "warm", *ROWS, env=stack.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert wait_for(lambda: (stack.ops / "a/a.so").exists() and (stack.ops / "b/b.so").exists())
+    logs = {name: stack.ops / name / ".ninja_log" for name in "ab"}
+    assert wait_for(lambda: all(log.exists() and f"{name}.so" in log.read_text() for name, log in logs.items()))
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=30)
     assert (child.returncode, out) == (130, "")
