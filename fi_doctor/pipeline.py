@@ -16,7 +16,6 @@ from fi_doctor.model import (
     Facts,
     KnowledgeBase,
     Outcome,
-    Package,
     PlannedProbe,
     ProbeSpec,
     Report,
@@ -95,10 +94,8 @@ def warm(  # noqa: PLR0913 - as diagnose
     probed = {spec.feature for spec in specs}
     named = [one.id for one in kb.features if asked.features and selects(asked.features, one.id)]
     unprobed = {name: "fi-doctor has no probe for this row" for name in named if name not in probed}
-    package = facts.packages.get("vllm")
-    version = package.version if isinstance(package, Package) and isinstance(package.version, str) else ""
     code = 1 if unprobed else done.code
-    return msgspec.structs.replace(done, vllm=version, unasked={**done.unasked, **unprobed}, code=code)
+    return msgspec.structs.replace(done, vllm=facts.vllm_version, unasked={**done.unasked, **unprobed}, code=code)
 
 
 def rejudge(recorded: Report, request: Request, *, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> Report:

@@ -61,11 +61,8 @@ def judge(  # noqa: PLR0913 - the whole of what a verdict rests on
 
 def vllm_use(feature: Feature, sm: int | Missing, facts: Facts) -> VllmUse | None:
     """What the installed vLLM does with a feature on this SM; None without vLLM, or where nothing is known of it."""
-    package = facts.packages.get("vllm")
-    if not isinstance(package, Package) or isinstance(package.version, Missing):
-        return None
-    version = package.version
-    uses = (use for use in feature.vllm if version_in(version, use.vllm))
+    version = facts.vllm_version
+    uses = (use for use in feature.vllm if version and version_in(version, use.vllm))
     return next((use for use in uses if _is_for(use, sm)), None)
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from fi_doctor.diagnosis.matrix import newest_use, vllm_use
 from fi_doctor.diagnosis.reads import is_read
 from fi_doctor.diagnosis.uses import is_on
-from fi_doctor.model import Facts, KnowledgeBase, Missing, Package, PlannedProbe, VllmUse, selects
+from fi_doctor.model import Facts, KnowledgeBase, PlannedProbe, VllmUse, selects
 
 
 def with_served(kb: KnowledgeBase, facts: Facts, planned: tuple[PlannedProbe, ...]) -> tuple[PlannedProbe, ...]:
@@ -55,7 +55,6 @@ def _use(kb: KnowledgeBase, facts: Facts, probe: PlannedProbe) -> VllmUse | None
     feature = next((one for one in kb.features if one.id == probe.spec.feature), None)
     if feature is None:
         return None
-    package = facts.packages.get("vllm")
-    if isinstance(package, Package) and not isinstance(package.version, Missing):
+    if facts.vllm_version:
         return vllm_use(feature, probe.sm, facts)
     return newest_use(feature, probe.sm)

@@ -19,7 +19,6 @@ from fi_doctor.model import (
     FeatureRow,
     KnowledgeBase,
     Missing,
-    Package,
     Rule,
     Verdict,
     VllmUse,
@@ -169,5 +168,4 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def _vllm(facts: Facts) -> str:
-    package = facts.packages.get("vllm")
-    return f"vLLM {package.version}" if isinstance(package, Package) and isinstance(package.version, str) else "vLLM"
+    return f"vLLM {facts.vllm_version}".rstrip()

@@ -30,7 +30,6 @@ class Group:
         self.modules = modules
         self.name = modules[0].name
         self.workdir = modules[0].workdir
-        self.ninja_file = modules[0].ninja_file
         self.objects = sum(module.objects for module in modules)  # that are still to be compiled
 
 

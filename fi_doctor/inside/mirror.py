@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from fi_doctor.inside.modules import Module, by_log, look
+from fi_doctor.inside.modules import Module, look_at_all
 
 _BUILD = re.compile(r"^build (\S+):", re.MULTILINE)
 
@@ -37,8 +37,7 @@ def look_at(modules: Iterable[Module], cache: Path) -> None:
             Path(module.ninja_file).write_text(text, encoding="utf-8")
             module.workdir = str(there)
             module.moved = (str(place), str(cache))
-    for group in by_log(module for module in found if not module.state):
-        look(group)
+    look_at_all(found)
 
 
 def as_in(text: str, place: Path, cache: Path) -> str:

@@ -67,7 +67,7 @@ class Module:
 
 
 def prepare(core: Any, specs: Mapping[str, Any], users: Mapping[str, list[list[str]]]) -> dict[str, Module]:
-    """Every module with its ninja file written; those that need no compiler are settled."""
+    """Every module with its ninja file written; those that ninja does not build are settled."""
     modules = {name: Module(spec, users[name]) for name, spec in sorted(specs.items())}
     original = core.run_ninja
     for module in modules.values():
@@ -89,9 +89,6 @@ def prepare(core: Any, specs: Mapping[str, Any], users: Mapping[str, list[list[s
         if not module.state and not module.ninja_file:
             module.settle("left", "FlashInfer does not build it with ninja")
     core.run_ninja = original
-    groups = by_log(module for module in modules.values() if not module.state)
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        list(pool.map(look, groups))
     return modules
 
 
@@ -112,6 +109,12 @@ def by_log(modules: Iterable[Module]) -> list[list[Module]]:
     for module in modules:
         groups.setdefault(module.workdir, []).append(module)
     return list(groups.values())
+
+
+def look_at_all(modules: Iterable[Module]) -> None:
+    """Count what is stale of all that are not settled; those of which nothing is are."""
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        list(pool.map(look, by_log(module for module in modules if not module.state)))
 
 
 def look(group: list[Module]) -> None:

@@ -98,7 +98,7 @@ class Prebuild:
         from fi_doctor.inside.building import Building
         from fi_doctor.inside.harness import held
         from fi_doctor.inside.mirror import look_at
-        from fi_doctor.inside.modules import prepare
+        from fi_doctor.inside.modules import look_at_all, prepare
         from fi_doctor.inside.ninjalog import taken
         from fi_doctor.inside.parts import take_parts
 
@@ -118,6 +118,8 @@ class Prebuild:
             modules = prepare(core, needs.specs, needs.users)
             if self.job["cache"]:
                 look_at(modules.values(), Path(self.job["cache"]))
+            else:
+                look_at_all(modules.values())
             take_parts(modules, self.job["probes"], self.job["parts"])
             parents = {Path(module.workdir).parent for module in modules.values() if module.workdir}
             self.channel.say(taken=taken([*map(Path, self.job["logs"]), *sorted(parents)]))

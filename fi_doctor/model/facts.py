@@ -205,3 +205,9 @@ class Facts(Data, frozen=True):
     environment: dict[str, str]  # variables by allow-list, secrets hidden
     sources: dict[str, str]
     vllm: Vllm | Missing = Missing(reason="it was not read")
+
+    @property
+    def vllm_version(self) -> str:
+        """Of the installed vLLM; "" where none is installed or its version is not known."""
+        package = self.packages.get("vllm")
+        return package.version if isinstance(package, Package) and isinstance(package.version, str) else ""

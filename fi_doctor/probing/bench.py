@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from fi_doctor.model import Facts, Request, Watch
+from fi_doctor.model import Facts, PlannedProbe, Request, Watch
+from fi_doctor.probing import surroundings, template
 from fi_doctor.probing.board import Board
 from fi_doctor.probing.template import Template
 
@@ -32,6 +34,30 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     told_paths: threading.Event  # set once it was said that another FlashInfer is imported
     board: Board = msgspec.field(default_factory=Board)  # how the modules stand that are built beforehand
     template: Template | None = None  # what forks processes that need not import torch and flashinfer again
+
+
+@contextlib.contextmanager
+def opened(
+    tried: Sequence[PlannedProbe], *, facts: Facts, request: Request, watch: Watch, environ: Mapping[str, str]
+) -> Iterator[Bench]:
+    """What the processes for these probes share, for request.budget_s from now on; its folders go afterwards."""
+    with (
+        surroundings.scratch(facts, request) as base,
+        surroundings.own_folder(environ) as variables,
+        template.started(tried, facts, variables, base) as forker,
+    ):
+        yield Bench(
+            facts=facts,
+            request=request,
+            watch=watch,
+            environ=variables,
+            scratch=base,
+            deadline=time.monotonic() + request.budget_s,
+            stop=threading.Event(),
+            talk=threading.Lock(),
+            told_paths=threading.Event(),
+            template=forker,
+        )
 
 
 def forks(bench: Bench) -> bool:

@@ -37,33 +37,32 @@ def needs_whole(name: str, objects: int, jobs: int, command: str) -> str:
 
 def warm(facts: Facts, request: Request, *, is_all: bool = False) -> str:
     """The command that compiles the modules of these rows, with the same jobs and memory."""
-    words = ["fi-doctor", "warm"]
-    if not facts.interpreter.is_own:
-        words += ["--python", facts.interpreter.executable]
+    words = _command("warm", facts)
     if is_all:
         words.append("--all")
     for feature in request.features:
         words += ["--feature", feature]
-    if request.jobs:
-        words += ["--jobs", str(request.jobs)]
-    if request.memory_mib:
-        words += ["--memory", f"{request.memory_mib}m"]
-    return shlex.join(words)
+    return shlex.join([*words, *_bounds(request)])
 
 
 def settle(feature: str, facts: Facts, request: Request, *, needed_s: float) -> str:
     """The command that asks the same of one feature, with so many seconds and no less than there were."""
-    words = ["fi-doctor", "check"]
-    if not facts.interpreter.is_own:
-        words += ["--python", facts.interpreter.executable]
-    words += ["--feature", feature]
+    words = [*_command("check", facts), "--feature", feature]
     if request.depth is not deepest(facts):
         words += ["--depth", request.depth.value]
     if request.fresh_cache:
         words.append("--fresh-cache")
-    if request.jobs:
-        words += ["--jobs", str(request.jobs)]
-    if request.memory_mib:
-        words += ["--memory", f"{request.memory_mib}m"]
     minutes = min(math.ceil(max(needed_s, request.budget_s) / 60), _MOST_MINUTES)
-    return shlex.join([*words, "--budget", f"{minutes}m"])
+    return shlex.join([*words, *_bounds(request), "--budget", f"{minutes}m"])
+
+
+def _command(name: str, facts: Facts) -> list[str]:
+    """One of ours, for the interpreter that is examined."""
+    own = facts.interpreter.is_own
+    return ["fi-doctor", name, *([] if own else ["--python", facts.interpreter.executable])]
+
+
+def _bounds(request: Request) -> list[str]:
+    """Those on compilers that were asked for."""
+    jobs = ["--jobs", str(request.jobs)] if request.jobs else []
+    return jobs + (["--memory", f"{request.memory_mib}m"] if request.memory_mib else [])

@@ -32,12 +32,11 @@ def first_start(  # noqa: PLR0913 - all that an estimate and its command rest on
     }
     if not needed:
         return FirstStart()
-    heaviest = max(map(estimates.peak_mib, needed))
-    jobs = memory.carried(jobs, memory.budget_mib(facts, request), heaviest)
+    jobs, seconds = memory.makespan(needed, jobs, memory.budget_mib(facts, request), here)
     return FirstStart(
         modules=tuple(needed),
         objects=sum(needed.values()),
         jobs=jobs,
-        estimated_seconds=round(estimates.wall_seconds(needed, jobs, here), 1),
+        estimated_seconds=seconds,
         command=budget.warm(facts, request),
     )

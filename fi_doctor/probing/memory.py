@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from fi_doctor.model import Facts, Missing, Request
 from fi_doctor.probing import estimates
@@ -39,6 +39,16 @@ def usable_jobs(facts: Facts, request: Request) -> int:
 def carried(jobs: int, memory_mib: int, peak_mib: int) -> int:
     """Of so many jobs those that this much memory carries (0 for any amount), if one takes peak_mib: at least one."""
     return max(1, min(jobs, memory_mib // peak_mib)) if memory_mib > 0 and peak_mib > 0 else jobs
+
+
+def makespan(modules: Mapping[str, int], jobs: int, memory_mib: int, here: estimates.Here) -> tuple[int, float]:
+    """The jobs that memory carries while these (name -> objects) are compiled, and about how many seconds it takes.
+
+    The heaviest module counts, as in a build.
+    """
+    heaviest = max(map(estimates.peak_mib, modules), default=0)
+    jobs = carried(jobs, memory_mib, heaviest)
+    return jobs, round(estimates.wall_seconds(modules, jobs, here), 1)
 
 
 def carried_jobs(facts: Facts, request: Request, modules: Iterable[str]) -> int:

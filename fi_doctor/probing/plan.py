@@ -218,18 +218,24 @@ def _build_obstacle(spec: ProbeSpec, facts: Facts) -> str:
         return ONLY_WHEN_CALLED if spec.compiles != ("nvcc",) else "it has nothing to build"
     if isinstance(facts.flashinfer, FlashInfer) and _is_prebuilt(spec.module, facts.flashinfer):
         return ""
+    architectures = _architectures(facts)
+    if isinstance(architectures, Missing):
+        return f"no architecture to build for: {architectures.reason}"
+    if lacking := missing_tool(facts):
+        return ": ".join(lacking)
+    return "" if architectures else "FlashInfer has no architecture to build for"
+
+
+def missing_tool(facts: Facts) -> tuple[str, str] | None:
+    """The first of what compiling takes that is not here, as "no nvcc" and why; None where all is."""
     jit = facts.toolkit.jit
-    needs = {
-        "no architecture to build for": _architectures(facts),
+    tools = {
         "no CUDA toolkit": jit,
         "no nvcc": jit if isinstance(jit, Missing) else jit.compiler,
         "no ninja": facts.toolkit.ninja,
         "no host compiler": facts.toolkit.host_compiler,
     }
-    for words, fact in needs.items():
-        if isinstance(fact, Missing):
-            return f"{words}: {fact.reason}"
-    return "" if needs["no architecture to build for"] else "FlashInfer has no architecture to build for"
+    return next(((words, fact.reason) for words, fact in tools.items() if isinstance(fact, Missing)), None)
 
 
 def _is_prebuilt(module: str, flashinfer: FlashInfer) -> bool:

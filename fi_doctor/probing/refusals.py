@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fi_doctor.errors import CannotTellError
 from fi_doctor.model import Facts, Finding, FlashInfer, Missing, PlannedProbe, Severity
+from fi_doctor.probing.plan import missing_tool
 
 # Causes of findings about what compiles, not about what runs.
 _STOPPED_BY = ("wrong-toolkit", "incomplete-toolkit", "nvcc-too-old", "no-host-compiler", "no-ninja", "no-toolkit")
@@ -21,16 +22,9 @@ def refuse(facts: Facts, *, writes: bool) -> None:
     if isinstance(flashinfer, Missing):
         raise _refusal("FlashInfer is not there to be compiled", flashinfer.reason, "fi-doctor warm --python PATH")
     _refuse_architectures(facts, flashinfer)
-    jit = facts.toolkit.jit
-    tools = {
-        "no CUDA toolkit": jit,
-        "no nvcc": jit if isinstance(jit, Missing) else jit.compiler,
-        "no ninja": facts.toolkit.ninja,
-        "no host compiler": facts.toolkit.host_compiler,
-    }
-    for what, fact in tools.items():
-        if isinstance(fact, Missing):
-            raise _refusal(f"nothing can be compiled here: {what}", fact.reason, "fi-doctor check")
+    if lacking := missing_tool(facts):
+        what, why = lacking
+        raise _refusal(f"nothing can be compiled here: {what}", why, "fi-doctor check")
     if writes:
         _refuse_cache(facts, flashinfer)
 

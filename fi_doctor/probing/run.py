@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from fi_doctor.model import Builds, Facts, Outcome, PlannedProbe, Request, Watch
-from fi_doctor.probing import memory, objects, record, surroundings, template
-from fi_doctor.probing.bench import Bench
+from fi_doctor.probing import memory, objects, record, surroundings
+from fi_doctor.probing.bench import Bench, opened
 from fi_doctor.probing.flow import Flow
 
 
@@ -29,25 +27,9 @@ def run_all(
     foreign = surroundings.foreign_cache(facts)
     if foreign and not request.fresh_cache:
         watch.note(foreign)
-    with (
-        surroundings.scratch(facts, request) as base,
-        surroundings.own_folder(environ) as variables,
-        template.started(tried, facts, variables, base) as forker,
-    ):
-        bench = Bench(
-            facts=facts,
-            request=request,
-            watch=watch,
-            environ=variables,
-            scratch=base,
-            deadline=time.monotonic() + request.budget_s,
-            stop=threading.Event(),
-            talk=threading.Lock(),
-            told_paths=threading.Event(),
-            template=forker,
-        )
+    with opened(tried, facts=facts, request=request, watch=watch, environ=environ) as bench:
         # As they are before anything is built: a module that is compiled in this check was not cached.
-        modules = {id(probe): objects.module_of(probe.spec.module, facts.flashinfer, base) for probe in tried}
+        modules = {id(probe): objects.module_of(probe.spec.module, facts.flashinfer, bench.scratch) for probe in tried}
         ran, builds = Flow(tried, bench, memory.usable_jobs(facts, request)).run()
         for probe in tried:
             if ran[id(probe)].cached and not modules[id(probe)].was_finished():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,8 +19,8 @@ from fi_doctor.model import (
     Warming,
     Watch,
 )
-from fi_doctor.probing import ahead, memory, mirrored, prebuild, refusals, surroundings, template, warmed
-from fi_doctor.probing.bench import Bench
+from fi_doctor.probing import ahead, memory, mirrored, prebuild, refusals, warmed
+from fi_doctor.probing.bench import opened
 from fi_doctor.probing.ledger import joined
 
 ENDED_S = 0.5  # before the end of a budget, the time may be called up
@@ -83,25 +82,9 @@ def _attempts(  # noqa: PLR0913 - as fill
     """One for each kind of GPU. cache: it is only looked at."""
     scratched = replace(request, fresh_cache=cache is not None)
     jobs = memory.usable_jobs(facts, request)
-    with (
-        surroundings.scratch(facts, scratched) as base,
-        surroundings.own_folder(environ) as variables,
-        template.started(tried, facts, variables, base) as forker,
-    ):
-        if cache is not None and base is not None:
-            mirrored.seed(cache, base)
-        bench = Bench(
-            facts=facts,
-            request=request,
-            watch=watch,
-            environ=variables,
-            scratch=base,
-            deadline=time.monotonic() + request.budget_s,
-            stop=threading.Event(),
-            talk=threading.Lock(),
-            told_paths=threading.Event(),
-            template=forker,
-        )
+    with opened(tried, facts=facts, request=scratched, watch=watch, environ=environ) as bench:
+        if cache is not None and bench.scratch is not None:
+            mirrored.seed(cache, bench.scratch)
         for members in ahead.by_kind(tried).values():
             made = prebuild.attempt(members, bench, jobs, bench.deadline, is_whole=True, cache=cache)
             if made.modules is None:

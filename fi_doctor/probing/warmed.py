@@ -84,9 +84,7 @@ def _module(  # noqa: PLR0913 - all that is known of it
         place, why = Place.TO_COMPILE, ""
     if place in (Place.UP_TO_DATE, Place.IN_JIT_CACHE):
         return WarmModule(name=name, place=place)
-    peak_mib = estimates.peak_mib(name)
-    jobs = memory.carried(builds.jobs, memory_mib, peak_mib)
-    estimated_s = estimates.wall_seconds({name: max(1, known.objects)}, jobs, here)
+    _, estimated_s = memory.makespan({name: max(1, known.objects)}, builds.jobs, memory_mib, here)
     cost = builds.costs.get(name)
     return WarmModule(
         name=name,
@@ -95,17 +93,16 @@ def _module(  # noqa: PLR0913 - all that is known of it
         objects=known.objects,
         seconds=cost.seconds if cost else 0.0,
         cpu_seconds=cost.cpu_seconds if cost else 0.0,
-        estimated_seconds=round(estimated_s, 1),
-        peak_job_mib=cost.peak_job_mib if cost else peak_mib,
+        estimated_seconds=estimated_s,
+        peak_job_mib=cost.peak_job_mib if cost else estimates.peak_mib(name),
         disk_mib=sizes.disk_mib(name),
     )
 
 
 def _makespan_s(done: Warming, here: estimates.Here) -> float:
-    """What compiling all of it takes with the jobs that memory carries: the heaviest module counts, as in a build."""
+    """What compiling all of it takes."""
     stale = {one.name: max(1, one.objects) for one in done.modules if not one.place.is_there}
-    heaviest = max(map(estimates.peak_mib, stale), default=0)
-    return round(estimates.wall_seconds(stale, memory.carried(done.jobs, done.memory_mib, heaviest), here), 1)
+    return memory.makespan(stale, done.jobs, done.memory_mib, here)[1]
 
 
 def _disk_mib(modules: Sequence[WarmModule]) -> float | Missing:

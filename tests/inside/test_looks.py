@@ -48,10 +48,10 @@ def begun(pool, one):
     return Run([one], pool.options(1), pool.variables(), 600.0)
 
 
-def waited(run, heard=None):
+def waited(run):
     """Its exit status, once a thread has read all that it says."""
     told = []
-    thread = threading.Thread(target=lambda: told.append(run.wait(heard)), daemon=True)
+    thread = threading.Thread(target=lambda: told.append(run.wait()), daemon=True)
     thread.start()
     return thread, told
 
