@@ -60,6 +60,7 @@ PROBE = {
     "timeout_s": 120,
     "build_timeout_s": 900,
     "compiles": ["nvcc"],
+    "subset": {"units": "paged_causal", "if_short": True},  # vLLM calls it so
     "checks": "numbers",
 }
 

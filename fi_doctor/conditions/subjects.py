@@ -217,7 +217,6 @@ SUBJECTS: dict[str, Subject] = {
     "module_header_missing": Subject(Kind.TEXT, _absent("module_headers")),  # only some modules include these
     "header_not_found": Subject(Kind.TEXT, lambda view: tried.headers_not_found(view.outcomes)),
     "library_not_found": Subject(Kind.TEXT, lambda view: tried.libraries_not_found(view.outcomes)),
-    "module_in_part": Subject(Kind.TEXT, lambda view: tried.whole_modules(view.outcomes)),
     "ninja": Subject(Kind.TEXT, _toolkit("ninja")),
     "host_compiler": Subject(Kind.TEXT, _toolkit("host_compiler")),
     "host_compiler_version": Subject(Kind.VERSION, _toolkit("host_compiler_version")),
@@ -275,5 +274,8 @@ KEYED: dict[str, Keyed] = {
     "reason": Keyed(Kind.TEXT, "subjects", _reason),  # why a subject is Missing
     "env": Keyed(Kind.TEXT, "variables", _env),
     "vllm_unread": Keyed(Kind.TEXT, "variables", lambda view, name: vllm.unread_variable(view.facts, name)),
+    "not_compiled": Keyed(  # but for a part
+        Kind.TEXT, "beginnings of modules' names", lambda view, name: tried.not_compiled(view.outcomes, name)
+    ),
     "env_set": Keyed(Kind.FLAG, "variables", _env_set),  # set and not empty
 }

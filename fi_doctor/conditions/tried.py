@@ -21,9 +21,10 @@ def libraries_not_found(outcomes: tuple[Outcome, ...]) -> tuple[object, ...]:
     return tuple(sorted({found[1] for text in _said(outcomes) for found in _LIBRARY.finditer(text)}))
 
 
-def whole_modules(outcomes: tuple[Outcome, ...]) -> tuple[object, ...]:
-    """Modules of which only a part was compiled, each with what is to be compiled of it, once, sorted."""
-    return tuple(sorted({outcome.whole_module for outcome in outcomes if outcome.whole_module}))
+def not_compiled(outcomes: tuple[Outcome, ...], beginning: str) -> tuple[object, ...]:
+    """Modules with such names of which only a part was compiled, with what there is to compile, once, sorted."""
+    said = {outcome.whole_module for outcome in outcomes}
+    return tuple(sorted(words for words in said if words and words.startswith(beginning)))
 
 
 def _said(outcomes: tuple[Outcome, ...]) -> Iterator[str]:

@@ -180,7 +180,7 @@ def _beyond_parts(planned: tuple[PlannedProbe, ...]) -> frozenset[str]:
     return frozenset(
         name
         for probe in planned
-        if (subset := probe.spec.subset) is not None and subset.variants
+        if (subset := probe.spec.subset) is not None and subset.variants and not subset.if_short
         for name in probe.spec.variants
         if name not in subset.variants
     )

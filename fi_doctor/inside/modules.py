@@ -34,6 +34,7 @@ class Module:
         self.state = ""
         self.detail = ""
         self.part_of = ""  # the module that it is a part of
+        self.is_spare = False  # such a part, to be built only where there is no time for the whole
         self.own: tuple[str, ...] = ()  # of a part: files that are not made from a source of the module
 
     def told(self) -> dict[str, object]:
@@ -45,6 +46,7 @@ class Module:
             "detail": self.detail[-OUTPUT_LIMIT:],
             "library": self.library(),
             "part_of": self.part_of,
+            "spare": self.is_spare,
         }
 
     def library(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from fi_doctor.inside import subset
 from fi_doctor.inside.instances import CannotSplit
 from fi_doctor.inside.modules import Module, look
-from fi_doctor.inside.units import MODULES
+from fi_doctor.inside.units import units_of
 
 FEW = 20  # objects: no part has fewer, so what is left of a whole module is compiled instead
 
@@ -31,27 +31,40 @@ class PartSpec(NamedTuple):
 def take_parts(modules: dict[str, Module], probes: list[dict[str, Any]], folder: str) -> None:
     """Put parts in the place of modules of which much is to be compiled and every user can do with a part.
 
+    Where all users want a part only if time is short, the parts are added to spare, and the module stays as it is.
     modules: changed. probes: as in the job, with "subset". folder: where parts are kept; "" for none at all.
     """
     wishes = {probe["id"]: probe["subset"] for probe in probes if probe.get("subset")}
     for whole in list(modules.values()) if folder else ():
         users = {user for user, _ in whole.users}
-        if whole.state or whole.name not in MODULES or whole.objects <= FEW or not users <= wishes.keys():
+        if whole.state or not units_of(whole.name) or not users <= wishes.keys():
+            continue
+        is_spare = all(wishes[probe]["if_short"] for probe in users)
+        if whole.objects <= FEW and not is_spare:
             continue
         parts = parts_of(whole, {probe: wishes[probe] for probe in sorted(users)}, Path(folder) / whole.name)
-        whole.users = [user for user in whole.users if not any(user in part.users for part in parts)]
-        whole.settle("whole")
-        modules.update((part.name, part) for part in parts)
+        rest = [user for user in whole.users if not any(user in part.users for part in parts)]
+        if not is_spare:
+            whole.users = rest
+            whole.settle("whole")
+        elif rest or any(part.state == "left" for part in parts):
+            continue
+        for part in parts:
+            part.is_spare = is_spare
+            modules[part.name] = part
 
 
 def parts_of(whole: Module, wishes: dict[str, dict[str, Any]], place: Path) -> list[Module]:
     """The parts that probes need, with one ninja file written for all and what is stale of each counted."""
-    units = MODULES[whole.name]
-    parts = {}
+    units = units_of(whole.name)
+    parts: dict[str, Module] = {}
     chosen = {}
     for probe, wish in wishes.items():
         name = f"{whole.name}.{wish['units']}{'.without' if wish['without'] else ''}"
         users = [user for user in whole.users if user[0] == probe and user[1] in (wish["variants"] or (user[1],))]
+        if name in parts:
+            parts[name].users += users
+            continue
         part = Module(PartSpec(name, place / "lock", place / name / f"{whole.name}.so"), users)
         part.part_of = whole.name
         parts[name] = part

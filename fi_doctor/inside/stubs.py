@@ -2,9 +2,9 @@
 
     python stubs.py OUT.c OBJECT ...
 
-Each says the name of what is missing and aborts. Only names of TensorRT-LLM's namespace, which FlashInfer's CUTLASS
-modules are made of: what libraries define is left to the linker. Needs nm; c++filt, where it is there, makes the names
-readable. Standard library, Python >= 3.9.
+Each says the name of what is missing and aborts. Only names of the namespaces that FlashInfer's modules are made of,
+its own and TensorRT-LLM's: what libraries define is left to the linker. Needs nm; c++filt, where it is there, makes the
+names readable. Standard library, Python >= 3.9.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 MARK = "fi-doctor: not compiled in this part of the module: "  # what a stub prints before its name
 
-_OURS = re.compile(r"_Z\w*12tensorrt_llm\w*")
+_OURS = re.compile(r"_Z\w*(?:12tensorrt_llm|10flashinfer)\w*")
 _DATA = re.compile(r"_ZT[VIST]")
 
 
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
 
 
 def missing(objects: list[str]) -> list[str]:
-    """Names of the namespace that are asked for and not defined."""
+    """Names of the namespaces that are asked for and not defined."""
     said = subprocess.run(["nm", "-P", *objects], check=True, stdout=subprocess.PIPE, text=True)  # noqa: S607
     asked: set[str] = set()
     defined: set[str] = set()

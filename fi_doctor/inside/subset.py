@@ -1,9 +1,10 @@
 """Parts of a JIT module: the units that one call needs, compiled as the module would be, and stubs for the rest.
 
 FlashInfer's CUTLASS MoE module has hundreds of units, and its dispatchers take the address of every kernel launcher: a
-part of it links and loads only with stubs for what is left out. Sources, flags and rules are those of the module's own
-ninja file; all that is written lies in a folder of its own. What several parts need is compiled once. A stub that is
-called says its name and aborts. Runs in the examined interpreter, for prebuild.py. Standard library, Python >= 3.9.
+part of it links and loads only with stubs for what is left out; so it is with the masks of attention. Sources, flags
+and rules are those of the module's own ninja file; all that is written lies in a folder of its own. What several parts
+need is compiled once. A stub that is called says its name and aborts. Runs in the examined interpreter, for
+prebuild.py. Standard library, Python >= 3.9.
 """
 
 from __future__ import annotations
@@ -115,6 +116,8 @@ def objects_of(
     kept = [edge for edge in edges if keeps(edge.source, units)]
     if missing := {*units.needed, *units.instances} - {edge.source.name for edge in kept}:
         raise CannotSplit(f"the module has no {', '.join(sorted(missing))}")
+    if len(kept) == len(edges):
+        raise CannotSplit(f"the module has no {' or '.join(units.optional)}")
     found = [instance for launcher in units.launchers for instance in instances(launcher, generated)]
     compiled = [one for one in found if not (wish.without and re.search(wish.without, " ".join(one.text.split())))]
     sources = [(one.edge, unit(one, generated[one.edge], own, number)) for number, one in enumerate(compiled)]

@@ -1,9 +1,10 @@
-"""What of FlashInfer's CUTLASS MoE module for SM90 one call needs, by the types of its activations and weights.
+"""What of a module one call needs: of the CUTLASS MoE module for SM90 and of attention's modules.
 
-The first tactic of both GEMMs is the one that is compiled; it is also what a call takes that was not tuned. Read in
-FlashInfer 0.5.2 to 0.7.2: cutlass_heuristic.cpp (get_candidate_configs_sm90: the order of the tactics),
-moe_gemm_template_dispatch.h (getTmaWarpSpecializedConfigs, calcMaxWorkspaceSize), jit/fused_moe.py (the sources).
-Standard library, Python >= 3.9.
+Of the MoE module it is named by the types of activations and weights. The first tactic of both GEMMs is the one that is
+compiled; it is also what a call takes that was not tuned. Read in FlashInfer 0.5.2 to 0.7.2: cutlass_heuristic.cpp
+(get_candidate_configs_sm90: the order of the tactics), moe_gemm_template_dispatch.h (getTmaWarpSpecializedConfigs,
+calcMaxWorkspaceSize), jit/fused_moe.py (the sources), jit/attention/modules.py (gen_customize_batch_prefill_module: a
+source for each mask, ragged and paged). Standard library, Python >= 3.9.
 """
 
 from __future__ import annotations
@@ -156,4 +157,15 @@ FUSED_MOE_90 = {
         _mixed(f"{_BF16}, {_FP4}, {_BF16}"),
     ),
 }
-MODULES = {"fused_moe_90": FUSED_MOE_90}
+# Masks: 0 none, 1 causal, 2 custom, 3 of several items. No call of vLLM's takes the last two.
+BATCH_PREFILL = {
+    "no_mask_or_causal": Units(optional=("*_kernel_mask_[23].cu",)),
+    "paged_causal": Units(optional=("*_ragged_*kernel_mask_?.cu", "*_paged_*kernel_mask_[023].cu")),
+}
+
+
+def units_of(module: str) -> dict[str, Units]:
+    """What is known of a module, by the names of its parts; nothing of most."""
+    if module == "fused_moe_90":
+        return FUSED_MOE_90
+    return BATCH_PREFILL if module.startswith("batch_prefill_") else {}

@@ -51,6 +51,7 @@ class Subset(Strict, frozen=True):
 
     units: str  # which part: fi_doctor/inside/units.py
     variants: tuple[str, ...] = ()  # those for which it suffices; empty: all
+    if_short: bool = False  # only where the budget is too short for the whole
     without: str = ""  # regular expression of kernel instances to leave out: to see that a gap is noticed
 
 

@@ -67,11 +67,11 @@ class Board:
             if known.state in THERE and known.library and not known.part_of and wanted.intersection(known.users)
         }
 
-    def whole_of(self, probe: PlannedProbe) -> tuple[str, Told] | None:
-        """The module that parts stand for, which a probe would load from as a server does; None where there is none."""
+    def wholes(self, probe: PlannedProbe) -> dict[str, int]:
+        """The modules that parts stand for, which a probe would load as a server does, and their stale objects."""
         names = {one.part_of for one in self._of_all(probe) if one.part_of}
         modules = self._modules.get(kind_of(probe), {})
-        return next(((name, modules[name]) for name in sorted(names & modules.keys())), None)
+        return {name: modules[name].objects for name in sorted(names & modules.keys())}
 
     def parts(self, probe: PlannedProbe) -> dict[str, str]:
         """The files of parts that a probe needs and that are there, by the names of the whole modules."""

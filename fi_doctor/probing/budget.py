@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Mapping
 
 from fi_doctor.model import Facts, ProbeSpec, Request
 from fi_doctor.probing import estimates
@@ -24,15 +25,17 @@ def used_up(  # noqa: PLR0913 - what it was, where it was, and all that the same
     return f"budget of {request.budget_s:g} s {how}; estimated {estimate_s} s; settle it with: {command}"
 
 
-def whole_module(name: str, objects: int, jobs: int) -> str:
-    """The state of a module of which only a part was compiled."""
-    seconds = estimates.wall_seconds({name: objects}, jobs)
-    return f"{name} is not compiled: {objects} objects, estimated {math.ceil(seconds / 60)} min with {jobs} jobs"
+def not_compiled(modules: Mapping[str, int], jobs: int) -> str:
+    """The state of modules (name -> objects) of which only parts were compiled."""
+    first, *rest = modules
+    names = f"{first} and {len(rest)} more are" if rest else f"{first} is"
+    minutes = math.ceil(estimates.wall_seconds(modules, jobs) / 60)
+    return f"{names} not compiled: {sum(modules.values())} objects, estimated {minutes} min with {jobs} jobs"
 
 
 def needs_whole(name: str, objects: int, jobs: int, command: str) -> str:
     """That a variant needs a module of which only a part was compiled. command: compiles it, `warm` below."""
-    return f"{whole_module(name, objects, jobs)}; a server's first start compiles it; settle it with: {command}"
+    return f"{not_compiled({name: objects}, jobs)}; a server's first start compiles it; settle it with: {command}"
 
 
 def warm(facts: Facts, request: Request, *, is_all: bool = False) -> str:

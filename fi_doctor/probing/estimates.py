@@ -71,7 +71,7 @@ PEAK_MIB = {
 }
 FA3_MIB = 3600
 UNKNOWN_MIB = 3072
-_FA3 = re.compile(r"_prefill_.*(?:_sm90$|_fa3(?:_|$))")
+_FA3 = re.compile(r"_prefill_.*(?:_sm90(?:\.|$)|_fa3(?:_|\.|$))")  # or a part of it, named after it
 
 
 class Taken(Data, frozen=True):
@@ -220,7 +220,8 @@ def build_seconds(module: str, facts: Facts, *, fresh: bool) -> int:
 
 def probe_seconds(spec: ProbeSpec, facts: Facts, *, fresh: bool) -> int:
     """For one probe in a process of its own."""
-    module = f"{spec.module}.{spec.subset.units}" if spec.subset is not None else spec.module
+    subset = spec.subset
+    module = f"{spec.module}.{subset.units}" if subset is not None and not subset.if_short else spec.module
     return IMPORT_S + RUN_S + build_seconds(module, facts, fresh=fresh)
 
 

@@ -134,8 +134,8 @@ class Flow:
         else:
             ran = try_probe(rest, bench, jobs, {**use, **bench.board.parts(rest)}) if rest.variants else None
             outcome = _completed(probe, left, ran)
-        if whole := bench.board.whole_of(probe):
-            outcome = replace(outcome, whole_module=budget.whole_module(whole[0], whole[1].objects, self._jobs))
+        if wholes := bench.board.wholes(probe):
+            outcome = replace(outcome, whole_module=budget.not_compiled(wholes, self._jobs))
         if ran is None:
             with bench.talk:
                 bench.watch.ended(probe, outcome)

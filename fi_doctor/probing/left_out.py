@@ -18,7 +18,7 @@ def cells(probe: PlannedProbe, bench: Bench, jobs: int, *, is_alone: bool) -> di
 
     is_alone: each probe builds for itself, nobody asked which modules there are.
     """
-    if is_alone and probe.spec.subset is not None:
+    if is_alone and probe.spec.subset is not None and not probe.spec.subset.if_short:
         why = f"{probe.spec.module} could not be asked for, and is not compiled as a whole for one probe"
         return {name: _not_run(name, why) for name in probe.variants}
     found = {}

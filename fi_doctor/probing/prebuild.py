@@ -23,7 +23,7 @@ from fi_doctor.probing.bench import Bench, Cancelled, forks
 from fi_doctor.probing.board import kind_of
 from fi_doctor.probing.first_start import first_start
 from fi_doctor.probing.ledger import Ledger
-from fi_doctor.probing.told import LATE, Line, Told, words_of
+from fi_doctor.probing.told import LATE, Line, Told, without_spares, words_of
 
 SCRIPT = surroundings.HARNESS.with_name("prebuild.py")
 # Seconds without a word. While it waits for another build, or builds itself, it has the time until the deadline.
@@ -236,6 +236,9 @@ class Attempt:
 
     def _order(self, modules: dict[str, Told]) -> None:
         """Answer with the order to build in. What does not fit is settled here."""
+        is_open = any(not told.state for told in modules.values())
+        left_s = self._deadline - time.monotonic()
+        modules = without_spares(modules, lambda objects: self._wall_s(objects) <= left_s)
         self.modules = dict(modules)
         if self._cache is not None:
             return
@@ -249,7 +252,6 @@ class Attempt:
             for name, told in modules.items()
             if not told.state
         }
-        left_s = self._deadline - time.monotonic()
         for name, build in builds.items():  # nothing waits for one that is only hoped to be finished
             if self._wall_s({name: build.objects}) > left_s:
                 builds[name] = build._replace(rank=headline.LAST)
@@ -261,7 +263,7 @@ class Attempt:
         self._estimate_s = self._wall_s({name: builds[name].objects for name in chosen})
         least_s = {name: estimates.LEAST * self._wall_s({name: builds[name].objects}) for name in chosen}
         peak_mib = {name: estimates.peak_mib(name) for name in chosen}
-        if builds:
+        if is_open:
             self._ledger.begin()
             self._say({"order": chosen, "least_s": least_s, "peak_mib": peak_mib, "seconds": left_s})
             self._show(0, sum(builds[name].objects for name in chosen))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
+
 from fi_doctor.model import BuildCost, Data
 from fi_doctor.probing.deciding import deciding_line
 from fi_doctor.probing.estimates import Taken
@@ -21,6 +25,7 @@ class Told(Data, frozen=True):
     detail: str = ""  # what a compiler said, or why it is not begun
     library: str = ""  # the file that it is loaded from
     part_of: str = ""  # the module that it is a part of
+    spare: bool = False  # such a part, of which it is not decided yet whether it is built
 
 
 class Line(Data, frozen=True):
@@ -40,6 +45,26 @@ class Line(Data, frozen=True):
     costs: dict[str, BuildCost] | None = None  # of a ninja that has ended
     peak_mib: int = 0
     late: bool = False
+
+
+def without_spares(modules: Mapping[str, Told], has_time: Callable[[Mapping[str, int]], bool]) -> dict[str, Told]:
+    """The modules with those parts that take the place of wholes: what was kept, and all where there is no time.
+
+    has_time: whether so many objects (by module) can be compiled. Spare parts that are not needed are left away.
+    """
+    spares = {name: told for name, told in modules.items() if told.spare}
+    unkept = {part.part_of for part in spares.values() if part.state not in THERE}
+    taken = {name: part for name, part in spares.items() if part.part_of not in unkept}
+    found = _in_place(taken, {name: told for name, told in modules.items() if not told.spare})
+    if has_time({name: max(1, told.objects) for name, told in found.items() if not told.state}):
+        return found
+    return _in_place(spares, found)
+
+
+def _in_place(parts: Mapping[str, Told], modules: dict[str, Told]) -> dict[str, Told]:
+    """The modules with these parts instead of their wholes."""
+    wholes = {part.part_of: replace(modules[part.part_of], state=WHOLE, users=()) for part in parts.values()}
+    return {**modules, **wholes, **{name: replace(part, spare=False) for name, part in parts.items()}}
 
 
 def words_of(told: Told, *, seconds: float, is_begun: bool, is_late: bool) -> str:

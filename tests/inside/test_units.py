@@ -12,7 +12,7 @@ from flashinfer_wheels import VERSIONS, locate
 
 from fi_doctor.inside import subset
 from fi_doctor.inside.stubs import MARK
-from fi_doctor.inside.units import MODULES
+from fi_doctor.inside.units import FUSED_MOE_90, units_of
 
 CSRC = "flashinfer/data/csrc/"
 GENERATE = """
@@ -23,10 +23,15 @@ generate_gemm_operations(sys.argv[1], "90;90-real")
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
-def module(request, tmp_path_factory):
+def version(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def module(version, tmp_path_factory):
     """The ninja file of fused_moe_90, with the sources that this FlashInfer lists and those that it generates."""
-    folder = tmp_path_factory.mktemp(request.param)
-    jit = _unpacked(locate(request.param), folder)
+    folder = tmp_path_factory.mktemp(version)
+    jit = _unpacked(locate(version), folder)
     listed = re.findall(r'"([\w/]+\.(?:cu|cpp))"', _function(jit, "gen_cutlass_fused_moe_module"))
     sources = [folder / CSRC / name for name in listed]
     assert len(sources) > 20
@@ -45,9 +50,9 @@ def written(module, units, folder):
     return part
 
 
-@pytest.mark.parametrize("name", MODULES["fused_moe_90"])
+@pytest.mark.parametrize("name", FUSED_MOE_90)
 def test_a_part_of_the_moe_module_is_a_tenth_of_it(module, name, tmp_path):
-    units = MODULES["fused_moe_90"][name]
+    units = FUSED_MOE_90[name]
     part = written(module, units, tmp_path)
     assert part.objects < 20
     assert part.left_out > 140
@@ -55,9 +60,9 @@ def test_a_part_of_the_moe_module_is_a_tenth_of_it(module, name, tmp_path):
     assert len(list(part.library.parent.glob("launch_*.cu"))) == len(wanted)
 
 
-@pytest.mark.parametrize("name", MODULES["fused_moe_90"])
+@pytest.mark.parametrize("name", FUSED_MOE_90)
 def test_a_dispatcher_is_told_which_kernels_exist(module, name, tmp_path):
-    units = MODULES["fused_moe_90"][name]
+    units = FUSED_MOE_90[name]
     part = written(module, units, tmp_path)
     text = (part.library.parent / units.dispatcher).read_text()
     assert len(re.findall(r"^template class ", text, re.MULTILINE)) == 1
@@ -67,11 +72,38 @@ def test_a_dispatcher_is_told_which_kernels_exist(module, name, tmp_path):
 
 
 def test_most_of_a_part_is_shared_with_the_other_parts(module, tmp_path):
-    wishes = {name: subset.Wish(units) for name, units in MODULES["fused_moe_90"].items()}
+    wishes = {name: subset.Wish(units) for name, units in FUSED_MOE_90.items()}
     parts = subset.write(module, "fused_moe_90", wishes, tmp_path)
     outs = re.findall(r"^build (\S+): \w*compile", (tmp_path / "build.ninja").read_text(), re.MULTILINE)
     assert len(outs) == len(set(outs)) < sum(part.objects for part in parts.values()) - 2 * len(parts)
     assert sum("/fused_moe_90.common/" in out for out in outs) >= 10
+
+
+@pytest.mark.parametrize(("name", "objects"), [("no_mask_or_causal", 6), ("paged_causal", 3)])
+@pytest.mark.parametrize("hopper", ["", "_sm90"])
+def test_a_part_of_attention_is_the_masks_that_are_called(name, objects, hopper, version, tmp_path):
+    """By the names that this FlashInfer gives its sources."""
+    text = _function(
+        _text(locate(version), "flashinfer/jit/attention/modules.py"), "gen_customize_batch_prefill_module"
+    )
+    listed = set(re.findall(rf'"(batch_prefill_(?:paged|ragged){hopper}_kernel_mask_){{mask_mode}}\.cu"', text))
+    assert listed == {f"batch_prefill_paged{hopper}_kernel_mask_", f"batch_prefill_ragged{hopper}_kernel_mask_"}
+    sources = [f"{one}{mask}.cu" for one in listed for mask in range(4)]
+    sources += [f"batch_prefill{hopper}.cu", f"batch_prefill{hopper}_jit_binding.cu"]
+    lines = ["rule cuda_compile", "  command = nvcc", *(f"build {one}.o: cuda_compile /x/{one}" for one in sources)]
+    (tmp_path / "build.ninja").write_text("\n".join(lines))
+    module = f"batch_prefill_with_kv_cache{hopper}"
+    wish = subset.Wish(units_of(module)[name])
+    (part,) = subset.write(tmp_path / "build.ninja", module, {"part": wish}, tmp_path / "parts").values()
+    assert (part.objects, part.left_out) == (objects, 10 - objects)
+
+
+def _text(found, name):
+    """Of one file of a wheel or of a folder that holds what it would."""
+    if found.is_dir():
+        return (found / name).read_text()
+    with zipfile.ZipFile(found) as wheel:
+        return wheel.read(name).decode()
 
 
 def _unpacked(found, folder):

@@ -81,7 +81,7 @@ def test_nobody_compiles_a_module_that_a_part_stands_for():
     there = board_of(moe=whole, part=Known("built", a, part_of="moe"))
     assert there.is_ready(probe)
     assert (list(there.left_out(probe)), there.compiles(probe)) == (["b"], False)
-    assert there.whole_of(probe) == ("moe", whole)
+    assert there.wholes(probe) == {"moe": whole.objects}
     assert there.source(probe, "a", otherwise="", loaded=True) == "subset"
     for state in ("failed", "left", "not begun"):
         gone = board_of(moe=whole, part=Known(state, a, part_of="moe"))

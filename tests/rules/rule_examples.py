@@ -292,6 +292,16 @@ EXAMPLES: dict[str, Example] = {
         ),
         (make.outcome("moe.bf16"),),
     ),
+    "attention-compiled-in-part": Example(
+        HEALTHY,
+        HEALTHY,
+        (
+            make.outcome(
+                "attention.prefill", whole_module="batch_prefill_sm90 is not compiled: 10 objects, estimated 1 min"
+            ),
+        ),
+        (make.outcome("attention.prefill", whole_module="fused_moe_90 is not compiled: 181 objects"),),
+    ),
     "module-library-not-found": Example(
         HEALTHY, HEALTHY, (make.outcome(cells=(LACKS_CUBLAS,)),), (make.outcome(cells=(LACKS_CUDART,)),)
     ),

@@ -1,0 +1,177 @@
+"""Parts that stand for modules only where there is no time for the whole: compiled by a real c++."""
+
+import shutil
+
+import pytest
+from msgspec.structs import replace
+from test_prebuild import ASKED, Machine
+
+from fi_doctor.diagnosis import cells
+from fi_doctor.model import Evidence, Scope, Verdict
+from fi_doctor.probing import catalog
+from fi_doctor.probing.plan import plan
+from fi_doctor.probing.told import Told, without_spares
+
+pytestmark = pytest.mark.skipif(
+    not all(map(shutil.which, ("ninja", "c++", "nm"))), reason="no ninja, c++ or nm on PATH"
+)
+
+MODULE = "batch_prefill_fake_sm90"
+LONG = replace(ASKED, budget_s=7200)  # the estimates are those of a real module: 4 min for the whole with 4 jobs
+SHORT = replace(ASKED, budget_s=200)
+PROBE = '''"""Does it give the mask that was asked for?"""
+
+import ctypes
+
+PROBE = {{
+    "id": "fake.{name}", "feature": "fake.{name}", "module": "batch_prefill_fake", "gpus": 0,
+    "variants": {{"causal": {{}}, "custom": {{}}}}, "subset": {{"units": "{units}", "if_short": True}},
+}}
+
+
+def build(variant):
+    from flashinfer.ops import get_module
+
+    get_module("batch_prefill_fake_sm90")
+
+
+def run(variant):
+    from flashinfer.ops import get_module
+
+    library = ctypes.CDLL(str(get_module("batch_prefill_fake_sm90").__self__.path))
+    mask = 2 if variant == "custom" else 1
+    assert library.run(mask, 0) == mask
+    return {{"mask": mask}}
+'''
+DISPATCHER = """
+namespace flashinfer {
+template <int MASK> int Paged();
+template <int MASK> int Ragged();
+using Function = int (*)();
+}
+extern "C" int run(int mask, int ragged) {
+  using namespace flashinfer;
+  Function all[2][4] = {{Paged<0>, Paged<1>, Paged<2>, Paged<3>}, {Ragged<0>, Ragged<1>, Ragged<2>, Ragged<3>}};
+  return all[ragged][mask]();
+}
+"""
+KERNEL = (
+    "namespace flashinfer {{ template <int MASK> int {kind}() {{ return MASK; }} template int {kind}<{mask}>(); }}\n"
+)
+
+
+class MaskMachine(Machine):
+    """One with a toy of attention for SM90, whose files have the names of FlashInfer's."""
+
+    def __init__(self, folder, log):
+        super().__init__(folder, log)
+        self.environ["FAKE_COMPILER"] = "c++"
+        self.place = self.sources / MODULE
+        self.place.mkdir()
+        (self.place / "batch_prefill_sm90.cu").write_text(DISPATCHER)
+        for kind in ("paged", "ragged"):
+            for mask in range(4):
+                text = KERNEL.format(kind=kind.capitalize(), mask=mask)
+                (self.place / f"batch_prefill_{kind}_sm90_kernel_mask_{mask}.cu").write_text(text)
+
+    def probe_of(self, name, units):
+        path = self.folder / f"fake_{name}.py"
+        path.write_text(PROBE.format(name=name, units=units))
+        self.specs.append(catalog.parse(path.read_text(), str(path), "tests"))
+
+    def judged(self, request):
+        """Outcomes, builds, and the cells of each probe by their variants."""
+        planned = plan(self.specs, self.facts, request)
+        outcomes, builds = self.check(request)
+        found = {
+            one.spec.id.removeprefix("fake."): {
+                cell.variant: cell
+                for cell in cells.cells_of(one, outcomes[one.spec.id.removeprefix("fake.")], self.facts)
+            }
+            for one in planned
+        }
+        return outcomes, builds, found
+
+
+@pytest.fixture(params=["own", "shared"])
+def machine(request, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "kept"))
+    (tmp_path / "machine").mkdir()
+    return MaskMachine(tmp_path / "machine", request.param)
+
+
+def test_the_whole_is_compiled_where_there_is_time(machine):
+    machine.probe_of("prefill", "no_mask_or_causal")
+    outcomes, builds, found = machine.judged(LONG)
+    assert builds.modules == {MODULE: "built"}
+    assert {(cell.verdict, cell.scope) for cell in found["prefill"].values()} == {(Verdict.WORKS, Scope.FULL)}
+    assert outcomes["prefill"].whole_module == ""
+
+
+def test_a_part_is_compiled_where_there_is_not_and_named_so(machine, tmp_path):
+    machine.probe_of("prefill", "no_mask_or_causal")
+    outcomes, builds, found = machine.judged(SHORT)
+    assert builds.modules == {
+        MODULE: "not compiled: 9 objects; parts stand for it",
+        f"{MODULE}.no_mask_or_causal": "built",
+    }
+    one = found["prefill"]["causal"]
+    assert (one.verdict, one.evidence, one.scope) == (Verdict.WORKS, Evidence.VERIFIED, Scope.SUBSET)
+    assert outcomes["prefill"].whole_module.startswith(f"{MODULE} is not compiled: 9 objects, estimated ")
+    assert not list(machine.ops.rglob("*.so"))
+    assert len(list((tmp_path / "kept").rglob("*kernel_mask_?.o"))) == 4
+
+
+def test_a_mask_that_is_left_out_says_its_name_when_it_is_called(machine):
+    machine.probe_of("prefill", "no_mask_or_causal")
+    _, _, found = machine.judged(SHORT)
+    assert found["prefill"]["custom"].verdict is Verdict.BROKEN
+    assert "not compiled in this part of the module: int flashinfer::Paged<2>()" in found["prefill"]["custom"].why
+
+
+def test_probes_that_want_the_same_part_share_it(machine):
+    machine.probe_of("prefill", "no_mask_or_causal")
+    machine.probe_of("decode", "no_mask_or_causal")
+    machine.probe_of("sinks", "paged_causal")
+    _, builds, found = machine.judged(SHORT)
+    assert sorted(builds.modules) == [MODULE, f"{MODULE}.no_mask_or_causal", f"{MODULE}.paged_causal"]
+    assert {found[name]["causal"].scope for name in ("prefill", "decode", "sinks")} == {Scope.SUBSET}
+
+
+def test_a_part_that_was_kept_is_taken_first(machine):
+    machine.probe_of("prefill", "no_mask_or_causal")
+    machine.judged(SHORT)
+    for request in (SHORT, LONG):
+        outcomes, builds, found = machine.judged(request)
+        assert builds.modules[f"{MODULE}.no_mask_or_causal"] == "cache"
+        assert found["prefill"]["causal"].scope is Scope.SUBSET
+        assert outcomes["prefill"].whole_module
+
+
+def test_a_module_without_masks_is_compiled_as_a_whole(machine):
+    for path in machine.place.glob("*_mask_[23].cu"):
+        path.rename(path.with_name(path.name.replace("mask", "masked")))
+    machine.probe_of("prefill", "no_mask_or_causal")
+    _, builds, _ = machine.judged(SHORT)
+    assert builds.modules == {MODULE: "built"}
+
+
+def test_a_module_that_somebody_needs_whole_is_compiled_as_a_whole(machine):
+    machine.probe_of("prefill", "no_mask_or_causal")
+    machine.probe_of("other", "no_mask_or_causal")
+    machine.specs[1] = replace(machine.specs[1], subset=None)
+    _, builds, _ = machine.judged(SHORT)
+    assert builds.modules == {MODULE: "built"}
+
+
+def test_only_parts_that_are_needed_are_told_of():
+    user = (("fake.prefill", "causal"),)
+    whole, part = Told(objects=10, users=user), Told(objects=4, users=user, part_of="a", spare=True)
+    kept = replace(part, objects=0, state="up to date", part_of="c")
+    there = Told(state="up to date")
+    told = {"a": whole, "a.part": part, "b": there, "c": whole, "c.part": kept}
+    replaced, kept = replace(whole, state="whole", users=()), replace(kept, spare=False)
+    with_time = {"a": whole, "b": there, "c": replaced, "c.part": kept}
+    assert without_spares(told, lambda objects: objects == {"a": 10}) == with_time
+    without = {**with_time, "a": replaced, "a.part": replace(part, spare=False)}
+    assert without_spares(told, lambda _: False) == without
