@@ -12,6 +12,7 @@ import gc
 import os
 import signal
 import sys
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,9 +57,12 @@ class Needs:
         self.raised: list[list[str]] = []  # probe, variant and what its build() raised, otherwise than by a stand-in
         self._core = core
         self._user = ["", ""]
+        self._made: dict[object, Any] = {}  # what generators gave, for one probe
 
     def ask(self, probe: str, path: str, variant: str) -> None:
         """Call build(variant) without building; what it raises will be said by its own process."""
+        if probe != self._user[0]:
+            self._made.clear()
         self._user = [probe, variant]
         before = {id(cached): cached.cache_info().currsize for cached in getters()}
         with unchanged_environment(), self.noting():
@@ -94,6 +98,7 @@ class Needs:
         for kind in kinds_of(self._core.JitSpec):
             names = ("build_and_load", "build", "load", "try_load")
             saved += [(kind, name, kind.__dict__[name], note) for name in names if name in kind.__dict__]
+        saved += [(module, name, one, self.once(one)) for module, name, one in generators_among(_count())]
         for owner, name, _, replacement in saved:
             setattr(owner, name, replacement)
         try:
@@ -101,6 +106,22 @@ class Needs:
         finally:
             for owner, name, original, _ in saved:
                 setattr(owner, name, original)
+
+    def once(self, generator: Any) -> Any:
+        """The same function, which makes a spec and writes its sources (hundreds for experts) once for each probe."""
+
+        @functools.wraps(generator)
+        def made(*args: Any, **kwargs: Any) -> Any:
+            key = (generator, args, tuple(sorted(kwargs.items())))
+            try:
+                known = key in self._made
+            except TypeError:  # a list among the arguments
+                return generator(*args, **kwargs)
+            if not known:
+                self._made[key] = generator(*args, **kwargs)
+            return self._made[key]
+
+        return made
 
     def note(self, spec: Any) -> None:
         """Keep a spec that nvcc compiles; another one (CuTe DSL) ends the asking."""
@@ -127,7 +148,29 @@ def getters_among(_modules: int) -> list[Any]:
 
 def getters() -> list[Any]:
     """FlashInfer's cached functions outside its JIT, which keep the modules that they loaded."""
-    return getters_among(len(sys.modules))
+    return getters_among(_count())
+
+
+@functools.lru_cache(maxsize=1)
+def generators_among(_modules: int) -> list[tuple[Any, str, Any]]:
+    """FlashInfer's functions that make specs, found once for so many modules: where each is named, how, and itself."""
+    return [
+        (module, name, one)
+        for module in _modules_of_flashinfer()
+        for name, one in vars(module).items()
+        if name.startswith("gen_")
+        and isinstance(one, types.FunctionType)
+        and one.__module__.startswith("flashinfer.jit")
+    ]
+
+
+def _modules_of_flashinfer() -> list[Any]:
+    return [module for name, module in list(sys.modules.items()) if name.split(".")[0] == "flashinfer"]
+
+
+def _count() -> int:
+    """How many modules of FlashInfer are imported."""
+    return len(_modules_of_flashinfer())
 
 
 @contextlib.contextmanager

@@ -18,26 +18,27 @@ from fi_doctor.probing.headline import PLACES
 # Module -> seconds with more cores than objects, which is what the slowest object takes.
 BUILD_S = {
     "fused_moe": 350,  # with all cores at work; 145 of 242 objects took 18 minutes of 64 jobs
-    "fused_moe_90.": 150,  # a part of it (inside/units.py) is named after it, with a dot
+    "fused_moe_90.": 125,  # a part of it (inside/units.py) is named after it, with a dot
     "trtllm_comm": 300,
-    "batch_prefill": 50,
-    "batch_decode": 40,
-    "sampling": 130,
+    "batch_prefill": 45,
+    "batch_decode": 25,
+    "sampling": 120,
     "rope": 80,
-    "norm": 60,
+    "norm": 50,
     "gemm": 36,
-    "page": 30,
+    "page": 28,
     "batch_mla": 35,
     "silu_and_mul": 10,
-    "xqa": 18,
+    "xqa": 14,
 }
-FA3_S = 120  # attention written for SM90
+FA3_S = 100  # attention written for SM90
 UNKNOWN_S = 60
 PART_S = 440  # what all objects of a part take together, beside others: most of them are small, and many are shared
 IMPORT_S = 7
 RUN_S = 5
-SHARE = 0.7  # of the slowest object's time that another object takes on average
-SHARES = {"batch_prefill": 0.4, "batch_decode": 0.5, "sampling": 0.35, "norm": 0.5, "xqa": 0.3}  # by module
+FA3_SHARE = 0.8  # of the slowest object's time that another object takes on average
+SHARE = 0.7  # the same of other modules
+SHARES = {"batch_prefill": 0.4, "batch_decode": 0.35, "sampling": 0.35, "norm": 0.5, "xqa": 0.3}  # by module
 _MOST_RATIO = 20.0  # between this machine and the one that was measured; more is an error of some kind
 LEAST = 0.5  # of an estimate: what does not even fit so is not begun
 NEARLY = 1.25  # of the time that is left: estimates are no better than that
@@ -68,6 +69,7 @@ PEAK_MIB = {
     "norm": 950,
     "page": 500,
     "silu_and_mul": 400,
+    "xqa": 350,
 }
 FA3_MIB = 3600
 UNKNOWN_MIB = 3072
@@ -122,7 +124,7 @@ def core_seconds(module: str, objects: int, here: Here = ANYWHERE) -> float:
     known = here.taken.get(module)
     if known is None and module.startswith("fused_moe_90."):
         return min(PART_S * here.ratio, slowest * objects)
-    share = SHARE if _FA3.search(module) else SHARES.get(_prefix(module, SHARES), SHARE)
+    share = FA3_SHARE if _FA3.search(module) else SHARES.get(_prefix(module, SHARES), SHARE)
     usual = known.total_s / known.objects if known else share * slowest
     return slowest + usual * max(0, objects - 1)
 

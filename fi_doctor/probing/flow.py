@@ -167,9 +167,10 @@ def _group(probes: Sequence[PlannedProbe], bench: Bench) -> list[Group]:
     return group(probes, facts, fresh=fresh, is_short=bench.request.budget_s < longest_s)
 
 
-def _weight(probe: PlannedProbe) -> tuple[bool, int, str]:
-    """Several ranks take the longest."""
-    return probe.spec.gpus < 2, headline.place(probe.spec.feature), probe.spec.id
+def _weight(probe: PlannedProbe) -> tuple[bool, bool, int, str]:
+    """Headline features first, and of these, as of the rest, what takes the longest: several ranks, many variants."""
+    spec = probe.spec
+    return spec.gpus < 2, not headline.is_headline(spec.feature), -len(probe.variants), spec.id
 
 
 def _completed(probe: PlannedProbe, late: dict[str, CellOutcome], ran: Outcome | None) -> Outcome:

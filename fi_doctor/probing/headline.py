@@ -21,9 +21,14 @@ PLACES = len(HEADLINE) + 1  # ranks below it: modules that decide rows
 LAST = 2 * PLACES  # the rank of what comes after all others
 
 
+def is_headline(feature: str) -> bool:
+    """Whether servers stand or fall with it."""
+    return feature in HEADLINE
+
+
 def place(feature: str) -> int:
     """0 for what comes first; the same for all that is no headline."""
-    return HEADLINE.index(feature) if feature in HEADLINE else len(HEADLINE)
+    return HEADLINE.index(feature) if is_headline(feature) else len(HEADLINE)
 
 
 def ranks(members: Sequence[PlannedProbe], users: Mapping[str, Sequence[tuple[str, str]]]) -> dict[str, int]:
