@@ -33,7 +33,10 @@ def lines(report, builds):
     states = list(builds["modules"].values())
     parts = sum(name.rpartition(".")[0] in builds["modules"] for name in builds["modules"])
     version = facts["flashinfer"]["version"]
-    yield f"{where}, {facts['system']['cpus']} CPUs, FlashInfer {version}, {builds['jobs']} jobs:"
+    asked = report["request"]
+    few = f", {' '.join(asked['features'])} only" if asked["features"] else ""
+    few += f", --memory {asked['memory_mib'] / 1024:.0f}g" if asked["memory_mib"] else ""
+    yield f"{where}, {facts['system']['cpus']} CPUs, FlashInfer {version}, {builds['jobs']} jobs{few}:"
     yield f"  makespan {makespan:.0f} s = {makespan / max(longest, shared):.2f} x max of"
     yield f"    longest module {longest:.0f} s ({builds['longest']})"
     yield f"    {builds['cpu_seconds']:.0f} CPU s / {builds['jobs']} jobs = {shared:.0f} s"

@@ -23,7 +23,16 @@ def main():
             where = f"{gpus}, {facts['system']['cpus']} CPUs, FlashInfer {facts['flashinfer']['version']}"
             modules = len(report.get("builds", {}).get("modules", {}))
             built = f", {modules} modules in {report['builds']['seconds']:.0f} s of it" if modules else ""
-            print(f"{where}, {path.stem}: {len(report['outcomes'])} probes in {report['seconds']:.0f} s{built}")
+            probes = f"{len(report['outcomes'])} probes in {report['seconds']:.0f} s"
+            print(f"{where}, {path.stem}: {probes}{built}{imports(report)}")
+
+
+def imports(report):
+    """How often torch and FlashInfer were imported: once for all forked probes, and in each fresh interpreter."""
+    ways = [outcome.get("started", "") for outcome in report["outcomes"]]
+    fresh, forked = sum("fresh" in way for way in ways), sum("forked" in way for way in ways)
+    number = fresh + (forked > 0)
+    return f", imported {'once' if number == 1 else f'{number} times'}" if number else ""
 
 
 if __name__ == "__main__":

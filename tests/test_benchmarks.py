@@ -10,6 +10,7 @@ import pytest
 SCRIPT = pathlib.Path(__file__).parents[1] / "benchmarks" / "builds.py"
 REPORT = {
     "seconds": 120.0,
+    "request": {"features": ["moe.*", "norm.*"], "memory_mib": 16384},
     "facts": {
         "gpus": {"cuda_order": ["GPU-1"], "gpus": [{"name": "NVIDIA H100"}]},
         "system": {"cpus": 16},
@@ -33,6 +34,7 @@ def test_the_larger_bound_counts(tmp_path, longest_s, ratio):
     path = tmp_path / "cold.json"
     path.write_text(json.dumps({**REPORT, "builds": {**REPORT["builds"], "longest_seconds": longest_s}}))
     text = printed(path)
+    assert "FlashInfer 0.7.2.post1, 4 jobs, moe.* norm.* only, --memory 16g:" in text
     assert f"makespan 100 s = {ratio} x max of" in text
     assert "320 CPU s / 4 jobs = 80 s" in text
     assert "2 of 3 modules built, 1 of them parts of a larger one" in text

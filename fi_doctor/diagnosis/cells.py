@@ -220,7 +220,7 @@ def _said(happened: CellOutcome | Outcome) -> str:
 
 
 def _cell(variant: str, probe: str, judged: Judged, happened: CellOutcome | None) -> Cell:
-    in_part = happened is not None and happened.module_from == Scope.SUBSET
+    in_part = happened is not None and Scope.SUBSET in happened.module_from.split(", ")  # of several modules one
     why = judged.why
     if happened is not None and in_part and judged.verdict is Verdict.WORKS:
         tactics = happened.measurements.get("tactics", "")

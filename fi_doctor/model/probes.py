@@ -114,7 +114,8 @@ class CellOutcome(Data, frozen=True):
     measurements: dict[str, float | int | str | bool] = {}
     seconds: float = 0.0
     # Where its JIT modules came from: "jit-cache" (that package), "cache" (up to date in the JIT cache), "built" (in
-    # this check); several words are joined with ", ". Empty: it was not tried, needs none, or has none.
+    # this check), "subset" (a part of it, of this check or kept); several words are joined with ", ". Empty: it was
+    # not tried, needs none, or has none.
     module_from: str = ""
 
 

@@ -35,6 +35,11 @@ class Board:
         }
         return ", ".join(sorted(words - {""}))
 
+    def was_there(self, probe: PlannedProbe) -> bool | None:
+        """Whether all that it needs was compiled before this check, whole or as a part; None where nobody asked."""
+        known = self._of_all(probe)
+        return all(one.state in THERE and THERE[one.state] != "built" for one in known) if known else None
+
     def is_ready(self, probe: PlannedProbe) -> bool:
         """Whether all that it needs can be loaded or is left out for want of time.
 

@@ -32,8 +32,11 @@ def run_all(
         modules = {id(probe): objects.module_of(probe.spec.module, facts.flashinfer, bench.scratch) for probe in tried}
         ran, builds = Flow(tried, bench, memory.usable_jobs(facts, request)).run()
         for probe in tried:
-            if ran[id(probe)].cached and not modules[id(probe)].was_finished():
-                ran[id(probe)] = _built_here(probe, ran[id(probe)], bench)
+            outcome, was_there = ran[id(probe)], bench.board.was_there(probe)
+            if was_there is not None:
+                ran[id(probe)] = replace(outcome, cached=was_there)
+            elif outcome.cached and not modules[id(probe)].was_finished():
+                ran[id(probe)] = _built_here(probe, outcome, bench)
     return tuple((outcomes | ran)[id(probe)] for probe in planned), builds
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fi_doctor.model import Difference, Missing, RowChange
+from fi_doctor.reports.table import fold
 from fi_doctor.reports.text import amount, clean, wrap
 
 _MOST_FACTS = 30
@@ -24,7 +25,8 @@ def render(difference: Difference, *, width: int = 80) -> str:
         lines += ["", "Facts that differ"]
         for fact in difference.facts[:_MOST_FACTS]:
             told = f"{fact.name}: {clean(fact.before, 200) or '(empty)'} -> {clean(fact.after, 200) or '(empty)'}"
-            lines += wrap(told, width, "  ", "      ")
+            first, *rest = fold(told, width - 6)
+            lines += [f"  {first}", *(f"      {one}" for one in rest)]
         if more := len(difference.facts) - _MOST_FACTS:
             lines += [f"  and {more} more; --format json has all"] if more > 0 else []
     for title, ids in (("Findings that are gone", difference.findings_gone), ("New findings", difference.findings_new)):

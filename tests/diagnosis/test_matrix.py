@@ -5,7 +5,7 @@ import pytest
 
 from fi_doctor import knowledge
 from fi_doctor.diagnosis import findings, matrix
-from fi_doctor.model import Depth, Ending, Evidence, Missing, Requires, Stage, Verdict
+from fi_doctor.model import Depth, Ending, Evidence, Missing, Requires, Scope, Stage, Verdict
 
 KB = knowledge.load()
 NOTHING = ("unknown", "none")
@@ -92,6 +92,15 @@ def test_a_row_is_as_bad_as_its_worst_variant_and_as_sure_as_its_weakest(cells, 
     made = tuple(make.cell(Ending(end), Stage(stage), name) for name, (stage, end) in zip(VARIANTS, cells, strict=True))
     plan = make.planned(spec=make.spec(variants=VARIANTS))
     assert verdict(only(planned=[plan], outcomes=[make.outcome(cells=made)])) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "scope"), [("subset", Scope.SUBSET), ("built, subset", Scope.SUBSET), ("cache", Scope.FULL)]
+)
+def test_one_module_in_part_makes_the_scope_a_part(source, scope):
+    cell = make.cell(module_from=source)
+    row = only(planned=[make.planned()], outcomes=[make.outcome(cells=(cell,))])
+    assert (row.scope, row.cells[0].scope) == (scope, scope)
 
 
 def test_a_variant_that_is_not_supported_here_does_not_decide_against_the_others():

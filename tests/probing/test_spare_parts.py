@@ -140,9 +140,11 @@ def test_probes_that_want_the_same_part_share_it(machine):
 
 def test_a_part_that_was_kept_is_taken_first(machine):
     machine.probe_of("prefill", "no_mask_or_causal")
-    machine.judged(SHORT)
+    outcomes, _, _ = machine.judged(SHORT)
+    assert not outcomes["prefill"].cached
     for request in (SHORT, LONG):
         outcomes, builds, found = machine.judged(request)
+        assert outcomes["prefill"].cached
         assert builds.modules[f"{MODULE}.no_mask_or_causal"] == "cache"
         assert found["prefill"]["causal"].scope is Scope.SUBSET
         assert outcomes["prefill"].whole_module
