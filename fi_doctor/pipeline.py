@@ -8,7 +8,7 @@ import time
 import msgspec
 
 from fi_doctor import __version__
-from fi_doctor.diagnosis import advice, findings, gate, matrix, serving
+from fi_doctor.diagnosis import advice, called, findings, forecast, gate, matrix, serving
 from fi_doctor.facts import Gathering
 from fi_doctor.model import (
     SCHEMA,
@@ -68,20 +68,19 @@ def warm(  # noqa: PLR0913 - as diagnose
     """Fill the JIT cache of the interpreter whose facts are being gathered, or say what that would take (is_dry).
 
     Of the rows that are asked for what decides them, is_all: everything, neither: what a server calls by default.
-    is_forced: also where a known fault of the toolkit is in the way.
+    is_forced: also where it is known that it comes to nothing.
     Errors: TargetError when the interpreter cannot be used, CannotTellError where nothing can be compiled.
     """
     facts = gathering.finish(symbols_of(kb, specs))
-    refusals.refuse(facts, writes=not is_dry)
-    planned = planning.plan(specs, facts, asked)
+    refusals.refuse(facts)
+    planned = planning.to_look_at(planning.plan(specs, facts, asked), facts)
     if asked.features:
         planned = serving.only_deciding(kb, facts, planned)
     elif not is_all:
         planned = serving.only_served(kb, facts, planned)
     if planned and not any(probe.is_tried for probe in planned):
-        raise refusals.not_tried(planned)
-    if not is_forced:
-        refusals.refuse_toolkit(findings.find(kb, facts, ()), planned)
+        raise refusals.not_tried(facts, planned)
+    known = None if is_forced else forecast.refusal(kb, facts)
     done = warming.fill(
         matrix.with_deciding(kb, facts, planned),
         facts=facts,
@@ -89,13 +88,19 @@ def warm(  # noqa: PLR0913 - as diagnose
         watch=watch,
         environ=gathering.environ,
         is_dry=is_dry,
-        command=budget.warm(facts, asked, is_all=is_all),
+        again=budget.warm(facts, asked, is_all=is_all, is_forced=is_forced),
+        obstacle=refusals.obstacle(facts, known),
     )
     probed = {spec.feature for spec in specs}
     named = [one.id for one in kb.features if asked.features and selects(asked.features, one.id)]
     unprobed = {name: "fi-doctor has no probe for this row" for name in named if name not in probed}
-    code = 1 if unprobed else done.code
-    return msgspec.structs.replace(done, vllm=facts.vllm_version, unasked={**done.unasked, **unprobed}, code=code)
+    return msgspec.structs.replace(
+        done,
+        caller="" if is_all else called.caller(kb, facts),
+        toolkit=forecast.toolkit(facts),
+        unasked={**done.unasked, **unprobed},
+        code=1 if unprobed else done.code,
+    )
 
 
 def rejudge(recorded: Report, request: Request, *, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> Report:
@@ -121,7 +126,7 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
     """The report that these facts and outcomes amount to; pure."""
     found = findings.find(kb, facts, outcomes)
     rows = matrix.judge(kb, facts, planned, outcomes, found, selected=request.features)
-    found = findings.with_contradictions(kb, rows, found)
+    found = findings.with_contradictions(kb, facts, rows, found)
     return Report(
         schema=SCHEMA,
         doctor=Doctor(version=__version__, knowledge=kb.version),

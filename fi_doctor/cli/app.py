@@ -190,10 +190,7 @@ def report(  # noqa: PLR0913 - the options of a command
 @app.command()
 def warm(  # noqa: PLR0913 - the options of a command
     *,
-    feature: Annotated[
-        list[str] | None,
-        typer.Option("--feature", metavar="NAME", help="The modules of these rows; a glob, may be repeated."),
-    ] = None,
+    feature: FeatureOption = None,
     all_: Annotated[bool, typer.Option("--all", help="The modules of every row, with all its variants.")] = False,
     jobs: Jobs = 0,
     memory: Memory = "auto",
@@ -203,7 +200,7 @@ def warm(  # noqa: PLR0913 - the options of a command
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be compiled, and what that takes.")
     ] = False,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Also with a toolkit that is known to fail.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Also where it is known to come to nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
     python: Python = None,
     quiet: Quiet = False,
@@ -213,7 +210,7 @@ def warm(  # noqa: PLR0913 - the options of a command
     FlashInfer's own cache is filled, so that a first start compiles nothing. Without --feature and --all: what vLLM
     calls by default on this GPU. What is there is not compiled again.
 
-    Exit codes: 0 all is there, 1 something failed or was not begun, 3 nothing can be compiled here.
+    Exit codes: 0 all is there, 1 something failed or was not begun, 3 nothing can be compiled here, or in vain.
     """
     from fi_doctor.cli.asked import AskedWarm, begin_warm
 

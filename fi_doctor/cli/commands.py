@@ -154,6 +154,7 @@ def _request(asked: Asked, known: tuple[str, ...]) -> Request:
         jobs=asked.jobs,
         memory_mib=parse.memory_mib(asked.memory, "--memory"),
         fresh_cache=asked.fresh_cache,
+        typed={} if asked.memory == Asked().memory else {"--memory": asked.memory},
     )
 
 

@@ -25,6 +25,7 @@ def warm(asked: AskedWarm, gathering: Gathering) -> int:
         budget_s=parse.duration_s(asked.budget, "--budget"),
         jobs=asked.jobs,
         memory_mib=parse.memory_mib(asked.memory, "--memory"),
+        typed=_typed(asked),
     )
     try:
         with _progress(quiet=asked.quiet) as watch:
@@ -46,6 +47,13 @@ def warm(asked: AskedWarm, gathering: Gathering) -> int:
     emit.write(warming.to_json(done) if asked.is_json else warming.render(done, width=width), None)
     emit.say(f"fi-doctor: {warming.verdict(done)} (exit {done.code})")
     return done.code
+
+
+def _typed(asked: AskedWarm) -> dict[str, str]:
+    """What is no default."""
+    usual = AskedWarm()
+    words = (("--memory", asked.memory, usual.memory), ("--budget", asked.budget, usual.budget))
+    return {name: value for name, value, default in words if value != default}
 
 
 @contextlib.contextmanager

@@ -8,7 +8,19 @@ from typing import NamedTuple
 
 from fi_doctor.conditions import relations, stale, tried, vllm
 from fi_doctor.conditions.leaves import Kind
-from fi_doctor.model import Facts, FlashInfer, Gpu, JitToolkit, Library, Missing, Nvcc, Outcome, Package, VersionCheck
+from fi_doctor.model import (
+    Facts,
+    FlashInfer,
+    Gpu,
+    JitToolkit,
+    Library,
+    Missing,
+    Nvcc,
+    Outcome,
+    Package,
+    VersionCheck,
+    command,
+)
 
 # The values of a subject: a test passes when any of them does. Missing as a whole: nothing is known of it.
 Reading = tuple[object, ...] | Missing
@@ -251,6 +263,7 @@ SUBJECTS: dict[str, Subject] = {
     "vllm_unread_variables": Subject(Kind.TEXT, _relation(vllm.unread_variables)),
     "sinks_backend": Subject(Kind.TEXT, _relation(vllm.sinks_backend)),
     "uid": Subject(Kind.NUMBER, lambda view: (view.facts.system.uid,)),
+    "report_command": Subject(Kind.TEXT, lambda view: (command.line(view.facts.interpreter, "report", "--yaml"),)),
     "python": Subject(Kind.TEXT, lambda view: (view.facts.interpreter.executable,)),
     "nvcc_newer_than_driver": Subject(Kind.FLAG, _relation(relations.nvcc_newer_than_driver)),
     "nvcc_major_newer_than_driver": Subject(Kind.FLAG, _relation(relations.nvcc_major_newer_than_driver)),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import fnmatch
 import re
-import shlex
 from collections import defaultdict
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from fi_doctor import conditions
 from fi_doctor.conditions import Truth, View
+from fi_doctor.diagnosis import called
 from fi_doctor.model import (
     Action,
     ActionKind,
@@ -24,6 +26,7 @@ from fi_doctor.model import (
     Rule,
     Severity,
     Verdict,
+    command,
 )
 
 MEASURED_BEATS_KNOWN = "measured-beats-known"
@@ -36,16 +39,17 @@ def find(kb: KnowledgeBase, facts: Facts, outcomes: tuple[Outcome, ...]) -> tupl
     view = View(facts, outcomes)
     rows = tuple(feature.id for feature in kb.features)
     held = (rule for rule in kb.rules if conditions.holds(rule.when, view) is Truth.YES)
-    return _sorted(_finding(rule, view, rows) for rule in held)
+    return _sorted(_as_called(_finding(rule, view, rows), rule, kb, view) for rule in held)
 
 
 def with_contradictions(
-    kb: KnowledgeBase, rows: tuple[FeatureRow, ...], found: tuple[Finding, ...]
+    kb: KnowledgeBase, facts: Facts, rows: tuple[FeatureRow, ...], found: tuple[Finding, ...]
 ) -> tuple[Finding, ...]:
     """The findings, with those added in which the verdicts contradict or exceed what is known."""
     rules = {rule.id: rule for rule in kb.rules}
-    extra = [_beaten(rules[finding.id], rows) for finding in found if finding.id in rules]
-    return _sorted((*found, *(finding for finding in extra if finding is not None), *_unexplained(rows, found, rules)))
+    extra = [_beaten(rules[finding.id], facts, rows) for finding in found if finding.id in rules]
+    beaten = [finding for finding in extra if finding is not None]
+    return _sorted((*found, *beaten, *_unexplained(facts, rows, found, rules)))
 
 
 def is_measured(verdict: Verdict, evidence: Evidence) -> bool:
@@ -76,14 +80,25 @@ def _finding(rule: Rule, view: View, rows: tuple[str, ...]) -> Finding:
     )
 
 
+def _as_called(finding: Finding, rule: Rule, kb: KnowledgeBase, view: View) -> Finding:
+    """The finding, as an info where it speaks of what a server does only when it is told to."""
+    if not rule.when_called:
+        return finding
+    features = [feature for feature in kb.features if concerns(rule, feature.id)]
+    sms = {outcome.sm for outcome in view.outcomes if concerns(rule, outcome.feature)}
+    if any(called.is_called(feature, sm, view.facts, kb) for feature in features for sm in sms):
+        return finding
+    title = f"{finding.title}; only when turned on ({called.caller(kb, view.facts)})"
+    return replace(finding, severity=Severity.INFO, title=title)
+
+
 def filled_line(action: Action, view: View) -> str:
     """The line of an action; what is filled into a command is quoted, so that it can be pasted."""
     is_command = action.kind in (ActionKind.SET, ActionKind.FLAG, ActionKind.RUN, ActionKind.INSTALL)
     line = conditions.fill(action.line, view, quote=is_command)
-    interpreter = view.facts.interpreter
-    if action.kind is ActionKind.RUN and line.startswith("fi-doctor ") and not interpreter.is_own:
-        command, name, *rest = line.split(" ", 2)
-        line = " ".join([command, name, "--python", shlex.quote(interpreter.executable), *rest])
+    if action.kind is ActionKind.RUN and line.startswith("fi-doctor "):
+        _, name, *rest = line.split(" ", 2)
+        line = " ".join([command.line(view.facts.interpreter, name), *rest])
     return line
 
 
@@ -92,7 +107,12 @@ def concerns(rule: Rule, feature: str) -> bool:
     return any(fnmatch.fnmatchcase(feature, glob) for glob in rule.features)
 
 
-def _beaten(rule: Rule, rows: tuple[FeatureRow, ...]) -> Finding | None:
+def report_command(facts: Facts) -> str:
+    """What prints the report on this interpreter, to attach it somewhere."""
+    return command.line(facts.interpreter, "report", "--yaml")
+
+
+def _beaten(rule: Rule, facts: Facts, rows: tuple[FeatureRow, ...]) -> Finding | None:
     """What to say of a rule whose prediction the measurements contradict."""
     if rule.predicts is None:
         return None
@@ -110,13 +130,15 @@ def _beaten(rule: Rule, rows: tuple[FeatureRow, ...]) -> Finding | None:
         severity=Severity.WARNING,
         title=f"{rule.id} predicts {rule.predicts}, measured here: works",
         why=f"Measured: {named}. The measurement decides; the rule does not fit this machine.",
-        fix=("Report it to fi-doctor with the output of fi-doctor report --yaml",),
+        fix=(f"Report it to fi-doctor with the output of {report_command(facts)}",),
         features=tuple(dict.fromkeys(row.feature for row in working)),
         source=rule.source,
     )
 
 
-def _unexplained(rows: tuple[FeatureRow, ...], found: tuple[Finding, ...], rules: dict[str, Rule]) -> list[Finding]:
+def _unexplained(
+    facts: Facts, rows: tuple[FeatureRow, ...], found: tuple[Finding, ...], rules: dict[str, Rule]
+) -> list[Finding]:
     """One finding for each failure that no finding explains; equal words share one."""
     telling = [(finding, rules[finding.id]) for finding in found if _tells(finding, rules)]
     groups: defaultdict[str, list[tuple[FeatureRow, Cell]]] = defaultdict(list)
@@ -126,7 +148,7 @@ def _unexplained(rows: tuple[FeatureRow, ...], found: tuple[Finding, ...], rules
         if bad:
             worst = max(bad, key=lambda cell: cell.verdict is Verdict.WRONG_RESULT)
             groups[worst.why].append((row, worst))
-    return [_failure(why, members) for why, members in groups.items()]
+    return [_failure(facts, why, members) for why, members in groups.items()]
 
 
 def _tells(finding: Finding, rules: dict[str, Rule]) -> bool:
@@ -141,7 +163,7 @@ def _explains(rule: Rule, finding: Finding, row: FeatureRow, cell: Cell) -> bool
     return row.feature in finding.features and re.search(rule.explains, said) is not None
 
 
-def _failure(why: str, members: list[tuple[FeatureRow, Cell]]) -> Finding:
+def _failure(facts: Facts, why: str, members: list[tuple[FeatureRow, Cell]]) -> Finding:
     first, cell = members[0]
     more = f" and {len(members) - 1} more" if len(members) > 1 else ""
     said = "gives wrong numbers" if cell.verdict is Verdict.WRONG_RESULT else "fails"
@@ -153,7 +175,7 @@ def _failure(why: str, members: list[tuple[FeatureRow, Cell]]) -> Finding:
         why=why,
         fix=(
             f"fi-doctor probes show {cell.probe}",
-            f"{ActionKind.REPORT}: {UPSTREAM}, with that script and the output of fi-doctor report --yaml",
+            f"{ActionKind.REPORT}: {UPSTREAM}, with that script and the output of {report_command(facts)}",
         ),
         features=tuple(dict.fromkeys(row.feature for row, _ in members)),
         source="measured here",

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 import msgspec
-from packaging.version import Version
 
-from fi_doctor.conditions.ranges import number_in, version_in, version_range
+from fi_doctor.diagnosis.called import newest_use, vllm_use
 from fi_doctor.diagnosis.cells import BEGUN, badness, cells_of
 from fi_doctor.diagnosis.findings import concerns, is_measured
 from fi_doctor.diagnosis.needs import declared_at, lacks_entry, not_compiled_for, not_installed
@@ -59,18 +58,6 @@ def judge(  # noqa: PLR0913 - the whole of what a verdict rests on
     return tuple(sorted(rows, key=lambda row: (row.feature, -1 if isinstance(row.sm, Missing) else row.sm)))
 
 
-def vllm_use(feature: Feature, sm: int | Missing, facts: Facts) -> VllmUse | None:
-    """What the installed vLLM does with a feature on this SM; None without vLLM, or where nothing is known of it."""
-    version = facts.vllm_version
-    uses = (use for use in feature.vllm if version and version_in(version, use.vllm))
-    return next((use for use in uses if _is_for(use, sm)), None)
-
-
-def newest_use(feature: Feature, sm: int | Missing) -> VllmUse | None:
-    """What the newest known vLLM does with it."""
-    return max((use for use in feature.vllm if _is_for(use, sm)), key=_end, default=None)
-
-
 def with_deciding(kb: KnowledgeBase, facts: Facts, planned: tuple[PlannedProbe, ...]) -> tuple[PlannedProbe, ...]:
     """The plan, with the variants named that decide rows: they are built first where not everything fits."""
     features = {feature.id: feature for feature in kb.features}
@@ -96,16 +83,6 @@ def deciding_cells(use: VllmUse | None, cells: tuple[Cell, ...]) -> tuple[Cell, 
 
 def _is_open_gate(cell: Cell) -> bool:
     return cell.verdict is Verdict.UNKNOWN and cell.evidence is Evidence.DECLARED
-
-
-def _is_for(use: VllmUse, sm: int | Missing) -> bool:
-    return not use.sm or (not isinstance(sm, Missing) and number_in(sm, use.sm))
-
-
-def _end(use: VllmUse) -> Version:
-    """Before which release it ends; of several that end alike, the first one holds, as for an installed vLLM."""
-    ends = [Version(bound.version) for bound in version_range(use.vllm) if bound.operator == "<"]
-    return min(ends, default=Version("9999"))
 
 
 def _features(

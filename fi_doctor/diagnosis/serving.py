@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from fi_doctor.diagnosis.matrix import newest_use, vllm_use
-from fi_doctor.diagnosis.reads import is_read
-from fi_doctor.diagnosis.uses import is_on
-from fi_doctor.model import Facts, KnowledgeBase, PlannedProbe, VllmUse, selects
+from fi_doctor.diagnosis import called
+from fi_doctor.model import Facts, Feature, KnowledgeBase, PlannedProbe, selects
 
 
 def with_served(kb: KnowledgeBase, facts: Facts, planned: tuple[PlannedProbe, ...]) -> tuple[PlannedProbe, ...]:
@@ -15,16 +13,14 @@ def with_served(kb: KnowledgeBase, facts: Facts, planned: tuple[PlannedProbe, ..
 
     Without vLLM the newest one that is known counts. What a command line would turn on or off is not known.
     """
+    by_whom = called.caller(kb, facts)
 
-    def is_called(probe: PlannedProbe) -> bool:
-        use = _use(kb, facts, probe)
-        if use is None or not use.called:
-            return False
-        return is_on(use, facts, lambda name: is_read(name, facts, kb.settings))
+    def served(probe: PlannedProbe) -> tuple[str, ...]:
+        feature = _feature(kb, probe)
+        is_called = feature is not None and called.is_called(feature, probe.sm, facts, kb)
+        return _deciding(kb, facts, planned, probe) if is_called else ()
 
-    return tuple(
-        replace(probe, served=_deciding(kb, facts, planned, probe) if is_called(probe) else ()) for probe in planned
-    )
+    return tuple(replace(probe, served=served(probe), caller=by_whom) for probe in planned)
 
 
 def only_served(kb: KnowledgeBase, facts: Facts, planned: tuple[PlannedProbe, ...]) -> tuple[PlannedProbe, ...]:
@@ -42,7 +38,8 @@ def _deciding(
     kb: KnowledgeBase, facts: Facts, planned: tuple[PlannedProbe, ...], probe: PlannedProbe
 ) -> tuple[str, ...]:
     """Of a probe the variants that decide its row, as matrix.deciding_cells has it for cells."""
-    use = _use(kb, facts, probe)
+    feature = _feature(kb, probe)
+    use = called.use_of(feature, probe.sm, facts) if feature is not None else None
     globs = use.variants if use is not None else ()
     row = [one for one in planned if (one.spec.feature, one.sm) == (probe.spec.feature, probe.sm)]
     if not any(selects(globs, name) for one in row for name in one.variants):
@@ -50,11 +47,5 @@ def _deciding(
     return tuple(name for name in probe.variants if selects(globs, name))
 
 
-def _use(kb: KnowledgeBase, facts: Facts, probe: PlannedProbe) -> VllmUse | None:
-    """What vLLM does with the row of a probe; None where nothing is known of it."""
-    feature = next((one for one in kb.features if one.id == probe.spec.feature), None)
-    if feature is None:
-        return None
-    if facts.vllm_version:
-        return vllm_use(feature, probe.sm, facts)
-    return newest_use(feature, probe.sm)
+def _feature(kb: KnowledgeBase, probe: PlannedProbe) -> Feature | None:
+    return next((one for one in kb.features if one.id == probe.spec.feature), None)

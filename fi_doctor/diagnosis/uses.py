@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from fi_doctor import conditions
 from fi_doctor.conditions import View
+from fi_doctor.diagnosis.called import is_on, vllm_use
 from fi_doctor.diagnosis.findings import concerns, filled_line, is_measured
-from fi_doctor.diagnosis.matrix import deciding_cells, vllm_use
+from fi_doctor.diagnosis.matrix import deciding_cells
 from fi_doctor.model import (
     Action,
     ActionKind,
@@ -72,13 +73,6 @@ def asked_by_rows(
     return [*needed, *optional]
 
 
-def is_on(use: VllmUse, facts: Facts, is_read: Callable[[str], bool]) -> bool:
-    """Whether it is called as this environment stands; what a command line will say is not known."""
-    if use.default:
-        return not _is_set(use.avoid, facts, is_read)
-    return _is_set(use.enable, facts, is_read)
-
-
 def _members(features: tuple[Feature, ...], rows: tuple[FeatureRow, ...], facts: Facts) -> list[_Member]:
     """Every feature that the installed vLLM calls on the GPUs of the rows."""
     judged = {(row.feature, row.sm): row for row in rows}
@@ -90,14 +84,6 @@ def _members(features: tuple[Feature, ...], rows: tuple[FeatureRow, ...], facts:
             if use is not None and use.called:
                 found.append(_Member(feature.id, use, judged.get((feature.id, sm))))
     return found
-
-
-def _is_set(actions: tuple[Action, ...], facts: Facts, is_read: Callable[[str], bool]) -> bool:
-    return any(
-        action.line == f"export {action.setting}={facts.environment.get(action.setting, '')}"
-        for action in actions
-        if action.kind is ActionKind.SET and is_read(action.setting)
-    )
 
 
 def _first(actions: tuple[Action, ...], view: View, is_read: Callable[[str], bool]) -> Action | None:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import secrets
+import shlex
 import shutil
 import stat
 from collections.abc import Mapping
@@ -120,7 +121,8 @@ def find_interpreter(python: str, environ: Mapping[str, str]) -> str:
         raise _unusable(path, error.strerror or str(error)) from error
     if is_folder:
         inner = path / "bin" / "python"
-        raise _unusable(path, "it is a directory", f"fi-doctor check --python {inner}" if inner.exists() else "")
+        todo = f"fi-doctor check --python {shlex.quote(str(inner))}" if inner.exists() else ""
+        raise _unusable(path, "it is a directory", todo)
     if not os.access(path, os.X_OK):
         raise _unusable(path, "it is not executable")
     return str(path)
@@ -202,12 +204,8 @@ def constants(path: Path) -> dict[str, object] | Missing:
 
 
 def _unusable(path: str | Path, why: str, todo: str = "") -> TargetError:
-    return TargetError(
-        f"{path} cannot be used as the target interpreter",
-        why=why,
-        todo=todo
-        or ("ulimit -n 1024" if "Too many open files" in why else 'fi-doctor check --python "$(command -v python3)"'),
-    )
+    usual = "ulimit -n 1024" if "Too many open files" in why else 'fi-doctor check --python "$(command -v python3)"'
+    return TargetError(f"{path} cannot be used as the target interpreter", why=why, todo=todo or usual)
 
 
 def _absolute(python: str) -> Path:

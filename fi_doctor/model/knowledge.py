@@ -35,6 +35,11 @@ class Rule(Strict, frozen=True):
     status: str  # "confirmed" (measured or read in source) or "suspected"
     features: tuple[str, ...] = ()  # globs of the rows that it concerns; empty: none in particular
     explains: str = ""  # regular expression on "variant: why"; only failures that match are laid to it. Empty: any
+    # Whether it matters only where vLLM calls one of its rows as the environment stands; elsewhere it is an info.
+    when_called: bool = False
+    # Whether it is vain to compile where it holds: modules do not compile, do not link, or not with the toolkit that is
+    # set. True of every module, those too that no row of ours needs.
+    stops_builds: bool = False
     predicts: Verdict | None = None  # what rows that were not measured become, with evidence `predicted`
     aliases: tuple[str, ...] = ()
 

@@ -90,6 +90,7 @@ class PlannedProbe(Data, frozen=True):
     skip: str  # why it is not tried, or why less deep than was asked for; "" = as deep as was asked for
     deciding: tuple[str, ...] = ()  # variants that decide the row for the installed vLLM; empty where that is not known
     served: tuple[str, ...] = ()  # variants that a server calls without being told to: diagnosis/serving.py
+    caller: str = ""  # which server that is, in words
 
     @property
     def is_tried(self) -> bool:

@@ -127,6 +127,8 @@ class Request(Data, frozen=True):
     jobs: int = 0  # 0: as many as the machine has CPUs
     memory_mib: int = 0  # for all compilers together; 0: what is available, less a reserve
     fresh_cache: bool = False
+    # Option -> its value in the user's words, for commands that are printed back: "--memory" -> "64g".
+    typed: dict[str, str] = {}
 
 
 def selects(globs: tuple[str, ...], feature: str) -> bool:
@@ -168,7 +170,8 @@ class FirstStart(Data, frozen=True):
     objects: int = 0
     jobs: int = 0  # that the estimate is for
     estimated_seconds: float = 0.0
-    command: str = ""  # that compiles them beforehand
+    command: str = ""  # that compiles them beforehand, and no others
+    caller: str = ""  # which vLLM it is that calls them, in words
 
 
 class Builds(Data, frozen=True):

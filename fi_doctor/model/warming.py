@@ -49,10 +49,9 @@ class Warming(Data, frozen=True):
     schema: str
     dry_run: bool
     folder: str  # the cache that is filled
-    jobs: int
-    memory_mib: int  # for all compilers together; 0: any amount
+    jobs: int  # as asked for; in a dry run those that estimates are for, no more than there are CPUs
+    memory_mib: int  # for all compilers together; in a dry run no more than there is; 0: any amount
     modules: tuple[WarmModule, ...]  # by name
-    vllm: str = ""  # the version whose calls count; "" where none is installed and the newest known one counts
     skipped: dict[str, str] = {}  # probe -> why its modules are not asked for here
     unasked: dict[str, str] = {}  # "probe variant" -> what it raised instead of asking for modules; counts as failed
     without_module: tuple[str, ...] = ()  # "probe variant" that asked for nothing to compile
@@ -64,5 +63,9 @@ class Warming(Data, frozen=True):
     longest: str = ""  # that module
     peak_mib: int = 0  # the most that all compilers together held
     disk_mib: float | Missing = 0.0  # added; in a dry run: what will be
-    command: str = ""  # that compiles what is missing; "" where all is there
-    code: int = 0  # exit code: 0 all is there, 1 something failed or was not begun
+    command: str = ""  # that compiles what was not begun or cut off, or would be compiled; "" where there is no such
+    look: str = ""  # the command that says why rows failed, of which the one above would compile no more
+    caller: str = ""  # which vLLM calls these rows, in words; "" where that does not matter
+    toolkit: str = ""  # what compiles: "nvcc 13.0 (/usr/local/cuda/bin/nvcc)"
+    # Exit code: 0 all is there, or would be; 1 something failed, was not begun or is not known; 3 nothing is known.
+    code: int = 0

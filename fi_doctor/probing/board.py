@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 
 from fi_doctor.model import Missing, PlannedProbe, Scope
+from fi_doctor.probing import estimates
 from fi_doctor.probing.told import LATE, THERE, WHOLE, Told
 
 
@@ -14,6 +15,7 @@ class Board:
 
     def __init__(self) -> None:
         self.news = threading.Event()  # set whenever something is told
+        self.here = estimates.ANYWHERE  # this machine, as far as it is known
         self._modules: dict[int | None, dict[str, Told]] = {}
 
     def tell(self, kind: int | None, modules: Mapping[str, Told]) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from fi_doctor.model import Facts, ProbeSpec, Request
+from fi_doctor.model import Facts, ProbeSpec, Request, command
 from fi_doctor.probing import estimates
 from fi_doctor.probing.plan import deepest
 
@@ -21,51 +20,54 @@ def used_up(  # noqa: PLR0913 - what it was, where it was, and all that the same
     how: "used up while building". used_s: seconds that this probe had. fresh: with empty caches.
     """
     estimate_s = estimates.probe_seconds(spec, facts, fresh=fresh)
-    command = settle(spec.feature, facts, request, needed_s=2 * (estimate_s + used_s))
-    return f"budget of {request.budget_s:g} s {how}; estimated {estimate_s} s; settle it with: {command}"
+    line = settle(spec.feature, facts, request, needed_s=2 * (estimate_s + used_s))
+    return f"budget of {request.budget_s:g} s {how}; estimated {estimate_s} s; settle it with: {line}"
 
 
-def not_compiled(modules: Mapping[str, int], jobs: int) -> str:
+def not_compiled(modules: Mapping[str, int], jobs: int, here: estimates.Here) -> str:
     """The state of modules (name -> objects) of which only parts were compiled."""
     first, *rest = modules
     names = f"{first} and {len(rest)} more are" if rest else f"{first} is"
-    minutes = math.ceil(estimates.wall_seconds(modules, jobs) / 60)
-    return f"{names} not compiled: {sum(modules.values())} objects, estimated {minutes} min with {jobs} jobs"
+    minutes = math.ceil(estimates.wall_seconds(modules, jobs, here) / 60)
+    used = estimates.usable_jobs(modules, jobs, here)
+    return f"{names} not compiled: {sum(modules.values())} objects, estimated {minutes} min with {used} jobs"
 
 
-def needs_whole(name: str, objects: int, jobs: int, command: str) -> str:
-    """That a variant needs a module of which only a part was compiled. command: compiles it, `warm` below."""
-    return f"{not_compiled({name: objects}, jobs)}; a server's first start compiles it; settle it with: {command}"
+def needs_whole(lack: str, line: str) -> str:
+    """That a variant needs a module that is `not_compiled` but for a part. line: compiles it, `warm` below."""
+    return f"{lack}; a server's first start compiles it; settle it with: {line}"
 
 
-def warm(facts: Facts, request: Request, *, is_all: bool = False) -> str:
+def warm(facts: Facts, request: Request, *, is_all: bool = False, is_forced: bool = False) -> str:
     """The command that compiles the modules of these rows, with the same jobs and memory."""
-    words = _command("warm", facts)
-    if is_all:
-        words.append("--all")
+    asked = ["--all"] if is_all else []
+    asked += ["--anyway"] if is_forced else []
     for feature in request.features:
-        words += ["--feature", feature]
-    return shlex.join([*words, *_bounds(request)])
+        asked += ["--feature", feature]
+    budget = request.typed.get("--budget")
+    return command.line(facts.interpreter, "warm", *asked, *_share(request), *(["--budget", budget] if budget else []))
+
+
+def look(facts: Facts, request: Request, features: Iterable[str]) -> str:
+    """The command that says why modules of these rows do not compile, with the same jobs and memory."""
+    asked = [word for feature in features for word in ("--feature", feature)]
+    return command.line(facts.interpreter, "check", *asked, *_share(request))
 
 
 def settle(feature: str, facts: Facts, request: Request, *, needed_s: float) -> str:
     """The command that asks the same of one feature, with so many seconds and no less than there were."""
-    words = [*_command("check", facts), "--feature", feature]
+    asked = ["--feature", feature]
     if request.depth is not deepest(facts):
-        words += ["--depth", request.depth.value]
+        asked += ["--depth", request.depth.value]
     if request.fresh_cache:
-        words.append("--fresh-cache")
+        asked.append("--fresh-cache")
     minutes = min(math.ceil(max(needed_s, request.budget_s) / 60), _MOST_MINUTES)
-    return shlex.join([*words, *_bounds(request), "--budget", f"{minutes}m"])
+    return command.line(facts.interpreter, "check", *asked, *_share(request), "--budget", f"{minutes}m")
 
 
-def _command(name: str, facts: Facts) -> list[str]:
-    """One of ours, for the interpreter that is examined."""
-    own = facts.interpreter.is_own
-    return ["fi-doctor", name, *([] if own else ["--python", facts.interpreter.executable])]
-
-
-def _bounds(request: Request) -> list[str]:
-    """Those on compilers that were asked for."""
-    jobs = ["--jobs", str(request.jobs)] if request.jobs else []
-    return jobs + (["--memory", f"{request.memory_mib}m"] if request.memory_mib else [])
+def _share(request: Request) -> list[str]:
+    """The options that bound compilers, as they were typed."""
+    words = ["--jobs", str(request.jobs)] if request.jobs else []
+    if request.memory_mib:
+        words += ["--memory", request.typed.get("--memory", f"{request.memory_mib}m")]
+    return words

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from fi_doctor.model import Data, Facts, Missing, ProbeSpec
@@ -89,6 +89,8 @@ class Here(NamedTuple):
 
     taken: Mapping[str, Taken] = {}
     ratio: float = 1.0  # how much longer than estimated modules took, by their slowest objects
+    cpus: int = 0  # that compilers may use; 0: any number
+    memory_mib: int = 0  # for all compilers together; 0: any amount
 
 
 ANYWHERE = Here()
@@ -101,11 +103,18 @@ class Build(NamedTuple):
     rank: int  # by headline.ranks, the lowest first
 
 
-def learn(taken: Mapping[str, Taken]) -> Here:
-    """This machine, by what modules took on it; the median decides, since one object may have waited for others."""
+def learn(taken: Mapping[str, Taken], here: Here = ANYWHERE) -> Here:
+    """This machine, by what modules took on it; the median decides, since one object may have waited for others.
+
+    Parts of modules tell of themselves only: a run that looks at no parts knows nothing of them, and is to estimate the
+    same.
+    """
     usable = {name: one for name, one in taken.items() if one.objects > 0 and one.slowest_s > 0 and one.total_s > 0}
-    ratios = [one.slowest_s / object_seconds(name) for name, one in usable.items() if _is_known(name)]
-    return Here(usable, min(max(statistics.median(ratios), 1 / _MOST_RATIO), _MOST_RATIO) if ratios else 1.0)
+    ratios = [
+        one.slowest_s / object_seconds(name) for name, one in usable.items() if _is_known(name) and "." not in name
+    ]
+    ratio = min(max(statistics.median(ratios), 1 / _MOST_RATIO), _MOST_RATIO) if ratios else 1.0
+    return here._replace(taken=usable, ratio=ratio)
 
 
 def object_seconds(module: str, here: Here = ANYWHERE) -> float:
@@ -146,7 +155,21 @@ def wall_seconds(modules: Mapping[str, int], jobs: int, here: Here = ANYWHERE) -
     """For modules (name -> objects) that share so many jobs."""
     slowest = max((object_seconds(name, here) for name, objects in modules.items() if objects), default=0.0)
     total = sum(core_seconds(name, objects, here) for name, objects in modules.items() if objects)
-    return max(slowest, total / max(1, jobs))
+    return max(slowest, total / usable_jobs(modules, jobs, here))
+
+
+def usable_jobs(modules: Iterable[str], jobs: int, here: Here) -> int:
+    """Of so many jobs those that count while these are compiled: as there are CPUs, and as memory carries the heaviest.
+
+    At least one.
+    """
+    real = min(jobs, here.cpus) if here.cpus > 0 else jobs
+    return max(1, carried(real, here.memory_mib, max(map(peak_mib, modules), default=0)))
+
+
+def carried(jobs: int, memory_mib: int, peak_mib: int) -> int:
+    """Of so many jobs those that this much memory carries (0 for any amount), if one takes peak_mib: at least one."""
+    return max(1, min(jobs, memory_mib // peak_mib)) if memory_mib > 0 and peak_mib > 0 else jobs
 
 
 def order(
@@ -172,7 +195,8 @@ def order(
         else:
             ordered += sorted(names, key=lambda name: (builds[name].rank, _busy_s([name], builds, jobs, here), name))
     words = {
-        name: f"estimated {needed_s:.0f} s with {jobs} jobs, {seconds:.0f} s were left for building"
+        name: f"estimated {needed_s:.0f} s with {usable_jobs([name], jobs, here)} jobs, "
+        f"{seconds:.0f} s were left for building"
         for name, needed_s in alone_s.items()
         if name not in ordered
     }
@@ -204,7 +228,7 @@ def _longest_first(names: list[str], builds: Mapping[str, Build], here: Here) ->
 
 def _busy_s(names: list[str], builds: Mapping[str, Build], jobs: int, here: Here) -> float:
     """How long these keep all jobs at work."""
-    return sum(core_seconds(name, builds[name].objects, here) for name in names) / max(1, jobs)
+    return sum(core_seconds(name, builds[name].objects, here) for name in names) / usable_jobs(names, jobs, here)
 
 
 def build_seconds(module: str, facts: Facts, *, fresh: bool) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from fi_doctor.model import Facts, FirstStart, PlannedProbe, Request
-from fi_doctor.probing import budget, estimates, memory
+from fi_doctor.probing import budget, estimates
 from fi_doctor.probing.told import LATE, WHOLE, Told
 
 _STALE = ("", WHOLE, LATE, "failed", "cut off")
@@ -32,11 +34,17 @@ def first_start(  # noqa: PLR0913 - all that an estimate and its command rest on
     }
     if not needed:
         return FirstStart()
-    jobs, seconds = memory.makespan(needed, jobs, memory.budget_mib(facts, request), here)
+    features = {probe.spec.feature for probe in members if any(_needs(probe, users[name]) for name in needed)}
     return FirstStart(
         modules=tuple(needed),
         objects=sum(needed.values()),
-        jobs=jobs,
-        estimated_seconds=seconds,
-        command=budget.warm(facts, request),
+        jobs=estimates.usable_jobs(needed, jobs, here),
+        estimated_seconds=round(estimates.wall_seconds(needed, jobs, here), 1),
+        command=budget.warm(facts, replace(request, features=tuple(sorted(features)) if request.features else ())),
+        caller=members[0].caller,
     )
+
+
+def _needs(probe: PlannedProbe, users: set[tuple[str, str]]) -> bool:
+    """Whether a server that calls the probe's row needs a module of these users."""
+    return any((probe.spec.id, name) in users for name in probe.served)

@@ -135,7 +135,7 @@ class Flow:
             ran = try_probe(rest, bench, jobs, {**use, **bench.board.parts(rest)}) if rest.variants else None
             outcome = _completed(probe, left, ran)
         if wholes := bench.board.wholes(probe):
-            outcome = replace(outcome, whole_module=budget.not_compiled(wholes, self._jobs))
+            outcome = replace(outcome, whole_module=budget.not_compiled(wholes, self._jobs, bench.board.here))
         if ran is None:
             with bench.talk:
                 bench.watch.ended(probe, outcome)

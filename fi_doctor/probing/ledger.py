@@ -66,6 +66,7 @@ def _both(one: FirstStart, other: FirstStart) -> FirstStart:
         modules=tuple(sorted({*one.modules, *other.modules})),
         objects=one.objects + other.objects,
         estimated_seconds=round(one.estimated_seconds + other.estimated_seconds, 1),
+        command=" && ".join(dict.fromkeys((one.command, other.command))),
     )
 
 

@@ -28,7 +28,7 @@ def cells(probe: PlannedProbe, bench: Bench, jobs: int, *, is_alone: bool) -> di
             found[variant] = _not_run(variant, out_of_budget(probe, bench, how=f"too short for its module: {why}"))
         elif known.state == WHOLE:
             command = budget.warm(bench.facts, replace(bench.request, features=(probe.spec.feature,)))
-            why = budget.needs_whole(name, known.objects, jobs, command)
+            why = budget.needs_whole(budget.not_compiled({name: known.objects}, jobs, bench.board.here), command)
             found[variant] = _not_run(variant, why)
         else:
             found[variant] = _without_part(variant, known)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from fi_doctor.model import Facts, Missing, Request
 from fi_doctor.probing import estimates
@@ -16,8 +16,28 @@ def budget_mib(facts: Facts, request: Request) -> int:
 
     Available is what the machine has, and no more than the control groups leave of their limits.
     """
-    if request.memory_mib > 0:
-        return request.memory_mib
+    return request.memory_mib if request.memory_mib > 0 else _free_mib(facts)
+
+
+def here(facts: Facts, request: Request) -> estimates.Here:
+    """For estimates: the CPUs and the memory that there are, whatever was asked for."""
+    asked, free = budget_mib(facts, request), _free_mib(facts)
+    return estimates.Here(cpus=max(1, facts.system.cpus), memory_mib=min(asked, free) if free else asked)
+
+
+def beyond(facts: Facts, request: Request) -> str:
+    """That more was asked for than this process may use; "" where it was not."""
+    cpus, free = facts.system.cpus, _free_mib(facts)
+    said = []
+    if request.jobs > cpus:
+        said.append(f"--jobs {request.jobs} is more than the CPUs that this process may use ({cpus})")
+    if free and request.memory_mib > free:
+        typed = request.typed.get("--memory", f"{request.memory_mib}m")
+        said.append(f"--memory {typed} is more than the memory that is available ({free / 1024:.1f} GiB)")
+    return f"{'; '.join(said)}; estimates are for what there is" if said else ""
+
+
+def _free_mib(facts: Facts) -> int:
     system = facts.system
     known = [amount for amount in (system.memory_available_mib, system.memory_left_mib) if isinstance(amount, int)]
     if not known:
@@ -36,23 +56,8 @@ def usable_jobs(facts: Facts, request: Request) -> int:
     return max(1, jobs // max(1, int(threads) if threads.isascii() and threads.isdigit() else 1))
 
 
-def carried(jobs: int, memory_mib: int, peak_mib: int) -> int:
-    """Of so many jobs those that this much memory carries (0 for any amount), if one takes peak_mib: at least one."""
-    return max(1, min(jobs, memory_mib // peak_mib)) if memory_mib > 0 and peak_mib > 0 else jobs
-
-
-def makespan(modules: Mapping[str, int], jobs: int, memory_mib: int, here: estimates.Here) -> tuple[int, float]:
-    """The jobs that memory carries while these (name -> objects) are compiled, and about how many seconds it takes.
-
-    The heaviest module counts, as in a build.
-    """
-    heaviest = max(map(estimates.peak_mib, modules), default=0)
-    jobs = carried(jobs, memory_mib, heaviest)
-    return jobs, round(estimates.wall_seconds(modules, jobs, here), 1)
-
-
 def carried_jobs(facts: Facts, request: Request, modules: Iterable[str]) -> int:
     """How many of them memory carries while these modules are compiled: at least one."""
     jobs, memory_mib = usable_jobs(facts, request), budget_mib(facts, request)
     heaviest = max(map(estimates.most_mib, modules), default=0)
-    return jobs if isinstance(facts.flashinfer, Missing) else carried(jobs, memory_mib, heaviest)
+    return jobs if isinstance(facts.flashinfer, Missing) else estimates.carried(jobs, memory_mib, heaviest)

@@ -36,6 +36,13 @@ def plan(specs: Sequence[ProbeSpec], facts: Facts, request: Request) -> tuple[Pl
     return tuple(planned for spec in selected for planned in _plan_probe(spec, facts, request.depth))
 
 
+def to_look_at(planned: Sequence[PlannedProbe], facts: Facts) -> tuple[PlannedProbe, ...]:
+    """The plan for a run that first looks at what is there: what lacks only a tool to be built may be built already."""
+    lacking = missing_tool(facts)
+    skip = _unbuildable(": ".join(lacking)) if lacking else None
+    return tuple(replace(one, depth=Depth.BUILD, skip="") if one.skip == skip else one for one in planned)
+
+
 def deepest(facts: Facts) -> Depth:
     """As deep as this machine allows: run where CUDA sees a GPU, else build."""
     return Depth.RUN if _visible_gpus(facts) else Depth.BUILD
@@ -84,9 +91,13 @@ def _deepen(planned: PlannedProbe, facts: Facts, depth: Depth, seen: int) -> Pla
     wanted = lack if depth is Depth.RUN else ""
     obstacle = _build_obstacle(spec, facts)
     if obstacle:
-        reason = f"{wanted}; it cannot be built either: {obstacle}" if wanted else f"cannot be built: {obstacle}"
+        reason = f"{wanted}; it cannot be built either: {obstacle}" if wanted else _unbuildable(obstacle)
         return replace(planned, skip=reason, gpu_uuids=())
     return replace(planned, depth=Depth.BUILD, gpu_uuids=(), skip=f"not run, only built: {wanted}" if wanted else "")
+
+
+def _unbuildable(obstacle: str) -> str:
+    return f"cannot be built: {obstacle}"
 
 
 def _visible_gpus(facts: Facts) -> list[tuple[int | Missing, tuple[str, ...]]]:

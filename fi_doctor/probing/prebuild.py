@@ -77,7 +77,7 @@ class Attempt:
         self.modules: dict[str, Told] | None = None  # None: it did not come so far
         self.asking = ""  # the probe that it was asking last
         self.output = ""  # the end of what it printed
-        self.here = estimates.ANYWHERE
+        self.here = memory.here(bench.facts, bench.request)
         self.raised: dict[tuple[str, str], str] = {}  # probe and variant -> what it raised when it was asked
         self._members = members
         self._bench = bench
@@ -211,7 +211,7 @@ class Attempt:
             self._ledger.enter(line)
             self._timed_out |= line.late
             if line.taken is not None:
-                self.here = estimates.learn(line.taken)
+                self.here = self._bench.board.here = estimates.learn(line.taken, self.here)
             self.raised.update({(probe, variant): why for probe, variant, why in line.raised})
             if line.modules is not None:
                 self._order(line.modules)

@@ -27,6 +27,8 @@ def run_all(
     foreign = surroundings.foreign_cache(facts)
     if foreign and not request.fresh_cache:
         watch.note(foreign)
+    if beyond := memory.beyond(facts, request):
+        watch.note(beyond)
     with opened(tried, facts=facts, request=request, watch=watch, environ=environ) as bench:
         # As they are before anything is built: a module that is compiled in this check was not cached.
         modules = {id(probe): objects.module_of(probe.spec.module, facts.flashinfer, bench.scratch) for probe in tried}

@@ -18,10 +18,12 @@ from fi_doctor.model import (
     Request,
     Warming,
     Watch,
+    command,
 )
-from fi_doctor.probing import ahead, memory, mirrored, prebuild, refusals, warmed
+from fi_doctor.probing import ahead, budget, memory, mirrored, prebuild, refusals, warmed
 from fi_doctor.probing.bench import opened
 from fi_doctor.probing.ledger import joined
+from fi_doctor.probing.refusals import Obstacle
 
 ENDED_S = 0.5  # before the end of a budget, the time may be called up
 
@@ -34,21 +36,27 @@ def fill(  # noqa: PLR0913 - which modules, where, how, and who hears of it
     watch: Watch,
     environ: Mapping[str, str],
     is_dry: bool = False,
-    command: str = "",
+    again: str = "",
+    obstacle: Obstacle | None = None,
 ) -> Warming:
     """Compile the modules of these probes' variants that are stale, as wholes, within request.budget_s.
 
     Ninja decides what is stale, so that what a killed run has finished is not compiled again. is_dry: nothing is
-    compiled, and nothing is written in the cache. command: what does the rest, in the answer where there is a rest.
-    Raises CannotTellError where nobody comes to know the modules.
+    compiled, and nothing is written in the cache. again: the command that does the rest, where there is a rest.
+    obstacle: with one nothing is compiled either.
+    Raises CannotTellError where nobody comes to know the modules, and that of the obstacle unless all are there.
     """
     begun = time.monotonic()
+    if beyond := memory.beyond(facts, request):
+        watch.note(beyond)
     folder = _cache(facts)
-    if not is_dry:
-        _refuse_foreign(folder, facts)
-    before_kib = 0 if is_dry else _used_kib(folder)
+    obstacle = _foreign(folder, facts) or obstacle
     tried = [probe for probe in planned if probe.builds_module]
-    cache = folder if is_dry else None
+    if obstacle and tried and not _has_modules(facts):
+        raise obstacle.error
+    looks = is_dry or obstacle is not None
+    before_kib = 0 if looks else _used_kib(folder)
+    cache = folder if looks else None
     attempts = [*_attempts(tried, facts=facts, request=request, watch=watch, environ=environ, cache=cache)]
     builds: Builds | None = None
     for made in attempts:
@@ -58,15 +66,21 @@ def fill(  # noqa: PLR0913 - which modules, where, how, and who hears of it
         attempts,
         builds or Builds(jobs=memory.usable_jobs(facts, request)),
         planned,
+        memory.here(facts, request),
         memory_mib=memory.budget_mib(facts, request),
-        is_dry=is_dry,
+        is_dry=looks,
     )
+    if obstacle and not warmed.is_all_in(done, obstacle.harmless):
+        raise obstacle.error
+    failed = warmed.failed(done, planned)
     return replace(
         done,
+        dry_run=is_dry,
         folder=str(folder),
         seconds=round(time.monotonic() - begun, 1),
-        disk_mib=done.disk_mib if is_dry else round((_used_kib(folder) - before_kib) / 1024, 1),
-        command=command if warmed.is_lacking(done) else "",
+        disk_mib=done.disk_mib if looks else round((_used_kib(folder) - before_kib) / 1024, 1),
+        command=again if warmed.is_open(done) else "",
+        look=budget.look(facts, request, failed) if failed else "",
     )
 
 
@@ -88,22 +102,32 @@ def _attempts(  # noqa: PLR0913 - as fill
         for members in ahead.by_kind(tried).values():
             made = prebuild.attempt(members, bench, jobs, bench.deadline, is_whole=True, cache=cache)
             if made.modules is None:
-                raise _too_short(request) if time.monotonic() >= bench.deadline - ENDED_S else _untold(made)
+                is_late = time.monotonic() >= bench.deadline - ENDED_S
+                raise _too_short(facts, request) if is_late else _untold(made, facts)
             yield made
 
 
 def _cache(facts: Facts) -> Path:
     if isinstance(facts.flashinfer, FlashInfer) and isinstance(facts.flashinfer.cache_dir, str):
         return Path(facts.flashinfer.cache_dir)
-    raise CannotTellError("FlashInfer's cache is not known", todo="fi-doctor check --depth static")
+    raise CannotTellError(
+        "FlashInfer's cache is not known", todo=command.line(facts.interpreter, "check", "--depth", "static")
+    )
 
 
-def _refuse_foreign(folder: Path, facts: Facts) -> None:
-    """Raise CannotTellError where folders below the top of the cache are another user's."""
+def _foreign(folder: Path, facts: Facts) -> Obstacle | None:
+    """Folders below the top of the cache that are another user's."""
     for path in (folder, *folder.glob("*"), *folder.glob("cached_ops/*")):
         with contextlib.suppress(OSError):
             if (owner := path.lstat().st_uid) != facts.system.uid:
-                raise refusals.foreign(str(path), owner, facts.system.uid)
+                return refusals.of_folder(refusals.foreign(str(path), owner, facts.system.uid))
+    return None
+
+
+def _has_modules(facts: Facts) -> bool:
+    """Whether any is compiled, so that it may be one of those that are asked for."""
+    flashinfer = facts.flashinfer
+    return isinstance(flashinfer, FlashInfer) and bool(flashinfer.cached_modules or flashinfer.jit_cache_modules)
 
 
 def _used_kib(folder: Path) -> int:
@@ -115,20 +139,20 @@ def _used_kib(folder: Path) -> int:
     return blocks // 2
 
 
-def _too_short(request: Request) -> CannotTellError:
+def _too_short(facts: Facts, request: Request) -> CannotTellError:
     return CannotTellError(
         f"the budget of {request.budget_s:g} s ended before it was known what is to be compiled",
         why="FlashInfer and torch have to be imported for that",
-        todo="fi-doctor warm --budget 10m, or longer",
+        todo=f"{command.line(facts.interpreter, 'warm', '--budget', '10m')}, or longer",
     )
 
 
-def _untold(made: prebuild.Attempt) -> CannotTellError:
+def _untold(made: prebuild.Attempt, facts: Facts) -> CannotTellError:
     """What the process printed last says most."""
     lines = [line.strip() for line in made.output.splitlines() if line.strip()]
     asking = f" while it asked {made.asking}" if made.asking else ""
     return CannotTellError(
         f"the process that asks FlashInfer for modules ended{asking}",
         why=lines[-1][:400] if lines else "it said nothing",
-        todo="fi-doctor check",
+        todo=command.line(facts.interpreter, "check"),
     )

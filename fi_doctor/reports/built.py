@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from fi_doctor.model import Builds, FirstStart
-from fi_doctor.reports.text import amount, clean, duration
+from fi_doctor.reports.text import amount, clean, duration, minutes
 
 
 def cost_line(builds: Builds) -> str:
@@ -29,9 +27,11 @@ def first_start_line(found: FirstStart) -> str:
     if not found.modules:
         return ""
     objects, jobs = amount(found.objects, "object"), amount(found.jobs, "job")
+    taken = minutes(found.estimated_seconds)
+    caller = f"; {clean(found.caller)}" if found.caller else ""
     return (
         f"A server's first start would compile {amount(len(found.modules), 'module')} here ({objects}, "
-        f"about {math.ceil(found.estimated_seconds / 60)} min with {jobs}): {clean(found.command)}"
+        f"{taken if taken.startswith('under') else f'about {taken}'} with {jobs}{caller}): {clean(found.command)}"
     )
 
 

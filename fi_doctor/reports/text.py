@@ -80,6 +80,25 @@ def names(words: Iterable[str], most: int = 12) -> str:
     return f"{', '.join(every[:most])} and {len(every) - most} more"
 
 
+def fold(name: str, room: int) -> list[str]:
+    """A name on as many lines as it needs, broken after an underscore where there is one: no part of it is lost."""
+    lines = [""]
+    for part in re.findall(r"[^_]*_+|[^_]+", name):
+        rest = part
+        if lines[-1] and len(lines[-1]) + len(rest) > room:
+            lines.append("")
+        while len(rest) > room:
+            lines[-1], rest = rest[:room], rest[room:]
+            lines.append("")
+        lines[-1] += rest
+    return lines
+
+
+def minutes(seconds: float) -> str:
+    """An estimate: 12 min, under 1 min."""
+    return "under 1 min" if seconds < 60 else f"{math.ceil(seconds / 60)} min"
+
+
 def clock(seconds: float) -> str:
     """A duration as a clock shows it: 0:41, 12:05, 1:02:03."""
     if not math.isfinite(seconds):

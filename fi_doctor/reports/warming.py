@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from fi_doctor.model import Builds, Missing, Place, Warming, WarmModule
 from fi_doctor.reports.progress import Progress
-from fi_doctor.reports.text import amount, brief, clean, clock, duration, pack, wrap
+from fi_doctor.reports.text import amount, brief, clean, clock, duration, fold, minutes, names, pack, wrap
 
 _WHY = 160
 _NAME = 40
@@ -55,10 +55,8 @@ def to_json(done: Warming) -> str:
 
 
 def render(done: Warming, *, width: int = 80) -> str:
-    """A line for each module, then the totals."""
-    lines = _planned(done, width) if done.dry_run and done.modules else _done(done, width)
-    calls = f"vLLM {clean(done.vllm)} calls it" if done.vllm else "the newest known vLLM calls it: none is installed"
-    lines += wrap(f"What is needed is judged as {calls}.", width, "", "  ")
+    """For which vLLM and by which compiler, a line for each module, then the totals."""
+    lines = [*_for_whom(done, width), *(_planned(done, width) if done.dry_run else _done(done, width))]
     for reason, probes in _reasons(done.skipped).items():
         lines += wrap(f"Not asked: {', '.join(map(clean, probes))}: {clean(reason, 200)}", width, "", "  ")
     for variant, why in done.unasked.items():
@@ -70,17 +68,38 @@ def render(done: Warming, *, width: int = 80) -> str:
 
 def verdict(done: Warming) -> str:
     """What it means for a server, in one line."""
-    left = [one for one in done.modules if not one.place.is_there]
-    unknown = f"it is not known what {', '.join(map(clean, done.unasked))} would compile" if done.unasked else ""
-    if not left and unknown:
-        return unknown
+    ends = [words for words in (_open(done), _failed(done)) if words]
+    if ends:
+        return "; ".join(ends)
     if not done.modules:
         return "a server's first start compiles nothing of what was asked for: no module belongs to it"
-    if not left:
-        return "a server's first start compiles nothing of the above"
-    still = "is still to be compiled" if len(left) == 1 else "are still to be compiled"
-    would = "would be compiled" if done.dry_run else still
-    return f"{amount(len(left), 'module')} {would}: {done.command}{f'; {unknown}' if unknown else ''}"
+    return "a server's first start compiles nothing of the above"
+
+
+def _open(done: Warming) -> str:
+    """What another run would compile, and its command; "" for nothing."""
+    count = sum(not one.place.is_there and one.place is not Place.FAILED for one in done.modules)
+    if not count:
+        return ""
+    still = "is still to be compiled" if count == 1 else "are still to be compiled"
+    return f"{amount(count, 'module')} {'would be compiled' if done.dry_run else still}: {done.command}"
+
+
+def _failed(done: Warming) -> str:
+    """What it would not, and the command that says why; "" for nothing."""
+    count = sum(one.place is Place.FAILED for one in done.modules)
+    said = [f"{amount(count, 'module')} failed to compile"] if count else []
+    if done.unasked:
+        said.append(f"it is not known what {names(map(clean, done.unasked))} would compile")
+    look = f"; what says why: {done.look}" if done.look else ""
+    return f"{', '.join(said)}{look}" if said else ""
+
+
+def _for_whom(done: Warming, width: int) -> list[str]:
+    compiles = done.toolkit and any(one.place not in (Place.UP_TO_DATE, Place.IN_JIT_CACHE) for one in done.modules)
+    known = (done.caller, f"compiled with {done.toolkit}" if compiles else "")
+    said = "; ".join(clean(words) for words in known if words)
+    return wrap(said if said.startswith("vLLM") else said[:1].upper() + said[1:], width, "", "  ")
 
 
 def _done(done: Warming, width: int) -> list[str]:
@@ -88,7 +107,7 @@ def _done(done: Warming, width: int) -> list[str]:
         return ["No module is compiled for this."]
     # Names of attention's modules are longer than a line.
     wide = max((size for one in done.modules if (size := cell_len(clean(one.name))) <= _NAME), default=0)
-    lines = [f"{clean(one.name):{wide}}  {_end(one)}" for one in done.modules]
+    lines = [line for one in done.modules for line in _told(one, wide, width)]
     ends = {place: sum(one.place is place for one in done.modules) for place in reversed(Place)}
     counts = ", ".join(f"{count} {place}" for place, count in ends.items() if count)
     totals = f"{amount(len(done.modules), 'module')}: {counts}; {duration(done.seconds)}"
@@ -104,6 +123,20 @@ def _done(done: Warming, width: int) -> list[str]:
     return [*lines, "", *(line for text in (totals, ran, held) for line in wrap(text, width, "", "  "))]
 
 
+def _told(one: WarmModule, wide: int, width: int) -> list[str]:
+    """How a module ended, on a line of its own where the name is long."""
+    name = clean(one.name)
+    if len(name) > _NAME:
+        return [*_indented(fold(name, width - 2)), *wrap(_end(one), width, "  ")]
+    head = f"{name:{wide}}  "
+    return wrap(_end(one), width, head, " " * len(head))
+
+
+def _indented(lines: list[str]) -> list[str]:
+    """The first as it is."""
+    return [lines[0], *(f"  {line}" for line in lines[1:])]
+
+
 def _end(one: WarmModule) -> str:
     match one.place:
         case Place.BUILT:
@@ -116,23 +149,41 @@ def _end(one: WarmModule) -> str:
 
 def _planned(done: Warming, width: int) -> list[str]:
     stale = [one for one in done.modules if not one.place.is_there]
-    heaviest = max((one.peak_job_mib for one in stale), default=0)
+    if not stale:
+        if not done.modules:
+            return ["No module is compiled for this."]
+        there = "The 1 module is" if len(done.modules) == 1 else f"All {len(done.modules)} modules are"
+        return wrap(f"{there} there: nothing would be compiled in {done.folder}", width, "", "  ")
+    return [*_table(done, stale, width), "", *_notes(done, stale, width)]
+
+
+def _table(done: Warming, stale: list[WarmModule], width: int) -> list[str]:
+    heaviest = max(one.peak_job_mib for one in stale)
     units = sum(one.objects for one in stale)
     rows = [
-        ("units", "minutes", "MiB a job", "MiB on disk", "module"),
+        ("units", "time", "MiB a job", "MiB on disk", "module"),
         *map(_row, done.modules),
-        (str(units), _minutes(done.estimated_seconds), str(heaviest), _mib(done.disk_mib), "all of them"),
+        (str(units), minutes(done.estimated_seconds), str(heaviest), _mib(done.disk_mib), "all of them"),
     ]
     wide = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
+    room = max(20, width - sum(wide) - 2 * len(wide) - 2)
+    lines = []
+    for row in rows:
+        first, *rest = _indented(fold(row[-1], room))
+        lines.append("  ".join([*map(str.rjust, row[:-1], wide), first]))
+        lines += ["  ".join([" " * size for size in wide] + [line]) for line in rest]
+    return lines
+
+
+def _notes(done: Warming, stale: list[WarmModule], width: int) -> list[str]:
     memory = f" and {done.memory_mib} MiB for all compilers" if done.memory_mib else ""
-    unknown = "; ?: no such module was measured" if "?" in {row[3] for row in rows} else ""
+    unknown = "; ?: no such module was measured" if any(isinstance(one.disk_mib, Missing) for one in stale) else ""
     notes = (
-        f"Minutes are estimated for {amount(done.jobs, 'job')}{memory}, of each by itself.",
+        f"Times are estimated for {amount(done.jobs, 'job')}{memory}, of each by itself.",
         f"MiB on disk were measured for sm_90a with nvcc 13.0{unknown}.",
         f"Nothing was compiled or written in {done.folder}",
     )
-    table = ["  ".join([*map(str.rjust, row[:-1], wide), row[-1]]) for row in rows]
-    return [*table, "", *(line for note in notes for line in wrap(note, width, "", "  "))]
+    return [line for note in notes for line in wrap(note, width, "", "  ")]
 
 
 def _row(one: WarmModule) -> tuple[str, str, str, str, str]:
@@ -142,15 +193,11 @@ def _row(one: WarmModule) -> tuple[str, str, str, str, str]:
         return ("", "", "", "", f"{clean(one.name)}: {one.place}{why}")
     return (
         str(one.objects),
-        _minutes(one.estimated_seconds),
+        minutes(one.estimated_seconds),
         str(one.peak_job_mib),
         _mib(one.disk_mib),
         clean(one.name),
     )
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.1f}"
 
 
 def _mib(size: float | Missing) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -43,6 +44,11 @@ NVCC = """#!/bin/sh
 echo "Cuda compilation tools, release 13.0, V13.0.88"
 echo "Build cuda_13.0.r13.0/compiler.36424714_0"
 """
+TOOLKIT = (
+    *(f"include/{name}" for name in ("cuda_runtime.h", "cuda_bf16.h", "cuda/std/optional", "nv/target")),
+    "lib64/libcudart.so",
+    "lib64/stubs/libcuda.so",
+)
 
 
 class Stack:
@@ -62,7 +68,11 @@ class Stack:
             info = self.site / f"{name.replace('-', '_')}-{version}.dist-info"
             info.mkdir()
             (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        script(folder / "cuda/bin/nvcc", NVCC)
+        self.cuda = folder / "cuda"
+        script(self.cuda / "bin/nvcc", NVCC)
+        for name in TOOLKIT:
+            (self.cuda / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.cuda / name).touch()
         self.ops = self.home / ".cache/flashinfer/0.7.2.post1/90a/cached_ops"
         self.environ = {
             "PYTHONPATH": f"{self.site}{os.pathsep}{self.place}",
@@ -95,26 +105,42 @@ def stack(tmp_path, doctor):
 ROWS = ("--feature", "fake.*", "--jobs", "2")
 
 
+def said(done):
+    """stdout on one line."""
+    return " ".join(done.stdout.split())
+
+
+def modules(done):
+    """The lines of the modules."""
+    return re.findall(r"^(?:a|b|slow) +[a-z].*$", done.stdout, re.MULTILINE)
+
+
 def test_the_cache_is_filled_and_a_second_run_has_nothing_to_do(stack):
     done = stack(*ROWS)
     assert done.returncode == 0, done.stderr
-    assert [line.split()[:2] for line in done.stdout.splitlines()[:2]] == [["a", "built"], ["b", "built"]]
+    assert [line.split()[:2] for line in modules(done)] == [["a", "built"], ["b", "built"]]
     assert "2 modules: 2 built" in done.stdout
     assert (stack.ops / "a/a.so").is_file()
     assert done.stderr.splitlines()[-1] == "fi-doctor: a server's first start compiles nothing of the above (exit 0)"
     assert "] begins: " in done.stderr
     assert "2/2 " in done.stderr
     again = stack(*ROWS)
-    assert (again.returncode, again.stdout.splitlines()[:2]) == (0, ["a  up to date", "b  up to date"])
+    assert (again.returncode, modules(again)) == (0, ["a  up to date", "b  up to date"])
+    dry = stack(*ROWS, "--dry-run")
+    assert dry.returncode == 0
+    assert said(dry).endswith(f" All 2 modules are there: nothing would be compiled in {stack.ops.parent}")
 
 
 def test_a_dry_run_shows_what_there_is_to_do_and_writes_nothing(stack):
     done = stack(*ROWS, "--dry-run")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == "units  minutes  MiB a job  MiB on disk  module"
-    rows = [line.split(maxsplit=4) for line in done.stdout.splitlines()[1:4]]
-    assert [(row[0], row[-1]) for row in rows] == [("2", "a"), ("1", "b"), ("3", "all of them")]
-    assert "no such module was measured" in " ".join(done.stdout.split())
+    assert "units   time  MiB a job  MiB on disk  module\n" in done.stdout
+    assert re.findall(r"^ +(\d+) .* (a|b|all of them)$", done.stdout, re.MULTILINE) == [
+        ("2", "a"),
+        ("1", "b"),
+        ("3", "all of them"),
+    ]
+    assert "no such module was measured" in said(done)
     assert "2 modules would be compiled: fi-doctor warm --feature 'fake.*' --jobs 2 (exit 0)" in done.stderr
     assert list(stack.home.iterdir()) == []
 
@@ -134,16 +160,72 @@ def test_what_fails_is_1_with_its_first_error_and_the_command_that_goes_on(stack
     (stack.sources / "b/b0.cu").write_text("echo 'b0.cu:1: error: no such type' >&2; exit 1\n")
     done = stack(*ROWS)
     assert done.returncode == 1
-    assert done.stdout.splitlines()[:2][1] == "b  failed: b0.cu:1: error: no such type"
-    last = "fi-doctor: 1 module is still to be compiled: fi-doctor warm --feature 'fake.*' --jobs 2 (exit 1)"
+    assert modules(done)[1] == "b  failed: b0.cu:1: error: no such type"
+    last = "fi-doctor: 1 module failed to compile; what says why: fi-doctor check --feature fake.b --jobs 2 (exit 1)"
     assert done.stderr.splitlines()[-1] == last
 
 
-def test_a_folder_that_cannot_be_written_is_3(stack, tmp_path):
+def test_which_vllm_and_which_toolkit_are_meant_is_said_first_and_in_json(stack):
+    toolkit = f"nvcc 13.0 ({stack.cuda}/bin/nvcc)"
+    caller = "no vLLM is installed: as vLLM 0.33 would call them"
+    assert said(stack(*ROWS, "--dry-run")).startswith(f"N{caller[1:]}; compiled with {toolkit} ")
+    found = json.loads(stack(*ROWS, "--dry-run", "--json").stdout)
+    assert (found["caller"], found["toolkit"]) == (caller, toolkit)
+
+
+@pytest.mark.parametrize("words", [(), ("--dry-run",)], ids=["filled", "dry"])
+def test_what_is_not_known_has_the_same_words_and_code_whether_or_not_it_is_compiled(stack, words):
+    probe = stack.place / "probes/fake_b.py"
+    probe.write_text(
+        probe.read_text().replace("    from flashinfer.ops", "    raise OSError('no')\n    from flashinfer.ops")
+    )
+    unknown = "it is not known what fake.b would compile; what says why: fi-doctor check --feature fake.b --jobs 2"
+    done = stack(*ROWS, *words)
+    assert done.returncode == 1
+    assert unknown in done.stderr
+    alone = stack("--feature", "fake.b", "--jobs", "2", *words)
+    assert alone.stderr.splitlines()[-1] == f"fi-doctor: {unknown} (exit 3)"
+    assert alone.returncode == 3
+
+
+def test_more_than_there_is_is_said_in_one_line_and_printed_back_as_it_was_typed(stack):
+    done = stack("--feature", "fake.*", "--jobs", "4096", "--memory", "999.5g", "--budget", "120m", "--dry-run")
+    assert "--jobs 4096 is more than the CPUs that this process may use (" in done.stderr
+    assert "--memory 999.5g is more than the memory that is available (" in done.stderr
+    assert "fi-doctor warm --feature 'fake.*' --jobs 4096 --memory 999.5g --budget 120m (exit 0)" in done.stderr
+    assert "estimated for 4096 jobs" not in said(done)
+
+
+def test_a_toolkit_that_cannot_link_is_3_at_once_and_anyway_compiles_all_the_same(stack):
+    (stack.cuda / "lib64/libcudart.so").unlink()
+    for words in ((), ("--dry-run",)):
+        done = stack(*ROWS, *words)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert "toolkit-lacks-link-libraries" in in_three_parts(done.stderr)["error"]
+        assert list(stack.home.iterdir()) == []
+    assert stack(*ROWS, "--anyway").returncode == 0
+
+
+@pytest.mark.parametrize("words", [(), ("--dry-run",)], ids=["filled", "dry"])
+@pytest.mark.parametrize(("lost", "what"), [("bin/nvcc", "no nvcc"), ("lib64/libcudart.so", "toolkit-lacks-link")])
+def test_where_all_is_there_a_faulty_or_absent_toolkit_is_no_obstacle(stack, lost, what, words):
+    assert stack(*ROWS).returncode == 0
+    (stack.cuda / lost).unlink()
+    done = stack(*ROWS, *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "fi-doctor: a server's first start compiles nothing of the above (exit 0)"
+    (stack.sources / "b/b0.cu").write_text("true # changed\n")
+    done = stack(*ROWS, *words)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert what in in_three_parts(done.stderr)["error"]
+
+
+def test_a_folder_that_cannot_be_written_is_3_with_the_same_words_in_a_dry_run(stack, tmp_path):
     (tmp_path / "file").write_text("")
-    done = stack(*ROWS, FLASHINFER_WORKSPACE_BASE=tmp_path / "file")
+    done, dry = (stack(*ROWS, *words, FLASHINFER_WORKSPACE_BASE=tmp_path / "file") for words in ((), ("--dry-run",)))
     assert (done.returncode, done.stdout) == (3, "")
     assert "cannot be written" in in_three_parts(done.stderr)["error"]
+    assert (dry.returncode, dry.stdout, dry.stderr) == (done.returncode, done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize(
@@ -204,4 +286,4 @@ def test_ctrl_c_is_130_and_what_was_finished_is_kept(stack):
     assert "what was finished is kept" in err
     (stack.sources / "slow/slow0.cu").write_text("true\n")
     again = stack(*ROWS)
-    assert [line.split(maxsplit=1)[1].split()[0] for line in again.stdout.splitlines()[:3]] == ["up", "up", "built"]
+    assert [line.split(maxsplit=1)[1].split()[0] for line in modules(again)] == ["up", "up", "built"]

@@ -14,7 +14,7 @@ SAMPLER_FAILS = make.outcome("sampling.top_k_top_p", Ending.SIGNALLED, Stage.BUI
 def advised(facts, *outcomes):
     known = findings.find(KB, facts, outcomes)
     rows = matrix.judge(KB, facts, (), outcomes, known)
-    known = findings.with_contradictions(KB, rows, known)
+    known = findings.with_contradictions(KB, facts, rows, known)
     return advice.advise(KB, facts, outcomes, rows, known)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import factory as make
 import pytest
+from msgspec.structs import replace
 
 from fi_doctor import knowledge
 from fi_doctor.diagnosis import findings, matrix
@@ -17,7 +18,7 @@ def found(facts=None, *outcomes):
     plans = tuple(make.planned(one.probe, sm=one.sm) for one in outcomes)
     known = findings.find(KB, facts, outcomes)
     rows = matrix.judge(KB, facts, plans, outcomes, known)
-    return findings.with_contradictions(KB, rows, known)
+    return findings.with_contradictions(KB, facts, rows, known)
 
 
 def test_a_finding_says_its_rule_in_words_of_this_machine():
@@ -147,3 +148,33 @@ def test_an_error_about_the_row_does_not_hide_a_failure_in_other_words():
 )
 def test_a_success_is_measured_by_running_and_a_failure_by_trying(verdict, evidence, measured):
     assert findings.is_measured(Verdict(verdict), make.Evidence(evidence)) is measured
+
+
+PART = make.outcome("moe.bf16", whole_module="fused_moe_90 is not compiled: 181 objects, estimated 9 min with 64 jobs")
+
+
+@pytest.mark.parametrize(
+    ("vllm", "variables", "severity"),
+    [
+        ("0.33.0", {}, Severity.WARNING),
+        (None, {}, Severity.WARNING),
+        ("0.14.1", {}, Severity.INFO),
+        ("0.14.1", {"VLLM_USE_FLASHINFER_MOE_FP16": "1"}, Severity.WARNING),
+        ("0.14.1", {"VLLM_USE_FLASHINFER_MOE_FP16": "0"}, Severity.INFO),
+    ],
+    ids=["default", "no-vllm", "off", "turned-on", "turned-off"],
+)
+def test_a_first_start_that_compiles_nothing_of_a_module_is_no_warning(vllm, variables, severity):
+    facts = make.facts(packages={"vllm": vllm} if vllm else None, environment=variables)
+    [one] = [one for one in findings.find(KB, facts, (PART,)) if one.id == "first-start-compiles-moe-module"]
+    assert one.severity is severity
+    assert ("only when turned on (vLLM 0.14.1, which is installed)" in one.title) is (severity is Severity.INFO)
+
+
+def test_commands_of_ours_examine_the_interpreter_that_was_examined():
+    facts = make.facts()
+    facts = replace(facts, interpreter=replace(facts.interpreter, is_own=False, executable="/a b/python"))
+    [one] = [one for one in findings.find(KB, facts, (PART,)) if one.id == "first-start-compiles-moe-module"]
+    assert one.fix[0] == "fi-doctor warm --python '/a b/python' --feature 'moe.*'"
+    [one] = found(facts, make.outcome("norm.rmsnorm", Ending.RAISED, Stage.BUILT, detail="no one knows this"))
+    assert one.fix[1].endswith("the output of fi-doctor report --python '/a b/python' --yaml")

@@ -48,3 +48,16 @@ def test_of_rows_that_are_asked_for_what_decides_is_taken_whether_or_not_it_is_t
     bf16, norm = rows
     assert bf16.variants == ("tactic_0", "graph")
     assert norm.variants == tuple(norm.spec.variants)
+
+
+@pytest.mark.parametrize(
+    ("vllm", "words"),
+    [
+        ("0.14.1", "vLLM 0.14.1, which is installed"),
+        ("0.9.0", "vLLM 0.9.0, which is installed and of which nothing is known"),
+        (None, "no vLLM is installed: as vLLM 0.33 would call them"),
+    ],
+)
+def test_which_vllm_is_assumed_is_said_of_every_probe(vllm, words):
+    here = facts(vllm)
+    assert {probe.caller for probe in serving.with_served(KB, here, planned(here, "moe.*"))} == {words}

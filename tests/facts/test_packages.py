@@ -179,6 +179,15 @@ def test_a_folder_is_no_interpreter_but_the_one_inside_is_proposed(tmp_path):
     assert caught.value.todo == f"fi-doctor check --python {inner}"
 
 
+def test_the_interpreter_in_a_folder_is_named_so_that_it_can_be_pasted(tmp_path):
+    inner = tmp_path / "my env/bin/python"
+    inner.parent.mkdir(parents=True)
+    inner.touch()
+    with pytest.raises(TargetError) as caught:
+        survey(str(tmp_path / "my env"), os.environ)
+    assert caught.value.todo == f"fi-doctor check --python '{inner}'"
+
+
 def test_a_file_that_is_not_executable_says_so(tmp_path):
     (tmp_path / "python").write_text("")
     assert failure(str(tmp_path / "python")) == "it is not executable"

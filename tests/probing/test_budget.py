@@ -88,3 +88,14 @@ def test_nothing_is_kept_for_runs_where_nothing_runs_and_never_most_of_the_budge
     assert ahead.kept_for_runs_s([built], 600.0, 16) == 5.0
     assert ahead.kept_for_runs_s([run], 60.0, 16) == 15.0
     assert ahead.kept_for_runs_s([run] * 60, 600.0, 16) == 50.0
+
+
+def test_what_was_typed_is_printed_back_as_it_was(settle, bare_facts):
+    asked = {"memory_mib": 65536, "typed": {"--memory": "64g", "--budget": "2h"}}
+    assert "--memory 64g --budget 1m" in settle(**asked)
+    assert budget.warm(bare_facts, replace(ASKED, **asked), is_forced=True) == (
+        "fi-doctor warm --anyway --memory 64g --budget 2h"
+    )
+    assert budget.look(bare_facts, replace(ASKED, **asked), ["moe.bf16"]) == (
+        "fi-doctor check --feature moe.bf16 --memory 64g"
+    )

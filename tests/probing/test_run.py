@@ -286,7 +286,9 @@ def test_at_depth_static_nothing_is_started(bare_facts):
 def test_the_watch_hears_each_stage(bare_facts):
     watch = Told()
     outcomes_of(bare_facts, "returned", watch=watch)
+    beyond = "--jobs 4 is more than the CPUs that this process may use (2); estimates are for what there is"
     assert watch.lines == [
+        beyond,
         "started fake.returned",
         "fake.returned imported",
         "fake.returned built",
@@ -580,6 +582,20 @@ def test_where_builds_go_one_at_a_time_the_shortest_module_goes_first(bare_facts
 @pytest.mark.parametrize(("asked", "expected"), [(0, 2), (5, 5)], ids=["cpus", "as-asked"])
 def test_jobs_are_as_asked_for_or_one_for_each_cpu(bare_facts, asked, expected):
     assert memory.usable_jobs(bare_facts, replace(RUN, jobs=asked)) == expected
+
+
+@pytest.mark.parametrize(
+    ("jobs", "memory_mib", "said"),
+    [(0, 0, ""), (2, 1000, ""), (3, 1000, "--jobs 3 "), (2, 4096, "--memory 4096m "), (3, 4096, "; --memory")],
+    ids=["nothing", "fits", "jobs", "memory", "both"],
+)
+def test_a_check_says_where_more_was_asked_for_than_there_is(bare_facts, jobs, memory_mib, said):
+    facts = replace(bare_facts, system=replace(bare_facts.system, cpus=2, memory_available_mib=4096))
+    request = replace(RUN, jobs=jobs, memory_mib=memory_mib)
+    words = memory.beyond(facts, request)
+    assert (said in words) if said else words == ""
+    assert memory.here(facts, request).memory_mib == min(memory_mib or 3072, 3072)
+    assert memory.budget_mib(facts, request) == (memory_mib or 3072)
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,13 @@ import shutil
 import signal
 import time
 
-import factory as make
 import pytest
 from msgspec.structs import replace
 from test_parts import SUBSET, MoeMachine
 from test_prebuild import Machine, running_in
 
 from fi_doctor.errors import CannotTellError
-from fi_doctor.model import Depth, Finding, Missing, Request, Severity, Silent
+from fi_doctor.model import Depth, Missing, Place, Request, Silent, command
 from fi_doctor.probing import refusals, run, warm
 from fi_doctor.probing.plan import plan
 
@@ -33,7 +32,15 @@ class Heard(Silent):
         self.lines.append((module, words, done, total))
 
 
-def fill(machine, request=ASKED, watch=None, *, is_dry=False):
+class Noted(Silent):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+def fill(machine, request=ASKED, watch=None, *, is_dry=False, obstacle=None):
     planned = plan(machine.specs, machine.facts, request)
     return warm.fill(
         planned,
@@ -42,7 +49,8 @@ def fill(machine, request=ASKED, watch=None, *, is_dry=False):
         watch=watch or Heard(),
         environ=machine.environ,
         is_dry=is_dry,
-        command="fi-doctor warm",
+        again="fi-doctor warm",
+        obstacle=obstacle,
     )
 
 
@@ -137,7 +145,8 @@ def test_what_fails_is_named_and_the_rest_is_there(machine):
     done = fill(machine)
     assert places(done) == {"a": "built", "b": "failed"}
     assert done.modules[1].why == "b1.cu:3: error: no such type"
-    assert (done.code, done.command) == (1, "fi-doctor warm")
+    look = command.line(machine.facts.interpreter, "check", "--feature", "fake.b", "--jobs", "2")
+    assert (done.code, done.command, done.look) == (1, "", look)
 
 
 def test_what_does_not_fit_is_not_begun_and_says_what_it_would_take(machine):
@@ -186,7 +195,9 @@ def test_a_variant_that_ends_the_process_is_named_too(machine):
     assert (done.code, places(done)) == (1, {"a": "built", "b": "built"})
 
 
-def test_memory_counts_in_the_estimates(machine):
+def test_memory_and_cpus_count_in_the_estimates(machine):
+    system = replace(machine.facts.system, cpus=8, memory_available_mib=1 << 20)
+    machine.facts = replace(machine.facts, system=system)
     machine.module("fused_moe_90", *["true"] * 30)
     machine.probe("fused_moe_90")
     roomy, narrow = (
@@ -196,6 +207,12 @@ def test_memory_counts_in_the_estimates(machine):
         for mib in (1 << 20, 4700)
     )
     assert narrow.estimated_seconds > 4 * roomy.estimated_seconds
+    watch = Noted()
+    many = fill(machine, replace(ASKED, jobs=800), watch, is_dry=True)
+    assert next(one for one in many.modules if one.objects > 2).estimated_seconds == roomy.estimated_seconds
+    assert watch.notes == [
+        "--jobs 800 is more than the CPUs that this process may use (8); estimates are for what there is"
+    ]
 
 
 def test_without_flashinfer_in_the_interpreter_it_says_so(machine):
@@ -273,6 +290,15 @@ def test_a_check_says_first_what_a_server_would_compile_and_last_what_is_left_of
     assert left.modules == ("b",)
 
 
+def test_the_command_is_of_the_modules_that_are_counted_and_no_others(machine):
+    (machine.sources / "b" / "b1.cu").write_text("true\n")
+    machine.module("unserved", "true")
+    machine.probe("unserved")
+    asked = replace(ASKED, depth=Depth.RUN, features=("fake.*",))
+    [announced], _ = check(machine, {"b"}, asked)
+    assert (announced.modules, announced.command) == (("b",), "fi-doctor warm --feature fake.b --jobs 2")
+
+
 def test_what_is_up_to_date_is_not_announced(machine):
     fill(machine)
     (machine.sources / "b" / "b0.cu").write_text("true # changed\n")
@@ -297,39 +323,6 @@ def test_where_a_part_is_compiled_a_server_would_compile_the_whole(tmp_path, mon
     assert (left.modules, left.objects) == (("fused_moe_90",), 25)
 
 
-TOOLKIT = Finding(
-    id="toolkit-lacks-link-libraries",
-    cause="incomplete-toolkit",
-    severity=Severity.ERROR,
-    title="the toolkit has nothing to link with",
-    why="It is incomplete.",
-    fix=("export CUDA_HOME=/opt/cuda",),
-    features=("norm.rmsnorm", "kv.append_paged"),
-    source="https://example.org",
-)
-
-
-def test_with_a_toolkit_that_cannot_compile_any_of_it_nothing_is_begun():
-    planned = [make.planned(spec=make.spec(feature="norm.rmsnorm"))]
-    with pytest.raises(CannotTellError, match="toolkit-lacks-link-libraries") as refused:
-        refusals.refuse_toolkit([TOOLKIT], planned)
-    assert refused.value.todo == "export CUDA_HOME=/opt/cuda"
-    assert "--anyway" in refused.value.why
-
-
-@pytest.mark.parametrize(
-    "finding",
-    [
-        replace(TOOLKIT, severity=Severity.WARNING),
-        replace(TOOLKIT, cause="driver-too-old"),
-        replace(TOOLKIT, features=("kv.append_paged",)),
-    ],
-    ids=["a-warning", "not-of-the-toolkit", "another-row"],
-)
-def test_what_may_compile_is_begun(finding):
-    refusals.refuse_toolkit([finding], [make.planned(spec=make.spec(feature="norm.rmsnorm"))])
-
-
 def test_folders_of_another_user_below_the_top_are_not_written_to(machine):
     machine.ops.mkdir(parents=True, exist_ok=True)
     other = replace(machine.facts.system, uid=machine.ops.stat().st_uid + 1)
@@ -337,3 +330,78 @@ def test_folders_of_another_user_below_the_top_are_not_written_to(machine):
     with pytest.raises(CannotTellError, match="another user's"):
         fill(machine)
     assert not list(machine.ops.iterdir())
+
+
+def with_libraries(machine):
+    """The facts name what is compiled, as they are read before a run."""
+    cached = tuple(sorted(path.stem for path in machine.ops.rglob("*.so")))
+    machine.facts = replace(machine.facts, flashinfer=replace(machine.facts.flashinfer, cached_modules=cached))
+
+
+@pytest.mark.parametrize("is_dry", [False, True], ids=["filled", "dry"])
+def test_what_is_in_the_way_of_compiling_matters_only_where_something_is_to_be_compiled(machine, is_dry):
+    obstacle = refusals.Obstacle(CannotTellError("no nvcc"), frozenset([Place.UP_TO_DATE]))
+    with pytest.raises(CannotTellError, match="no nvcc"):
+        fill(machine, is_dry=is_dry, obstacle=obstacle)
+    assert not machine.ops.exists()
+    fill(machine)
+    with_libraries(machine)
+    before = contents(machine.ops)
+    done = fill(machine, is_dry=is_dry, obstacle=obstacle)
+    assert (done.code, done.dry_run, places(done)) == (0, is_dry, {"a": "up to date", "b": "up to date"})
+    (machine.sources / "b" / "b0.cu").write_text("true # changed\n")
+    with pytest.raises(CannotTellError, match="no nvcc"):
+        fill(machine, is_dry=is_dry, obstacle=obstacle)
+    assert contents(machine.ops) == before
+
+
+def test_a_cache_that_cannot_be_written_to_is_no_obstacle_to_modules_of_a_package(machine):
+    obstacle = refusals.of_folder(CannotTellError("it cannot be written to"))
+    fill(machine)
+    with_libraries(machine)
+    with pytest.raises(CannotTellError, match="it cannot be written to"):
+        fill(machine, obstacle=obstacle)
+    machine.specs = []
+    machine.module("aot_x", "true")
+    machine.probe("aot_x")
+    assert places(fill(machine, obstacle=obstacle)) == {"aot_x": "in jit-cache"}
+
+
+def test_a_budget_that_ends_before_anything_is_known_is_called_too_short(machine):
+    slow = machine.folder / "slow"
+    slow.mkdir()
+    (slow / "torch.py").write_text("import time\n\ntime.sleep(60)\n")
+    machine.environ["PYTHONPATH"] = f"{slow}{os.pathsep}{machine.environ['PYTHONPATH']}"
+    with pytest.raises(CannotTellError, match="budget of 1 s ended before it was known"):
+        fill(machine, replace(ASKED, budget_s=1))
+
+
+class Begun(Silent):
+    """How long it is said to take when it begins."""
+
+    def __init__(self):
+        self.seconds = []
+
+    def building(self, waiting, done, total, jobs, left_s):
+        self.seconds.append(left_s)
+
+
+@pytest.mark.skipif(not all(map(shutil.which, ("c++", "nm"))), reason="no c++ or nm on PATH")
+@pytest.mark.parametrize("memory_mib", [0, 4700], ids=["memory", "little-memory"])
+def test_a_dry_run_and_the_run_and_a_check_estimate_the_same_of_the_same_cache(tmp_path, monkeypatch, memory_mib):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "kept"))
+    (tmp_path / "machine").mkdir()
+    machine = MoeMachine(tmp_path / "machine", "own")
+    machine.probe_with(SUBSET)
+    system = replace(machine.facts.system, cpus=4, memory_available_mib=1 << 20)
+    machine.facts = replace(machine.facts, system=system)
+    asked = replace(ASKED, depth=Depth.RUN, jobs=8, memory_mib=memory_mib, budget_s=48 * 3600)
+    check(machine, {"tactic_0"}, asked)  # a part is compiled, of which ninja's log tells what it took
+    [announced], _ = check(machine, {"tactic_0"}, asked)
+    dry = fill(machine, asked, is_dry=True)
+    watch = Begun()
+    fill(machine, asked, watch)
+    assert announced.modules == tuple(one.name for one in dry.modules) == ("fused_moe_90",)
+    assert dry.estimated_seconds == dry.modules[0].estimated_seconds == announced.estimated_seconds
+    assert watch.seconds[0] == pytest.approx(dry.estimated_seconds, abs=5)
+    assert announced.jobs == (1 if memory_mib else 4)

@@ -10,6 +10,7 @@ from test_progress import Clock
 
 from fi_doctor.model import WARMING_SCHEMA, Builds, FirstStart, Missing, Place, Warming, WarmModule
 from fi_doctor.reports import console, warming
+from fi_doctor.reports.built import first_start_line
 from fi_doctor.reports.progress import Progress
 
 BUILT = WarmModule(name="norm", place=Place.BUILT, objects=2, seconds=41.3, cpu_seconds=30.0, peak_job_mib=900)
@@ -36,10 +37,11 @@ DONE = Warming(
     peak_mib=2100,
     disk_mib=12.5,
     command="fi-doctor warm --feature 'moe.*'",
+    look="fi-doctor check --feature rope.apply",
     code=1,
 )
 STALE = WarmModule(
-    name="norm", place=Place.TO_COMPILE, objects=2, estimated_seconds=70.0, peak_job_mib=950, disk_mib=3.7
+    name="norm", place=Place.TO_COMPILE, objects=2, estimated_seconds=50.0, peak_job_mib=950, disk_mib=3.7
 )
 DRY = replace(
     DONE,
@@ -66,14 +68,15 @@ def test_each_module_has_a_line_and_the_totals_follow():
         "5 modules: 1 in jit-cache, 1 up to date, 1 built, 1 failed, 1 not begun; 1 min 2 s",
         "compilers ran 55 s for 120 CPU s; at best it takes 41 s (norm alone, or CPU s over 4 jobs: 30 s)",
         "compilers held up to 2100 MiB of 8192 MiB; 12.5 MiB added in /home/me/.cache/flashinfer/0.5.3/90a",
-        "What is needed is judged as the newest known vLLM calls it: none is installed.",
     ]
-    assert "judged as vLLM 0.33.0 calls it.\n" in warming.render(replace(DONE, vllm="0.33.0"))
 
 
 def test_the_last_line_says_what_it_means_for_a_server():
     there = tuple(one for one in DONE.modules if one.place.is_there)
-    assert warming.verdict(DONE) == "2 modules are still to be compiled: fi-doctor warm --feature 'moe.*'"
+    assert warming.verdict(DONE) == (
+        "1 module is still to be compiled: fi-doctor warm --feature 'moe.*'; "
+        "1 module failed to compile; what says why: fi-doctor check --feature rope.apply"
+    )
     assert warming.verdict(replace(DONE, modules=there)) == "a server's first start compiles nothing of the above"
     assert "no module belongs to it" in warming.verdict(replace(DONE, modules=()))
     assert warming.verdict(DRY) == "2 modules would be compiled: fi-doctor warm --feature 'moe.*'"
@@ -81,30 +84,58 @@ def test_the_last_line_says_what_it_means_for_a_server():
 
 def test_a_dry_run_is_a_table_and_what_was_never_measured_is_a_question_mark():
     assert warming.render(DRY).splitlines() == [
-        "units  minutes  MiB a job  MiB on disk  module",
-        "  181    150.0        950            ?  fused_moe_90",
-        "    2      1.2        950          3.7  norm",
-        "                                        page: up to date",
-        "  183    151.0        950            ?  all of them",
+        "units         time  MiB a job  MiB on disk  module",
+        "  181      150 min        950            ?  fused_moe_90",
+        "    2  under 1 min        950          3.7  norm",
+        "                                            page: up to date",
+        "  183      151 min        950            ?  all of them",
         "",
-        "Minutes are estimated for 4 jobs and 8192 MiB for all compilers, of each by",
+        "Times are estimated for 4 jobs and 8192 MiB for all compilers, of each by",
         "  itself.",
         "MiB on disk were measured for sm_90a with nvcc 13.0; ?: no such module was",
         "  measured.",
         "Nothing was compiled or written in /home/me/.cache/flashinfer/0.5.3/90a",
-        "What is needed is judged as the newest known vLLM calls it: none is installed.",
     ]
 
 
 def test_what_could_not_be_asked_is_no_success():
     done = replace(DONE, modules=(BUILT,), unasked={"a.b fp8": "AssertionError: no libcudart"}, code=1)
     assert "Not known what it needs: a.b fp8: AssertionError: no libcudart\n" in warming.render(done)
-    assert warming.verdict(done) == "it is not known what a.b fp8 would compile"
+    assert warming.verdict(done) == (
+        "it is not known what a.b fp8 would compile; what says why: fi-doctor check --feature rope.apply"
+    )
 
 
-def test_a_name_that_is_longer_than_a_line_keeps_the_others_where_they_were():
-    long = replace(BUILT, name="batch_" + "x" * 150)
-    assert warming.render(replace(DONE, modules=(long, BUILT))).splitlines()[1] == "norm  built 41 s"
+LONG = (
+    "batch_prefill_with_kv_cache_dtype_q_bf16_dtype_kv_bf16_dtype_o_bf16_dtype_idx_i32_head_dim_qk_{}_head_dim_vo_{}_"
+    "posenc_0_use_swa_False_use_logits_cap_False_f16qk_False_sm90"
+)
+
+
+@pytest.mark.parametrize("dry", [False, True], ids=["done", "dry"])
+def test_names_that_are_longer_than_a_line_are_folded_and_nothing_of_them_is_lost(dry):
+    names = [LONG.format(size, size) for size in (64, 128)]
+    base = STALE if dry else BUILT
+    modules = (*(replace(base, name=name) for name in names), base)
+    lines = warming.render(replace(DRY if dry else DONE, modules=modules)).splitlines()
+    assert max(map(len, lines)) <= 80
+    text = "".join(line.strip() for line in lines)
+    assert all(name in text for name in names)
+    assert [line for line in lines if line.startswith("norm  ") or line.endswith("  norm")] != []
+
+
+def test_where_there_is_nothing_to_do_a_dry_run_has_one_sentence():
+    there = WarmModule(name="page", place=Place.UP_TO_DATE)
+    assert warming.render(replace(DRY, modules=(there, replace(there, name="norm"))), width=120) == (
+        f"All 2 modules are there: nothing would be compiled in {DRY.folder}\n"
+    )
+
+
+def test_the_first_line_names_the_vllm_that_is_assumed_and_the_compiler():
+    done = replace(DONE, caller="no vLLM is installed: as vLLM 0.33 would call them", toolkit="nvcc 13.0 (/cuda/nvcc)")
+    assert warming.render(done, width=120).splitlines()[0] == (
+        "No vLLM is installed: as vLLM 0.33 would call them; compiled with nvcc 13.0 (/cuda/nvcc)"
+    )
 
 
 def test_why_rows_were_not_asked_is_said_once_for_all():
@@ -179,6 +210,11 @@ def test_on_a_terminal_the_live_line_is_there():
 
 FIRST = FirstStart(modules=("moe", "norm"), objects=183, jobs=16, estimated_seconds=4200.0, command="fi-doctor warm")
 WORDS = "A server's first start would compile 2 modules here (183 objects, about 70 min with 16 jobs): fi-doctor warm"
+
+
+def test_a_short_first_start_and_the_vllm_that_is_assumed_are_said():
+    found = replace(FIRST, estimated_seconds=20.0, caller="vLLM 0.33.0, which is installed")
+    assert "(183 objects, under 1 min with 16 jobs; vLLM 0.33.0, which is installed): fi-" in first_start_line(found)
 
 
 def test_a_check_says_first_and_last_what_a_server_would_compile():

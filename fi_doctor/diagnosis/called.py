@@ -1,0 +1,86 @@
+"""What vLLM calls of FlashInfer: by its version, and as the environment tells it to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from packaging.version import Version
+
+from fi_doctor.conditions.ranges import number_in, version_in, version_range
+from fi_doctor.diagnosis.reads import is_read
+from fi_doctor.model import (
+    Action,
+    ActionKind,
+    Facts,
+    Feature,
+    KnowledgeBase,
+    Missing,
+    Package,
+    VllmUse,
+)
+
+_ANY = Version("9999")
+
+
+def use_of(feature: Feature, sm: int | Missing, facts: Facts) -> VllmUse | None:
+    """What the installed vLLM does with it, without one (or where its version cannot be told) the newest known."""
+    if facts.vllm_version:
+        return vllm_use(feature, sm, facts)
+    return newest_use(feature, sm)
+
+
+def is_called(feature: Feature, sm: int | Missing, facts: Facts, kb: KnowledgeBase) -> bool:
+    """Whether that is called without a flag of vllm serve."""
+    use = use_of(feature, sm, facts)
+    if use is None or not use.called:
+        return False
+    return is_on(use, facts, lambda name: is_read(name, facts, kb.settings))
+
+
+def caller(kb: KnowledgeBase, facts: Facts) -> str:
+    """Which vLLM that is, in words."""
+    if version := facts.vllm_version:
+        known = any(version_in(version, use.vllm) for feature in kb.features for use in feature.vllm)
+        return f"vLLM {version}, which is installed{'' if known else ' and of which nothing is known'}"
+    has_one = isinstance(facts.packages.get("vllm"), Package)
+    ends = [end for feature in kb.features for use in feature.vllm if (end := _end(use)) < _ANY]
+    major, minor, *_ = (*max(ends, default=Version("0.1")).release, 0)
+    which = "a vLLM of unknown version is installed" if has_one else "no vLLM is installed"
+    return f"{which}: as vLLM {major}.{minor - 1} would call them"
+
+
+def vllm_use(feature: Feature, sm: int | Missing, facts: Facts) -> VllmUse | None:
+    """What the installed vLLM does with a feature on this SM; None without vLLM, or where nothing is known of it."""
+    version = facts.vllm_version
+    uses = (use for use in feature.vllm if version and version_in(version, use.vllm))
+    return next((use for use in uses if _is_for(use, sm)), None)
+
+
+def newest_use(feature: Feature, sm: int | Missing) -> VllmUse | None:
+    """What the newest known vLLM does with it."""
+    return max((use for use in feature.vllm if _is_for(use, sm)), key=_end, default=None)
+
+
+def is_on(use: VllmUse, facts: Facts, is_read: Callable[[str], bool]) -> bool:
+    """Whether it is called as this environment stands; what a command line will say is not known."""
+    if use.default:
+        return not _is_set(use.avoid, facts, is_read)
+    return _is_set(use.enable, facts, is_read)
+
+
+def _is_set(actions: tuple[Action, ...], facts: Facts, is_read: Callable[[str], bool]) -> bool:
+    return any(
+        action.line == f"export {action.setting}={facts.environment.get(action.setting, '')}"
+        for action in actions
+        if action.kind is ActionKind.SET and is_read(action.setting)
+    )
+
+
+def _is_for(use: VllmUse, sm: int | Missing) -> bool:
+    return not use.sm or (not isinstance(sm, Missing) and number_in(sm, use.sm))
+
+
+def _end(use: VllmUse) -> Version:
+    """Before which release it ends; of several that end alike, the first one holds, as for an installed vLLM."""
+    ends = [Version(bound.version) for bound in version_range(use.vllm) if bound.operator == "<"]
+    return min(ends, default=_ANY)
