@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fi_doctor.model import Builds, FirstStart
-from fi_doctor.reports.text import amount, clean, duration, minutes
+from fi_doctor.reports.text import about, amount, clean, duration
 
 
 def cost_line(builds: Builds) -> str:
@@ -27,11 +27,10 @@ def first_start_line(found: FirstStart) -> str:
     if not found.modules:
         return ""
     objects, jobs = amount(found.objects, "object"), amount(found.jobs, "job")
-    taken = minutes(found.estimated_seconds)
     caller = f"; {clean(found.caller)}" if found.caller else ""
     return (
         f"A server's first start would compile {amount(len(found.modules), 'module')} here ({objects}, "
-        f"{taken if taken.startswith('under') else f'about {taken}'} with {jobs}{caller}): {clean(found.command)}"
+        f"{about(found.estimated_seconds)} with {jobs}{caller}): {clean(found.command)}"
     )
 
 

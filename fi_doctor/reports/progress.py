@@ -13,7 +13,7 @@ from typing import TextIO
 from fi_doctor.model import Builds, Ending, FirstStart, Outcome, PlannedProbe, Stage
 from fi_doctor.reports.built import cost_line, first_start_line
 from fi_doctor.reports.schedule import Schedule
-from fi_doctor.reports.text import amount, brief, clean, clock, duration, names, pack, wrap
+from fi_doctor.reports.text import about, amount, brief, clean, clock, duration, names, pack, wrap
 
 HEARTBEAT_S = 25.0  # a log has a line at least every 30 s: the ticker comes by once a second
 _TICK_S = 1.0
@@ -99,7 +99,8 @@ class Progress:
         """Modules are built for all probes: a line at first, then the status and the heartbeat tell it."""
         with self._lock:
             if self._schedule.build_first(modules, done, total, jobs, left_s):
-                self._step(f"building {amount(modules, 'module')}, {amount(total, 'object')}, {amount(jobs, 'job')}")
+                sizes = f"{amount(modules, 'module')}, {amount(total, 'object')}, {amount(jobs, 'job')}"
+                self._step(f"building {sizes}, {about(left_s)}")
             elif self._is_terminal:
                 self._draw()
 
@@ -202,14 +203,13 @@ class Progress:
 
 
 def _announce(schedule: Schedule, probes: tuple[PlannedProbe, ...], budget_s: float) -> list[str]:
-    """Said before anything runs, so that nobody is surprised by the time that it takes."""
+    """Said before anything runs. What building takes is said once it is known what is cached."""
     if not schedule.total:
         return ["Nothing will be built or run here.", *_skipped(probes)]
     lines = [f"Up to {duration(budget_s)} for {amount(schedule.total, 'probe')} (--budget changes it)."]
     modules = schedule.to_build()
     if modules:
-        known = [f"{clean(name)} ~{duration(seconds)}" if seconds else clean(name) for name, seconds in modules]
-        lines += pack(known, 80, f"{amount(len(modules), 'module')} to build, unless cached: ", "  ")
+        lines += pack(map(clean, modules), 80, f"{amount(len(modules), 'module')} to build, unless cached: ", "  ")
     return [*lines, *_skipped(probes)]
 
 

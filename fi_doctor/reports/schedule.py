@@ -85,12 +85,9 @@ class Schedule:
                 if module:
                     self._builds.setdefault(module, _Build(estimate_s=self._estimates.get(module)))
 
-    def to_build(self) -> list[tuple[str, float | None]]:
-        """Modules and their estimates in seconds, the longest first."""
-        return sorted(
-            ((name, build.estimate_s) for name, build in self._builds.items()),
-            key=lambda item: (-(item[1] or 0.0), item[0]),
-        )
+    def to_build(self) -> list[str]:
+        """Modules, the longest first."""
+        return sorted(self._builds, key=lambda name: (-(self._builds[name].estimate_s or 0.0), name))
 
     def build_first(self, modules: int, done: int, total: int, jobs: int, left_s: float) -> bool:
         """Modules are being built for all probes; whether that is news."""

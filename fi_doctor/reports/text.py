@@ -99,6 +99,11 @@ def minutes(seconds: float) -> str:
     return "under 1 min" if seconds < 60 else f"{math.ceil(seconds / 60)} min"
 
 
+def about(seconds: float) -> str:
+    """The same in a sentence: about 12 min, under 1 min."""
+    return f"{'' if seconds < 60 else 'about '}{minutes(seconds)}"
+
+
 def clock(seconds: float) -> str:
     """A duration as a clock shows it: 0:41, 12:05, 1:02:03."""
     if not math.isfinite(seconds):

@@ -32,13 +32,13 @@ def test_it_is_a_watch():
     assert watch
 
 
-def test_the_budget_and_the_modules_to_build_are_said_first_with_their_estimates():
+def test_the_budget_and_the_modules_to_build_are_said_first_the_longest_first():
     progress, stream, _ = log()
     unsupported = planned("quant.fp4", "fp4", skip="needs SM100")
     progress.planned((NORM, SAMPLING, TORCH, unsupported), 600.0)
     assert stream.getvalue().splitlines() == [
         "Up to 10 min for 3 probes (--budget changes it).",
-        "2 modules to build, unless cached: sampling ~1 min 10 s, norm ~18 s",
+        "2 modules to build, unless cached: sampling, norm",
         "Not tried: quant.fp4 (SM90): needs SM100",
     ]
 
@@ -179,7 +179,7 @@ def test_what_is_built_beforehand_is_counted_with_its_jobs_and_the_time_left():
     modules = {f"m{n}": "built" for n in range(29)} | {"n": "cache", "x": "failed: error", "y": "not begun: -"}
     progress.prebuilt(Builds(seconds=40.0, jobs=32, modules=modules))
     assert stream.getvalue().splitlines()[2:] == [
-        "[0:00] building 31 modules, 380 objects, 32 jobs",
+        "[0:00] building 31 modules, 380 objects, 32 jobs, about 7 min",
         "[0:30] still working: 0:30 elapsed, about 3:00 left, building 20 modules, 214 of 380 objects, 32 jobs",
         "[0:40] 32 modules: 29 built, 1 in the cache, 1 failed, 1 not begun in 40 s",
     ]

@@ -178,7 +178,7 @@ def test_a_log_has_a_line_as_each_module_begins_and_ends_with_count_and_time_lef
     clock.seconds += 30
     progress.settled("page", "failed: no such type", 2, 2)
     assert stream.getvalue().splitlines() == [
-        "[0:00] building 2 modules, 3 objects, 4 jobs",
+        "[0:00] building 2 modules, 3 objects, 4 jobs, about 1 min",
         "[0:00] begins: norm, page",
         "[0:20] 1/2 norm: built after 20 s, about 0:40 left",
         "[0:50] 2/2 page: failed: no such type after 50 s",
