@@ -193,7 +193,7 @@ def _as_recorded(asked: Asked, request: Request, source: Report) -> Report:
         request=request,
         features=rows,
         outcomes=tuple(outcome for outcome in source.outcomes if selects(request.features, outcome.feature)),
-        gate=gate.decide(request, rows),
+        gate=gate.decide(request, rows, source.findings, source.facts),
     )
 
 
