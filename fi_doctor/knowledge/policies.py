@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,8 +89,11 @@ def refusal(name: str, errors: Iterable[str]) -> DataError:
     return DataError(what, why="\n".join(lines), todo="mend the file, or leave it out with --no-config")
 
 
-def resolve(written: Written, day: str) -> Policy:
-    """The policy as the gate judges it. day: today, by which what is allowed expires."""
+def resolve(written: Written, day: str, aliases: Mapping[str, str]) -> Policy:
+    """The policy as the gate judges it.
+
+    day: today, by which what is allowed expires. aliases: former ids of findings, and what they are called now.
+    """
     file, name = written.file, Path(written.name).name
     return Policy(
         file=written.name,
@@ -99,7 +102,7 @@ def resolve(written: Written, day: str) -> Policy:
         fail_on=failing(file.fail_on or ()),
         allowed=tuple(
             Allowance(
-                finding=one.finding,
+                finding=aliases.get(one.finding, one.finding),
                 feature=one.feature,
                 reason=one.reason,
                 expires=one.expires.isoformat(),
