@@ -114,7 +114,9 @@ def _versions(value: Any, place: str, errors: list[str]) -> dict[str, str]:
         if not isinstance(wanted, str):
             errors.append(f'{where}: expected a range such as ">=0.6,<0.8", got {type(wanted).__name__}')
         elif name not in VERSIONED and not name.startswith(PREFIXES):
-            errors.append(f"{where}: no version of that is read{nearest(name, VERSIONED)}")
+            # The distribution of FlashInfer is not called like what is imported.
+            meant = f"{name}-python" if f"{name}-python" in VERSIONED else name
+            errors.append(f"{where}: no version of that is read{nearest(meant, VERSIONED)}")
         else:
             try:
                 version_range(wanted)
