@@ -1,4 +1,4 @@
-"""The policy of a check: found, read, its words and names looked at, and put into the request."""
+"""The policy of a check: read, its words and names looked at, and made ready for the gate."""
 
 from __future__ import annotations
 
@@ -21,19 +21,8 @@ from fi_doctor.model import Depth, KnowledgeBase, Policy
 _T = TypeVar("_T")
 
 
-def load(asked: Asked, variable: str | None) -> Written | None:
-    """The policy that is named, or else the nearest one; None where there is none. Its names are not looked at yet.
-
-    variable: the file that FI_DOCTOR_CONFIG names. Errors: UsageError, DataError with all that is wrong.
-    """
-    if asked.no_config:
-        if asked.config is not None:
-            raise UsageError("--config and --no-config: a policy or none", todo="leave one of the two out")
-        return None
-    named = asked.config if asked.config is not None else variable or None
-    path = Path(named) if named is not None else _nearest()
-    if path is None:
-        return None
+def load(path: Path) -> Written:
+    """What a policy says; its names are not looked at yet. Errors: DataError with all that is wrong."""
     written = policies.read(path)
     errors = [*written.errors, *_wrong_words(written)]
     if errors:
@@ -64,13 +53,6 @@ def findings(kb: KnowledgeBase) -> tuple[str, ...]:
     """Every id that a finding can have."""
     rules = (name for rule in kb.rules for name in (rule.id, *rule.aliases))
     return (*rules, MEASURED_BEATS_KNOWN, UNEXPLAINED_FAILURE)
-
-
-def _nearest() -> Path | None:
-    try:
-        return policies.find(Path.cwd())
-    except FileNotFoundError:  # the current folder was deleted
-        return None
 
 
 def _wrong_words(written: Written) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from fi_doctor.cli import outputs
+from fi_doctor.cli import nearest, outputs
 from fi_doctor.cli.asked import Asked
 from fi_doctor.errors import UsageError
 
@@ -22,9 +22,7 @@ _T = TypeVar("_T")
 
 def settle(asked: Asked) -> Asked:
     """The same options with what was not typed filled in. Errors: UsageError; DataError for a policy."""
-    from fi_doctor.cli import policy
-
-    written = policy.load(asked, os.environ.get(f"{_PREFIX}CONFIG"))
+    written = _policy(asked)
     said = _Said(written)
     file = written.file if written else None
     # A recording was made as deep as it was made.
@@ -42,6 +40,28 @@ def settle(asked: Asked) -> Asked:
         targets=_targets(asked, said, file.format if file else None),
         origins=said.origins,
     )
+
+
+def _policy(asked: Asked) -> Written | None:
+    """The policy that is named, or else the nearest one; None where there is none."""
+    if asked.no_config:
+        if asked.config is not None:
+            raise UsageError("--config and --no-config: a policy or none", todo="leave one of the two out")
+        return None
+    named = asked.config if asked.config is not None else os.environ.get(f"{_PREFIX}CONFIG") or None
+    path = Path(named) if named is not None else _nearest()
+    if path is None:
+        return None
+    from fi_doctor.cli import policy
+
+    return policy.load(path)
+
+
+def _nearest() -> Path | None:
+    try:
+        return nearest.find(Path.cwd())
+    except OSError:  # the current folder was deleted, or is closed to this user
+        return None
 
 
 class _Said:

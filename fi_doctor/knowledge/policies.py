@@ -1,4 +1,4 @@
-"""Policies: where the file is, what it says, and everything that is wrong with it at once."""
+"""Policies: what a file says, everything that is wrong with it at once, and what the gate makes of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-FILE = "fi-doctor.toml"
 PROJECT = "pyproject.toml"
 _TABLE = "fi-doctor"
 _LARGEST_BYTES = 1 << 20
@@ -40,19 +39,9 @@ class Written(NamedTuple):
     errors: list[str]
 
 
-def find(folder: Path) -> Path | None:
-    """The policy that is nearest, from `folder` upwards: fi-doctor.toml, else a pyproject.toml that has the table.
-
-    DataError where a file on the way cannot be read: whether it holds a policy is then not known.
-    """
-    for place in (folder, *folder.parents):
-        own, project = place / FILE, place / PROJECT
-        if own.is_file():
-            return own
-        # What does not even name fi-doctor is nobody's policy, however broken it is.
-        if project.is_file() and _TABLE.encode() in _bytes(project) and _table(project) is not None:
-            return project
-    return None
+def has_table(project: Path) -> bool:
+    """Whether a pyproject.toml has the table; DataError when it cannot be read."""
+    return _table(project) is not None
 
 
 def read(path: Path) -> Written:
@@ -61,7 +50,7 @@ def read(path: Path) -> Written:
     table = _table(path)
     if table is None:
         raise DataError(
-            f"the policy {name!r} cannot be used", why=f"it has no [tool.{_TABLE}]", todo=f"--config {FILE}"
+            f"the policy {name!r} cannot be used", why=f"it has no [tool.{_TABLE}]", todo="--config fi-doctor.toml"
         )
     errors: list[str] = []
     return Written(name, decode(table, errors), [f"{path.name}: {line}" for line in errors])

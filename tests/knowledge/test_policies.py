@@ -1,4 +1,4 @@
-"""Policies: found nearest first, decoded strictly, all errors of a file at once."""
+"""Policies: decoded strictly, all errors of a file at once."""
 
 from __future__ import annotations
 
@@ -148,34 +148,6 @@ def test_what_is_no_toml_says_why(tmp_path, data, why):
         policies.read(path)
     assert str(path) in caught.value.what
     assert why in caught.value.why
-
-
-def test_the_nearest_policy_counts_and_its_own_file_before_the_project(tmp_path):
-    inner = tmp_path / "a" / "b"
-    inner.mkdir(parents=True)
-    (tmp_path / "fi-doctor.toml").write_text("jobs = 1")
-    assert policies.find(inner) == tmp_path / "fi-doctor.toml"
-    project = tmp_path / "a" / "pyproject.toml"
-    project.write_text("[tool.fi-doctor]\njobs = 2")
-    assert policies.find(inner) == project
-    assert policies.read(project).file == PolicyFile(jobs=2)
-    (tmp_path / "a" / "fi-doctor.toml").write_text("jobs = 3")
-    assert policies.find(inner) == tmp_path / "a" / "fi-doctor.toml"
-
-
-@pytest.mark.parametrize("text", ["[project]\nname = 'x'", "[project]\nname = 'fi-doctor'", "broken [", "tool = 3"])
-def test_a_project_without_the_table_is_no_policy(tmp_path, text):
-    (tmp_path / "fi-doctor.toml").write_text("jobs = 1")
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "pyproject.toml").write_text(text)
-    assert policies.find(tmp_path / "a") == tmp_path / "fi-doctor.toml"
-
-
-@pytest.mark.parametrize("text", ["[tool.fi-doctor", "[tool]\nfi-doctor = 3"])
-def test_a_project_that_names_us_and_cannot_be_read_is_not_passed_over(tmp_path, text):
-    (tmp_path / "pyproject.toml").write_text(text)
-    with pytest.raises(DataError, match=r"pyproject\.toml"):
-        policies.find(tmp_path)
 
 
 def test_a_project_that_is_named_needs_the_table(tmp_path):
