@@ -31,6 +31,13 @@ def warnings(request: Request, judged: tuple[Excuse, ...]) -> tuple[str, ...]:
     )
 
 
+def said(judged: tuple[Excuse, ...]) -> str:
+    """The end of the deciding line where all holds because something was excused; else ""."""
+    names = [name for excuse in judged for name in (*excuse.rows, *excuse.findings)]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"; allowed to fail: {', '.join(names[:3])}{more}" if names else ""
+
+
 def _excuse(
     one: Allowance,
     request: Request,

@@ -55,7 +55,7 @@ def decide(request: Request, rows: tuple[FeatureRow, ...], found: tuple[Finding,
     counted = _counted(chosen)
     return Gate(
         code=code,
-        reason=f"{_summary(chosen)}{decider.said if decider else ''}",
+        reason=f"{_summary(chosen)}{decider.said if decider else allowed.said(excuses)}",
         counts={verdict.value: sum(row.verdict is verdict for row in chosen) for verdict in _SAID},
         measured=sum(is_measured(row.verdict, row.evidence) for row in counted),
         failed_required=_failed_required(request, judged),

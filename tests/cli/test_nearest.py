@@ -60,7 +60,8 @@ def test_a_folder_above_that_nobody_may_look_into_holds_no_policy(tmp_path):
     (tmp_path / "closed" / "inner").mkdir(parents=True)
     (tmp_path / "closed" / "fi-doctor.toml").write_text("jobs = 1")
     (tmp_path / "closed").chmod(0)
-    script = f"from pathlib import Path; from fi_doctor.cli import nearest; print(nearest.find(Path({str(tmp_path)!r}, 'closed', 'inner')))"
+    folder = str(tmp_path / "closed" / "inner")
+    script = f"from pathlib import Path; from fi_doctor.cli import nearest; print(nearest.find(Path({folder!r})))"
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, preexec_fn=obey_permissions)
     (tmp_path / "closed").chmod(0o755)

@@ -199,6 +199,8 @@ BROKEN = ("broken", "ran")
 def test_what_is_allowed_does_not_fail():
     rows = (row(*BROKEN), row(feature=KV))
     assert excused(Policy(allowed=(allow(feature="norm.*"),)), rows) == (0, ["used"], [])
+    said = gate(rows, Policy(allowed=(allow(feature="norm.*"),))).reason
+    assert said == "1 row works, 1 broken; allowed to fail: norm.rmsnorm on SM90"
     required = Policy(allowed=(allow(feature="norm.*"),), requirements=(need(),))
     assert excused(required, rows) == (0, ["used"], [])
     by_finding = Policy(allowed=(allow(finding="nvcc-too-old"),), fail_on=("broken", "error"))
