@@ -14,6 +14,8 @@ from fi_doctor.errors import UsageError
 
 _STREAM = re.compile(r"/dev/(?:stdin|stdout|stderr|fd/\d+)|/proc/(?:self|thread-self|\d+)/fd/\d+")
 
+_OUR_STREAM = re.compile(r"/dev/(stdin|stdout|stderr)|(?:/dev|/proc/self)/fd/(\d{1,9})")
+
 
 def style() -> tuple[int, bool]:
     """Width in columns and whether to colour, by stdout, COLUMNS, NO_COLOR and TERM."""
@@ -45,8 +47,12 @@ def write(text: str, output: str | None, option: str = "-o") -> None:
         return
     data = text.encode("utf-8", "backslashreplace")
     try:
+        number = stream_number(output)
         target = _target(output)
-        if _is_stream(target) or stat.S_ISCHR(_kind(target)):
+        if number is not None:
+            # Opened anew, a file would be written from its own place, over what else goes to the stream.
+            streams.write_all(data, number)
+        elif _is_stream(target) or stat.S_ISCHR(_kind(target)):
             with target.open("ab") as stream:
                 stream.write(data)
         else:
@@ -67,14 +73,13 @@ def append(text: str, path: str, option: str) -> None:
 
 
 def stream_number(path: str | None) -> int | None:
-    """The number of the stream that a name such as /dev/stdout stands for, or none at all; None for other files."""
+    """The descriptor of ours that a name such as /dev/stdout stands for, or no name; None for other files."""
     if path is None:
         return streams.STDOUT
-    name = os.path.abspath(path)  # noqa: PTH100 - as in _target
-    if _STREAM.fullmatch(name) is None:
+    found = _OUR_STREAM.fullmatch(os.path.abspath(path))  # noqa: PTH100 - as in _target
+    if found is None:
         return None
-    last = name.rpartition("/")[2]
-    return int(last) if last.isdigit() else ("stdin", "stdout", "stderr").index(last)
+    return int(found[2]) if found[2] else ("stdin", "stdout", "stderr").index(found[1])
 
 
 def say(line: str) -> None:

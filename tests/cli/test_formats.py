@@ -116,6 +116,16 @@ def test_stderr_and_stdout_may_be_the_same(doctor):
     assert done.stdout.splitlines()[-1].endswith("(exit 0)")
 
 
+def test_what_is_added_to_a_stream_that_is_a_file_stays_there(doctor):
+    words = ("-f", "github:/dev/stderr", "-f", "markdown:/dev/fd/1")
+    command = doctor.argv("check", "--from", doctor.report(), *words)
+    assert doctor(argv=["sh", "-c", 'exec "$@" > out 2> err', "sh", *command]).returncode == 0
+    err = (doctor.folder / "err").read_text(encoding="utf-8")
+    assert code_of(err, "github") == 0
+    assert err.splitlines()[-1].endswith("(exit 0)")
+    assert code_of((doctor.folder / "out").read_text(encoding="utf-8"), "markdown") == 0
+
+
 def test_a_folder_that_is_not_ours_is_2(doctor):
     (doctor.folder / "closed").mkdir(mode=0o555)
     words = ("-f", "json:a", "-f", "junit:closed/b")
