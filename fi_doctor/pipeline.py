@@ -137,7 +137,7 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
         findings=found,
         recommendations=advice.advise(kb, facts, outcomes, rows, found),
         outcomes=outcomes,
-        gate=gate.decide(request, rows),
+        gate=gate.decide(request, rows, found, facts),
     )
 
 

@@ -9,6 +9,9 @@ import sys
 
 import pytest
 
+from fi_doctor.cli import commands, policy
+from fi_doctor.knowledge import policies
+
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
@@ -29,6 +32,19 @@ def test_the_test_command_is_the_one_that_ci_runs():
     ci = (ROOT / ".ci" / "run").read_text()
     pattern = re.search(r"s/\^    \\\((.*?)\\\)\$/", ci).group(1).replace("\\.", ".")
     assert re.search(f"^    {pattern}$", README, re.MULTILINE)
+
+
+def test_the_policy_is_one_that_is_taken(tmp_path):
+    path = tmp_path / "fi-doctor.toml"
+    path.write_text(re.search(r"```toml\n(.*?)```", README, re.DOTALL)[1], encoding="utf-8")
+    written = policy.load(path)
+    assert policies.wrong_names(written, *commands.known_names()) == []
+    assert {field for field in written.file.__struct_fields__ if getattr(written.file, field) in (None, (), {})} == {
+        "jobs",
+        "memory",
+        "depth",
+        "feature",
+    }
 
 
 @pytest.mark.parametrize("command", ["check", "report", "warm", "explain", "features", "probes"])

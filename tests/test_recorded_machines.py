@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import pathlib
 import re
@@ -12,7 +13,16 @@ import pytest
 from fi_doctor import knowledge, pipeline
 from fi_doctor.diagnosis import changes
 from fi_doctor.knowledge import examples
-from fi_doctor.model import Ending, Evidence, Request, Verdict
+from fi_doctor.model import (
+    Allowance,
+    Ending,
+    Evidence,
+    Policy,
+    Request,
+    Requirement,
+    Scope,
+    Verdict,
+)
 from fi_doctor.probing import catalog
 from fi_doctor.reports import FORMATS, document, render
 
@@ -88,15 +98,23 @@ VERDICTS = {  # every row that does not work
 named = pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 
 
+@functools.cache
+def shipped():
+    """The knowledge and the probes that ship, read once: both are frozen."""
+    return knowledge.load(), catalog.discover()
+
+
+@functools.cache
 def recorded(path):
     return document.read(path.read_bytes(), path.name)
 
 
-def judged(path):
+def judged(path, features=(), policy=None):
     report = recorded(path)
-    request = msgspec.structs.replace(report.request, features=())
+    request = msgspec.structs.replace(report.request, features=features, policy=policy or Policy())
     # Who judged differs with every release; what was judged does not.
-    done = pipeline.rejudge(report, request, kb=knowledge.load(), specs=catalog.discover())
+    kb, specs = shipped()
+    done = pipeline.rejudge(report, request, kb=kb, specs=specs)
     return msgspec.structs.replace(done, doctor=report.doctor)
 
 
@@ -118,6 +136,55 @@ def test_the_raw_output_is_what_the_origin_says(folder):
 @pytest.mark.parametrize("format_", FORMATS)
 def test_a_recording_looks_as_its_golden_file_says(path, format_, golden):
     golden(f"machines/{path.parent.name}-{path.stem}.{format_}", render(judged(path), format_))
+
+
+def policy_for(code):
+    """Of two rows that work: nothing more, a FlashInfer that nobody has, or a whole MoE module."""
+    whole = Requirement(
+        feature="moe.bf16",
+        verdict=Verdict.WORKS,
+        evidence=Evidence.VERIFIED,
+        scope=Scope.FULL,
+        source="fi-doctor.toml: require",
+    )
+    stale = Allowance(
+        finding="",
+        feature="norm.*",
+        reason="a fix is released",
+        expires="2026-10-31",
+        source="fi-doctor.toml: allow[0]",
+    )
+    return Policy(
+        file="/repo/fi-doctor.toml",
+        requirements=(whole,) if code == 3 else (),
+        versions={"flashinfer-python": ">=99" if code == 1 else ">=0.5", "torch": ">=2"} if code < 3 else {},
+        allowed=(stale,) if code == 0 else (),
+        day="2026-11-28",
+    )
+
+
+def gated(path, code):
+    """A recording of which what is asked holds (0), does not hold (1), or cannot be told (3)."""
+    working = [row.feature for row in judged(path).features if row.verdict is Verdict.WORKS and row.needs_gpu]
+    return judged(path, ("import.*", *working[:2], *(["moe.bf16"] if code == 3 else [])), policy_for(code))
+
+
+def without_facts(text, format_):
+    """The machine formats without what the golden file of the same machine holds already."""
+    pattern = {"json": r'  "facts": \{\n.*?\n  \},\n', "yaml": r"facts:\n(?: .*\n|-.*\n)*"}.get(format_)
+    return re.sub(pattern, "", text, count=1, flags=re.DOTALL if format_ == "json" else 0) if pattern else text
+
+
+@named
+@pytest.mark.parametrize("code", [0, 1, 3])
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_recording_with_a_policy_looks_as_its_golden_file_says(path, code, format_, golden):
+    report = gated(path, code)
+    assert report.gate.code == code
+    text = render(report, format_)
+    if format_ in ("json", "yaml"):
+        assert document.read(text.encode(), "").facts == judged(path).facts
+    golden(f"gates/{path.parent.name}-{path.stem}-exit-{code}.{format_}", without_facts(text, format_))
 
 
 @named

@@ -6,6 +6,31 @@ from typing import Annotated
 
 import typer
 
+from fi_doctor.cli.options import (
+    AsRecorded,
+    Budget,
+    BudgetOrNot,
+    Config,
+    DepthOption,
+    Example,
+    ExplainGate,
+    FailOn,
+    FeatureOption,
+    Format,
+    FreshCache,
+    From,
+    Jobs,
+    JobsOrNot,
+    Memory,
+    MemoryOrNot,
+    NoConfig,
+    Output,
+    Python,
+    Quiet,
+    ReportDepth,
+    Require,
+)
+
 app = typer.Typer(
     name="fi-doctor",
     no_args_is_help=True,
@@ -19,56 +44,6 @@ probes_app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="The probes: scripts that build, run and check."
 )
 app.add_typer(probes_app, name="probes")
-
-Python = Annotated[
-    str | None,
-    typer.Option("--python", metavar="PATH", help="Examine this interpreter; fi-doctor need not be installed in it."),
-]
-From = Annotated[
-    str | None,
-    typer.Option("--from", metavar="FILE", help="Judge a report that was written elsewhere ('-' reads stdin)."),
-]
-Example = Annotated[
-    str | None,
-    typer.Option("--example", metavar="NAME", help="Replay a recorded real machine that ships with fi-doctor."),
-]
-AsRecorded = Annotated[
-    bool, typer.Option("--as-recorded", help="With --from or --example: the verdicts as they were, not today's.")
-]
-DepthOption = Annotated[
-    str | None,
-    typer.Option(
-        "--depth",
-        metavar="static|build|run",
-        help="Read only; compile too; run too. Default: as deep as possible here.",
-    ),
-]
-ReportDepth = Annotated[
-    str, typer.Option("--depth", metavar="static|build|run", help="Read only; compile too; run too.")
-]
-Budget = Annotated[
-    str, typer.Option("--budget", metavar="TIME", help="Bound on building and running; what does not fit is unknown.")
-]
-FeatureOption = Annotated[
-    list[str] | None, typer.Option("--feature", metavar="NAME", help="Only these rows; a glob, may be repeated.")
-]
-Require = Annotated[
-    list[str] | None, typer.Option("--require", metavar="NAME", help="These rows must work; a glob, may be repeated.")
-]
-Jobs = Annotated[int, typer.Option("--jobs", min=0, metavar="N", help="Compile jobs at once; 0 takes the usable CPUs.")]
-Memory = Annotated[
-    str,
-    typer.Option(
-        "--memory", metavar="SIZE", help="What all compilers may take, as 16g or 8192m. Default: what is free."
-    ),
-]
-FreshCache = Annotated[
-    bool, typer.Option("--fresh-cache", help="Build in scratch folders; the JIT caches are neither read nor written.")
-]
-Output = Annotated[
-    str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here, not to stdout.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -96,29 +71,25 @@ def check(  # noqa: PLR0913 - the options of the main command
     example: Example = None,
     as_recorded: AsRecorded = False,
     depth: DepthOption = None,
-    budget: Budget = "10m",
+    budget: BudgetOrNot = None,
     feature: FeatureOption = None,
     require: Require = None,
-    jobs: Jobs = 0,
-    memory: Memory = "auto",
+    fail_on: FailOn = None,
+    jobs: JobsOrNot = None,
+    memory: MemoryOrNot = None,
     fresh_cache: FreshCache = False,
-    format_: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            "-f",
-            metavar="console|json|yaml",
-            help="How to write the report. Default: by the ending of --output, else console.",
-        ),
-    ] = None,
+    format_: Format = None,
     output: Output = None,
+    config: Config = None,
+    no_config: NoConfig = False,
+    explain_gate: ExplainGate = False,
     quiet: Quiet = False,
 ) -> int:
     """Build, run and check the kernels, print the matrix.
 
     The exit code says what was found: 0 what was asked for holds, 1 it does not, 3 could not tell.
     """
-    from fi_doctor.cli.asked import Asked, begin, format_of
+    from fi_doctor.cli.asked import Asked, begin_check
 
     asked = Asked(
         python=python,
@@ -129,14 +100,18 @@ def check(  # noqa: PLR0913 - the options of the main command
         budget=budget,
         features=tuple(feature or ()),
         required=tuple(require or ()),
+        fail_on=tuple(fail_on or ()),
         jobs=jobs,
         memory=memory,
         fresh_cache=fresh_cache,
-        format=format_of(output) if format_ is None else format_,
+        formats=tuple(format_ or ()),
         output=output,
+        config=config,
+        no_config=no_config,
+        explain_gate=explain_gate,
         quiet=quiet,
     )
-    gathering = begin(asked)
+    asked, gathering = begin_check(asked)
     from fi_doctor.cli import commands
 
     return commands.check(asked, gathering)
@@ -177,11 +152,11 @@ def report(  # noqa: PLR0913 - the options of a command
         jobs=jobs,
         memory=memory,
         fresh_cache=fresh_cache,
-        format=report_format(yaml=yaml, json=json),
+        formats=(report_format(yaml=yaml, json=json),),
         output=output,
         quiet=quiet,
     )
-    gathering = begin(asked)
+    asked, gathering = begin(asked)
     from fi_doctor.cli import commands
 
     return commands.report(asked, gathering)

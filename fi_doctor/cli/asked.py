@@ -3,33 +3,53 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from fi_doctor.cli import emit, parse
+from fi_doctor.cli import outputs, parse
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.model import Depth
-from fi_doctor.reports import FORMATS
+
+if TYPE_CHECKING:
+    from fi_doctor.knowledge.policies import Written
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of `check` and `report` as they were typed."""
+    """The options of `check` and `report` as they were typed, and then as they are settled; None: not typed."""
 
     python: str | None = None
     from_file: str | None = None
     example: str | None = None
     as_recorded: bool = False
     depth: str | None = None
-    budget: str = "10m"
+    budget: str | None = None
     features: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
-    jobs: int = 0
-    memory: str = "auto"
+    fail_on: tuple[str, ...] = ()
+    jobs: int | None = None
+    memory: str | None = None
     fresh_cache: bool = False
-    format: str = "console"
+    formats: tuple[str, ...] = ()  # FORMAT or FORMAT:PATH
     output: str | None = None
+    config: str | None = None
+    no_config: bool = False
+    explain_gate: bool = False
     quiet: bool = False
+    # Of these nothing is typed.
+    policy: Written | None = None
+    targets: tuple[outputs.Target, ...] = ()
+    origins: dict[str, str] = {}  # key -> what messages call the place where its value stands
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether a recording is judged, and not this machine."""
+        return self.from_file is not None or self.example is not None
+
+    def origin(self, key: str) -> str:
+        """What messages call the place where the value of a key stands: "--budget", "fi-doctor.toml: budget"."""
+        return self.origins.get(key, f"--{key}")
 
 
 class AskedWarm(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,22 +75,29 @@ def begin_warm(asked: AskedWarm) -> Gathering:
     return Gathering(sys.executable if asked.python is None else asked.python)
 
 
-def begin(asked: Asked) -> Gathering | None:
-    """Check the words, then begin to read this machine; None where a recording is judged.
+def begin_check(asked: Asked) -> tuple[Asked, Gathering | None]:
+    """`begin` with what the policy and variables say where nothing was typed."""
+    from fi_doctor.cli.settle import settle
+
+    _check_source(asked)
+    return begin(settle(asked))
+
+
+def begin(asked: Asked) -> tuple[Asked, Gathering | None]:
+    """Check the words, then begin to read this machine; nothing is read where a recording is judged.
 
     Apart from the commands, because reading waits for children (the examined interpreter, nvcc) while everything else
     is imported and loaded: a third of a static check.
     """
-    _check(asked)
-    if asked.from_file is not None or asked.example is not None:
-        return None
-    return Gathering(sys.executable if asked.python is None else asked.python)
-
-
-def format_of(output: str | None) -> str:
-    """The format that the name of a file asks for: report.yaml, report.json; else console."""
-    ending = "" if output is None else output.rpartition(".")[2].lower()
-    return {"json": "json", "yaml": "yaml", "yml": "yaml"}.get(ending, "console")
+    _check_source(asked)
+    if asked.depth is not None:
+        parse.choice(asked.depth, [depth.value for depth in Depth], asked.origin("depth"))
+    if not asked.targets:
+        asked = msgspec.structs.replace(asked, targets=outputs.targets(asked.formats, "--format", asked.output))
+    outputs.check(asked.targets)
+    if asked.is_recorded:
+        return asked, None
+    return asked, Gathering(sys.executable if asked.python is None else asked.python)
 
 
 def report_format(*, yaml: bool, json: bool) -> str:
@@ -80,12 +107,7 @@ def report_format(*, yaml: bool, json: bool) -> str:
     return "json" if json else "yaml"
 
 
-def _check(asked: Asked) -> None:
-    parse.choice(asked.format, FORMATS, "--format")
-    if asked.depth is not None:
-        parse.choice(asked.depth, [depth.value for depth in Depth], "--depth")
-    if asked.output is not None:
-        emit.check_writable(asked.output)
+def _check_source(asked: Asked) -> None:
     recorded = [
         name for name, value in (("--from", asked.from_file), ("--example", asked.example)) if value is not None
     ]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from fi_doctor import knowledge, pipeline
-from fi_doctor.cli import emit, parse
+from fi_doctor.cli import emit, outputs, parse, policy
 from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import changes, gate
 from fi_doctor.errors import UsageError
@@ -32,12 +32,17 @@ from fi_doctor.model import (
 )
 from fi_doctor.probing import catalog
 from fi_doctor.reports import changes as differing
-from fi_doctor.reports import document, lists, render
+from fi_doctor.reports import document, lists, rulings
 
 
 def check(asked: Asked, gathering: Gathering | None) -> int:
     """Diagnose, write, and give the gate's code."""
     done = _write_report(asked, gathering)
+    if asked.explain_gate:
+        for line in rulings.lines(done.gate):
+            emit.say(line)
+    for warning in done.gate.warnings:
+        emit.say(f"warning: {warning}")
     emit.say(f"fi-doctor: {done.gate.reason} (exit {done.gate.code})")
     return done.gate.code
 
@@ -114,6 +119,12 @@ def listed_features(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> tuple[Fe
     )
 
 
+def known_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The features and the findings that a policy may name."""
+    kb = knowledge.load()
+    return tuple(feature.id for feature in listed_features(kb, catalog.discover())), policy.findings(kb)
+
+
 def _explained(kb: KnowledgeBase) -> dict[str, list[tuple[str, str]]]:
     """What there is to explain: ids with a title each, by kind."""
     words = dict(explaining.WORDS)
@@ -134,27 +145,28 @@ def _write_report(asked: Asked, gathering: Gathering | None) -> Report:
     source = gathering or _recorded(asked)
     kb = knowledge.load()
     specs = catalog.discover()
-    known = tuple(feature.id for feature in listed_features(kb, specs))
-    request = _request(asked, known)
-    done = _judged(asked, request, kb, specs, source)
-    width, color = emit.style()
-    emit.write(render(done, asked.format, width=width, color=color and asked.output is None), asked.output)
+    done = _judged(asked, _request(asked, kb, specs), kb, specs, source)
+    outputs.write(done, asked.targets)
     return done
 
 
-def _request(asked: Asked, known: tuple[str, ...]) -> Request:
-    selected = parse.names(asked.features, known, "--feature")
-    required = parse.names(asked.required, known, "--require")
+def _request(asked: Asked, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> Request:
+    known = tuple(feature.id for feature in listed_features(kb, specs))
+    selected = parse.names(asked.features, known, asked.origin("feature"))
+    required = parse.names(asked.required, known, asked.origin("require"))
+    asks = policy.resolve(asked, known, kb)
+    must = (*required, *(one.feature for one in asks.requirements))
     return Request(
         depth=Depth(asked.depth or Depth.RUN.value),
         # A row that must work is looked at even where --feature names others.
-        features=(*selected, *(name for name in required if name not in selected)) if selected else (),
+        features=(*selected, *(name for name in must if name not in selected)) if selected else (),
         required=required,
-        budget_s=parse.duration_s(asked.budget, "--budget"),
-        jobs=asked.jobs,
-        memory_mib=parse.memory_mib(asked.memory, "--memory"),
+        budget_s=parse.duration_s("10m" if asked.budget is None else asked.budget, asked.origin("budget")),
+        jobs=asked.jobs or 0,
+        memory_mib=parse.memory_mib("auto" if asked.memory is None else asked.memory, asked.origin("memory")),
         fresh_cache=asked.fresh_cache,
-        typed={} if asked.memory == Asked().memory else {"--memory": asked.memory},
+        typed={} if asked.memory in (None, "auto") else {"--memory": asked.memory},
+        policy=asks,
     )
 
 
@@ -187,14 +199,16 @@ def _as_recorded(asked: Asked, request: Request, source: Report) -> Report:
             f"--depth: verdicts as recorded are those of depth {source.request.depth}",
             todo="leave out --depth or --as-recorded",
         )
-    request = msgspec.structs.replace(source.request, features=request.features, required=request.required)
+    request = msgspec.structs.replace(
+        source.request, features=request.features, required=request.required, policy=request.policy
+    )
     rows = tuple(row for row in source.features if selects(request.features, row.feature))
     return msgspec.structs.replace(
         source,
         request=request,
         features=rows,
         outcomes=tuple(outcome for outcome in source.outcomes if selects(request.features, outcome.feature)),
-        gate=gate.decide(request, rows),
+        gate=gate.decide(request, rows, source.findings, source.facts),
     )
 
 

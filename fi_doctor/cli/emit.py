@@ -14,6 +14,8 @@ from fi_doctor.errors import UsageError
 
 _STREAM = re.compile(r"/dev/(?:stdin|stdout|stderr|fd/\d+)|/proc/(?:self|thread-self|\d+)/fd/\d+")
 
+_OUR_STREAM = re.compile(r"/dev/(stdin|stdout|stderr)|(?:/dev|/proc/self)/fd/(\d{1,9})")
+
 
 def style() -> tuple[int, bool]:
     """Width in columns and whether to colour, by stdout, COLUMNS, NO_COLOR and TERM."""
@@ -24,29 +26,33 @@ def style() -> tuple[int, bool]:
     return width, not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") != "dumb"
 
 
-def check_writable(path: str) -> None:
-    """UsageError now, before minutes of work, when `path` cannot be written later."""
+def check_writable(path: str, option: str = "-o") -> None:
+    """UsageError now, before minutes of work, when `path` cannot be written later. option: what messages call it."""
     try:
         target = _target(path)
         why = _why_not(target, _kind(target))
     except OSError as error:  # a loop of links, a name that is too long, a current folder that was deleted
-        raise _unwritable(path, error.strerror or str(error)) from error
+        raise _unwritable(path, error.strerror or str(error), option) from error
     if why:
-        raise _unwritable(path, why)
+        raise _unwritable(path, why, option)
 
 
-def write(text: str, output: str | None) -> None:
+def write(text: str, output: str | None, option: str = "-o") -> None:
     """The text to `output`, or to stdout; a reader that has gone away is no failure.
 
-    Errors: UsageError when it cannot be written.
+    option: what messages call it. Errors: UsageError when it cannot be written.
     """
     if output is None:
         streams.put(text)
         return
     data = text.encode("utf-8", "backslashreplace")
     try:
+        number = stream_number(output)
         target = _target(output)
-        if _is_stream(target) or stat.S_ISCHR(_kind(target)):
+        if number is not None:
+            # Opened anew, a file would be written from its own place, over what else goes to the stream.
+            streams.write_all(data, number)
+        elif _is_stream(target) or stat.S_ISCHR(_kind(target)):
             with target.open("ab") as stream:
                 stream.write(data)
         else:
@@ -54,7 +60,26 @@ def write(text: str, output: str | None) -> None:
     except BrokenPipeError:
         return  # the verdict's own code must survive `| head`
     except OSError as error:
-        raise _unwritable(output, error.strerror or str(error)) from error
+        raise _unwritable(output, error.strerror or str(error), option) from error
+
+
+def append(text: str, path: str, option: str) -> None:
+    """The text at the end of a file that others add to as well. Errors: as `write`."""
+    try:
+        with _target(path).open("ab") as file:
+            file.write(text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise _unwritable(path, error.strerror or str(error), option) from error
+
+
+def stream_number(path: str | None) -> int | None:
+    """The descriptor of ours that a name such as /dev/stdout stands for, or no name; None for other files."""
+    if path is None:
+        return streams.STDOUT
+    found = _OUR_STREAM.fullmatch(os.path.abspath(path))  # noqa: PTH100 - as in _target
+    if found is None:
+        return None
+    return int(found[2]) if found[2] else ("stdin", "stdout", "stderr").index(found[1])
 
 
 def say(line: str) -> None:
@@ -103,17 +128,28 @@ def _write_file(data: bytes, target: pathlib.Path) -> None:
     try:
         with scratch:
             scratch.write(data)
-        umask = os.umask(0)
-        os.umask(umask)
-        pathlib.Path(scratch.name).chmod(0o666 & ~umask)
+            scratch.flush()
+            os.fsync(scratch.fileno())
+        pathlib.Path(scratch.name).chmod(_mode(target))
         pathlib.Path(scratch.name).replace(target)
     except BaseException:
         pathlib.Path(scratch.name).unlink(missing_ok=True)
         raise
 
 
-def _unwritable(path: str, why: str) -> UsageError:
-    return UsageError(f"-o: {_named(path)!r} cannot be written", why=why, todo="-o report.yaml")
+def _mode(target: pathlib.Path) -> int:
+    """The permissions of the file that is there, else those that the user gives new files."""
+    try:
+        return stat.S_IMODE(target.stat().st_mode)
+    except FileNotFoundError:
+        umask = os.umask(0)
+        os.umask(umask)
+        return 0o666 & ~umask
+
+
+def _unwritable(path: str, why: str, option: str) -> UsageError:
+    todo = "-o report.yaml" if option == "-o" else "name a file in a folder of yours"
+    return UsageError(f"{option}: {_named(path)!r} cannot be written", why=why, todo=todo)
 
 
 def _named(path: str) -> str:

@@ -29,7 +29,7 @@ def choice(value: str, allowed: Iterable[str], option: str, *, listed_by: str = 
     raise UsageError(
         f"{option}: there is no {value!r}",
         why=f"`{listed_by}` lists them all" if listed_by else f"the choices are {', '.join(words)}",
-        todo=_nearest(value, words, option) or listed_by or f"{option} {words[0]}",
+        todo=_nearest(value, words, option) or listed_by or written(option, words[0]),
     )
 
 
@@ -40,7 +40,9 @@ def duration_s(value: str, option: str) -> float:
         seconds = sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(value))
     if not 0 < seconds <= _LONGEST_S:
         raise UsageError(
-            f"{option}: {value!r} is not a duration", why="a number of s, m or h, up to a week", todo=f"{option} 10m"
+            f"{option}: {value!r} is not a duration",
+            why="a number of s, m or h, up to a week",
+            todo=written(option, "10m"),
         )
     return seconds
 
@@ -52,7 +54,7 @@ def memory_mib(value: str, option: str) -> int:
     found = _SIZE.fullmatch(value.lower())
     mib = int(float(found[1]) * _UNITS_MIB[found[2]]) if found else 0
     if not 1 <= mib <= _MOST_MIB:
-        raise UsageError(f"{option}: {value!r} is not a size", why="a number of m, g or t", todo=f"{option} 16g")
+        raise UsageError(f"{option}: {value!r} is not a size", why="a number of m, g or t", todo=written(option, "16g"))
     return mib
 
 
@@ -72,7 +74,12 @@ def names(patterns: Iterable[str], known: Iterable[str], option: str) -> tuple[s
     return asked
 
 
+def written(option: str, value: str) -> str:
+    """An option or variable with its value, as it is to be typed."""
+    return f"{option}={value}" if option.isupper() else f"{option} {value}"
+
+
 def _nearest(value: str, words: tuple[str, ...], option: str) -> str:
     """The option with the word that is meant, or "" where none is near."""
     found = difflib.get_close_matches(value, words, n=1, cutoff=0.5)
-    return f"{option} {found[0]}" if found else ""
+    return written(option, found[0]) if found else ""

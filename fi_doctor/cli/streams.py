@@ -17,18 +17,23 @@ def put(text: str) -> None:
 
     Errors: UsageError when stdout takes no more.
     """
-    rest = memoryview(text.encode("utf-8", "backslashreplace"))
     try:
         sys.stdout.flush()
-        while rest:
-            select.select([], [STDOUT], [])  # a full pipe that does not block is waited for
-            with contextlib.suppress(BlockingIOError):
-                rest = rest[os.write(STDOUT, rest) :]
+        write_all(text.encode("utf-8", "backslashreplace"), STDOUT)
     except BrokenPipeError:
         return  # the verdict's own code must survive `| head`
     except OSError as error:
         why = error.strerror or str(error)
         raise UsageError("stdout cannot be written", why=why, todo="make room, or send it elsewhere") from error
+
+
+def write_all(data: bytes, number: int) -> None:
+    """All of it to an open descriptor, at the place where others that have it wrote last. Errors: OSError."""
+    rest = memoryview(data)
+    while rest:
+        select.select([], [number], [])  # a full pipe that does not block is waited for
+        with contextlib.suppress(BlockingIOError):
+            rest = rest[os.write(number, rest) :]
 
 
 def tell(text: str) -> None:

@@ -21,7 +21,6 @@ from fi_doctor.model import (
     FeatureRow,
     Finding,
     KnowledgeBase,
-    Missing,
     Outcome,
     Rule,
     Severity,
@@ -57,13 +56,6 @@ def is_measured(verdict: Verdict, evidence: Evidence) -> bool:
     if verdict is Verdict.WORKS:
         return evidence.rank >= Evidence.RAN.rank
     return verdict.is_failure and evidence.rank >= Evidence.BUILT.rank
-
-
-def row_name(row: FeatureRow) -> str:
-    """A row as sentences name it: "norm.rmsnorm on SM90"."""
-    if isinstance(row.sm, Missing) or not row.needs_gpu:
-        return row.feature
-    return f"{row.feature} on SM{row.sm}"
 
 
 def _finding(rule: Rule, view: View, rows: tuple[str, ...]) -> Finding:
@@ -123,7 +115,7 @@ def _beaten(rule: Rule, facts: Facts, rows: tuple[FeatureRow, ...]) -> Finding |
     ]
     if not working:
         return None
-    named = ", ".join(row_name(row) for row in working)
+    named = ", ".join(row.name for row in working)
     return Finding(
         id=MEASURED_BEATS_KNOWN,
         cause="contradiction",
@@ -171,7 +163,7 @@ def _failure(facts: Facts, why: str, members: list[tuple[FeatureRow, Cell]]) -> 
         id=UNEXPLAINED_FAILURE,
         cause="not-known",
         severity=Severity.ERROR,
-        title=f"{row_name(first)}{more} {said if not more else 'fail'}, and no known problem explains it",
+        title=f"{first.name}{more} {said if not more else 'fail'}, and no known problem explains it",
         why=why,
         fix=(
             f"fi-doctor probes show {cell.probe}",

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-import fnmatch
+from collections.abc import Sequence
 
-from fi_doctor.diagnosis.findings import is_measured, row_name
-from fi_doctor.model import FeatureRow, Gate, Request, Verdict, selects
+from msgspec.structs import replace
+
+from fi_doctor.diagnosis import allowed, rulings
+from fi_doctor.diagnosis.findings import is_measured
+from fi_doctor.diagnosis.rulings import Judged
+from fi_doctor.model import (
+    Evidence,
+    Facts,
+    FeatureRow,
+    Finding,
+    Gate,
+    Holds,
+    Policy,
+    Request,
+    Requirement,
+    Scope,
+    Verdict,
+    selects,
+)
 
 HOLDS, FAILS, CANNOT_TELL = 0, 1, 3
 _SAID = {
@@ -17,67 +34,95 @@ _SAID = {
 }
 
 
-def decide(request: Request, rows: tuple[FeatureRow, ...]) -> Gate:
-    """What holds of the selected and the required rows.
+def decide(request: Request, rows: tuple[FeatureRow, ...], found: tuple[Finding, ...], facts: Facts) -> Gate:
+    """What holds of the selected and the required rows, of the versions and of the findings.
 
     1: one of them was measured and does not hold. 3: nothing that counts was measured, a required row could not be
     told, or a failure is only predicted. 1 beats 3.
     """
     chosen = tuple(row for row in rows if selects(request.features, row.feature))
-    failed, untold = _required(request, rows)
-    counted = [row for row in chosen if row.needs_gpu] or list(chosen)
-    code, why = _verdict(chosen, counted, failed, untold)
+    troubled = _judge(request, rows, found, facts)
+    excuses = allowed.excuses(request, chosen, troubled)
+    judged = _judge(
+        request,
+        rows,
+        tuple(one for one in found if not any(one.id in excuse.findings for excuse in excuses)),
+        facts,
+        excused=frozenset(name for excuse in excuses for name in excuse.rows),
+    )
+    decider = _decider(judged)
+    code = {None: HOLDS, Holds.NO: FAILS}.get(decider and decider.ruling.holds, CANNOT_TELL)
+    counted = _counted(chosen)
     return Gate(
         code=code,
-        reason=f"{_summary(chosen)}{why}",
+        reason=f"{_summary(chosen)}{decider.said if decider else allowed.said(excuses)}",
         counts={verdict.value: sum(row.verdict is verdict for row in chosen) for verdict in _SAID},
         measured=sum(is_measured(row.verdict, row.evidence) for row in counted),
-        failed_required=tuple(sorted({name for name, _ in (*failed, *untold)})),
+        failed_required=_failed_required(request, judged),
+        requirements=tuple(replace(one.ruling, decides=one is decider) for one in judged),
+        allowed=excuses,
+        warnings=allowed.warnings(request, excuses),
     )
 
 
-def _verdict(
-    chosen: tuple[FeatureRow, ...],
-    counted: list[FeatureRow],
-    failed: list[tuple[str, str]],
-    untold: list[tuple[str, str]],
-) -> tuple[int, str]:
-    """The code, and the rest of the sentence that says why."""
-    bad = [row for row in chosen if row.verdict.is_failure]
-    measured_bad = [row for row in bad if is_measured(row.verdict, row.evidence)]
-    if measured_bad:
-        # What vLLM calls is what a reader must see first, and of that wrong numbers, which nothing else tells.
-        first = min(measured_bad, key=lambda row: (not row.vllm_calls, row.verdict is not Verdict.WRONG_RESULT))
-        return FAILS, f": {row_name(first)}: {_short(first.why)}"
-    if failed:
-        return FAILS, f"; required: {failed[0][1]}"
-    if not counted:
-        return CANNOT_TELL, ""
-    if not any(is_measured(row.verdict, row.evidence) for row in counted):
-        what = "nothing that needs a GPU was measured" if counted[0].needs_gpu else "nothing was measured"
-        return CANNOT_TELL, f"; {what}: {_short(counted[0].why.rpartition('; not run: ')[2])}"
-    if untold:
-        return CANNOT_TELL, f"; required: {untold[0][1]}"
-    if bad:
-        return CANNOT_TELL, f": {row_name(bad[0])} was not measured: {_short(bad[0].why)}"
-    return HOLDS, ""
+def asked_rows(request: Request) -> tuple[Requirement, ...]:
+    """What the options and the policy require of rows, in that order."""
+    typed = (
+        Requirement(
+            feature=name, verdict=Verdict.WORKS, evidence=Evidence.RAN, scope=Scope.SUBSET, source=rulings.REQUIRE
+        )
+        for name in request.required
+    )
+    return (*typed, *request.policy.requirements)
 
 
-def _required(request: Request, rows: tuple[FeatureRow, ...]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """The required rows that fail, and those that cannot be told: names, each with what is said of it."""
-    failed: list[tuple[str, str]] = []
-    untold: list[tuple[str, str]] = []
-    for name in request.required:
-        found = [row for row in rows if fnmatch.fnmatchcase(row.feature, name)]
-        if not found:
-            untold.append((name, f"{name} names no row"))
-        for row in found:
-            measured = is_measured(row.verdict, row.evidence)
-            if row.verdict is Verdict.WORKS and measured:
-                continue
-            said = (row.feature, f"{row_name(row)} is {row.verdict}: {_short(row.why)}")
-            (failed if measured or row.verdict is Verdict.UNSUPPORTED else untold).append(said)
-    return failed, untold
+def _judge(
+    request: Request,
+    rows: tuple[FeatureRow, ...],
+    found: tuple[Finding, ...],
+    facts: Facts,
+    excused: frozenset[str] = frozenset(),
+) -> list[Judged]:
+    """All that is asked, in the order in which what fails is named."""
+    policy = request.policy
+    chosen = tuple(row for row in rows if selects(request.features, row.feature))
+    failing = tuple(row for row in chosen if row.name not in excused)
+    source = rulings.DEFAULT if policy.fail_on == Policy().fail_on else rulings.FAIL_ON
+    by_finding = rulings.no_failing_finding(found, policy.fail_on)
+    return [
+        rulings.no_failing_row(failing, policy.fail_on, source),
+        rulings.something_measured(_counted(chosen)),
+        *(rulings.required(asked, rows, excused) for asked in asked_rows(request)),
+        *(
+            rulings.version(facts, name, wanted, f"{policy.file}: versions")
+            for name, wanted in sorted(policy.versions.items())
+        ),
+        *([by_finding] if by_finding else []),
+    ]
+
+
+def _decider(judged: Sequence[Judged]) -> Judged | None:
+    """The first that was measured and does not hold, else the first that cannot be told; None where all hold.
+
+    That a failure is only predicted is the least of what cannot be told.
+    """
+    no = [one for one in judged if one.ruling.holds is Holds.NO]
+    untold = [one for one in (*judged[1:], judged[0]) if one.ruling.holds is Holds.CANNOT_TELL]
+    return next(iter((*no, *untold)), None)
+
+
+def _counted(chosen: tuple[FeatureRow, ...]) -> list[FeatureRow]:
+    return [row for row in chosen if row.needs_gpu] or list(chosen)
+
+
+def _failed_required(request: Request, judged: Sequence[Judged]) -> tuple[str, ...]:
+    """The required features that fail or cannot be told; the glob itself where it names no row."""
+    asked = asked_rows(request)
+    names: set[str] = set()
+    for requirement, one in zip(asked, judged[2 : 2 + len(asked)], strict=True):
+        if one.ruling.holds is not Holds.YES:
+            names |= {row.feature for row in one.rows} or {requirement.feature}
+    return tuple(sorted(names))
 
 
 def _summary(rows: tuple[FeatureRow, ...]) -> str:
@@ -91,8 +136,3 @@ def _summary(rows: tuple[FeatureRow, ...]) -> str:
             noun = (" row" if number == 1 else " rows") if not parts else ""
             parts.append(f"{number}{noun} {one if number == 1 else many}")
     return ", ".join(parts)
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 200 else line[:197] + "..."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fi_doctor.model.base import Data, Missing
-from fi_doctor.model.report import Evidence, Verdict
+from fi_doctor.model.words import Evidence, Verdict
 
 DIFFERENCE_SCHEMA = "fi-doctor.difference/1.0"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fi_doctor.model.base import Strict
-from fi_doctor.model.report import ActionKind, Severity, Verdict
+from fi_doctor.model.report import ActionKind
+from fi_doctor.model.words import Severity, Verdict
 
 # A condition as YAML gives it: {"all": [...]}, {"any": [...]}, {"not": ...} or {subject: test}.
 # fi_doctor.conditions owns its grammar and checks it when knowledge is loaded.

@@ -6,54 +6,11 @@ import fnmatch
 
 from fi_doctor.model.base import Closed, Data, Missing
 from fi_doctor.model.facts import Facts
+from fi_doctor.model.policy import Gate, Policy
 from fi_doctor.model.probes import Depth, Outcome
+from fi_doctor.model.words import Evidence, Scope, Severity, Verdict
 
-SCHEMA = "fi-doctor.report/1.2"
-
-
-class Verdict(Closed):
-    """What is to be said of a row or a cell. Declared so that an unknown word reads as unknown."""
-
-    UNKNOWN = "unknown"
-    UNSUPPORTED = "unsupported"
-    BROKEN = "broken"
-    WRONG_RESULT = "wrong-result"
-    WORKS = "works"
-
-    @property
-    def is_failure(self) -> bool:
-        """Whether something was asked of the kernel here and it failed, or would: broken, or wrong numbers."""
-        return self in (Verdict.BROKEN, Verdict.WRONG_RESULT)
-
-
-class Evidence(Closed):
-    """How a verdict is known, weakest first.
-
-    For a failure it is the step that was tried here and failed: a compile error is `built`, a crash is `ran`,
-    wrong numbers are `verified`.
-    """
-
-    NONE = "none"
-    DECLARED = "declared"
-    PREDICTED = "predicted"
-    BUILT = "built"
-    RAN = "ran"
-    VERIFIED = "verified"
-
-
-class Scope(Closed):
-    """How much of a module the evidence covers."""
-
-    SUBSET = "subset"
-    FULL = "full"
-
-
-class Severity(Closed):
-    """How much a finding matters."""
-
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
+SCHEMA = "fi-doctor.report/1.3"
 
 
 class Cell(Data, frozen=True):
@@ -80,6 +37,13 @@ class FeatureRow(Data, frozen=True):
     vllm: str  # what vLLM does with it, in words, for the installed vLLM where there is one
     cells: tuple[Cell, ...]
     vllm_calls: bool = True  # False: the installed vLLM, or without one the newest known, never calls it
+
+    @property
+    def name(self) -> str:
+        """The row as sentences name it: "norm.rmsnorm on SM90"."""
+        if isinstance(self.sm, Missing) or not self.needs_gpu:
+            return self.feature
+        return f"{self.feature} on SM{self.sm}"
 
 
 class Finding(Data, frozen=True):
@@ -129,6 +93,7 @@ class Request(Data, frozen=True):
     fresh_cache: bool = False
     # Option -> its value in the user's words, for commands that are printed back: "--memory" -> "64g".
     typed: dict[str, str] = {}
+    policy: Policy = Policy()
 
 
 def selects(globs: tuple[str, ...], feature: str) -> bool:
@@ -141,16 +106,6 @@ class Doctor(Data, frozen=True):
 
     version: str
     knowledge: str  # calendar version of the knowledge base
-
-
-class Gate(Data, frozen=True):
-    """Whether what was asked for holds."""
-
-    code: int  # exit code: 0 holds, 1 measured and does not hold, 3 could not tell
-    reason: str  # the deciding line
-    counts: dict[str, int]  # rows by verdict
-    measured: int  # rows measured on what they need
-    failed_required: tuple[str, ...] = ()
 
 
 class BuildCost(Data, frozen=True):

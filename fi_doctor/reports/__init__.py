@@ -5,7 +5,7 @@ from __future__ import annotations
 from fi_doctor.errors import UsageError
 from fi_doctor.model import Report
 
-FORMATS = ("console", "json", "yaml")
+FORMATS = ("console", "json", "yaml", "markdown", "junit", "github")
 
 
 def render(report: Report, format: str, *, width: int = 80, color: bool = False) -> str:  # noqa: A002 - the option's own name
@@ -27,5 +27,17 @@ def render(report: Report, format: str, *, width: int = 80, color: bool = False)
             from fi_doctor.reports import document  # noqa: PLC0415 - see above
 
             return document.to_yaml(report)
+        case "markdown":
+            from fi_doctor.reports import markdown  # noqa: PLC0415 - see above
+
+            return markdown.render(report)
+        case "junit":
+            from fi_doctor.reports import junit  # noqa: PLC0415 - see above
+
+            return junit.render(report)
+        case "github":
+            from fi_doctor.reports import github  # noqa: PLC0415 - see above
+
+            return github.render(report)
         case _:
             raise UsageError(f'there is no format "{format}"', todo=f"one of: {', '.join(FORMATS)}")

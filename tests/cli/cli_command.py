@@ -7,12 +7,14 @@ import functools
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import time
 
 import factory as make
+import junitparser
 import yaml
 from msgspec.structs import replace
 
@@ -22,9 +24,10 @@ from fi_doctor.probing import catalog, plan
 from fi_doctor.reports import render
 
 ROOT = pathlib.Path(__file__).parents[2]
-FORMATS = ("console", "json", "yaml")
+FORMATS = ("console", "json", "yaml", "markdown", "junit", "github")
 CREATED = "2026-01-02T03:04:05+00:00"
 BROKEN = "norm.rmsnorm"
+HOLDS = "what was asked for holds"
 
 
 def environment(*, home, **changes):
@@ -113,6 +116,19 @@ def outcome(planned, *, broken, wrong):
 def parsed(text, fmt):
     """What a machine format holds; the console is only asked for its exit line."""
     return {"json": json.loads, "yaml": yaml.safe_load}[fmt](text)
+
+
+def code_of(text, fmt):
+    """The exit code that a report names, in any format."""
+    if fmt in ("json", "yaml"):
+        return parsed(text, fmt)["gate"]["code"]
+    if fmt == "junit":
+        [holds] = [
+            one for suite in junitparser.JUnitXml.fromstring(text.encode()) for one in suite if one.name == HOLDS
+        ]
+        return int(holds.result[0].type.split()[1]) if holds.result else 0
+    pattern = {"console": r"^Exit (\d) \(", "markdown": r"^# fi-doctor: exit (\d),", "github": r"%3A exit (\d)%2C"}
+    return int(re.search(pattern[fmt], text, re.MULTILINE)[1])
 
 
 def verdicts(text):

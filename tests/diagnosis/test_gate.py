@@ -24,7 +24,7 @@ def rows(*verdicts):
 
 
 def gate(of, *, required=(), features=()):
-    return decide(Request(depth=Depth.RUN, required=required, features=features), of)
+    return decide(Request(depth=Depth.RUN, required=required, features=features), of, (), make.facts())
 
 
 @pytest.mark.parametrize(

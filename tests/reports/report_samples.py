@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from fi_doctor.diagnosis.gate import decide
 from fi_doctor.model import (
     SCHEMA,
     ActionKind,
@@ -18,7 +19,6 @@ from fi_doctor.model import (
     FeatureRow,
     Finding,
     FlashInfer,
-    Gate,
     Gpu,
     GpuFacts,
     Interpreter,
@@ -257,8 +257,8 @@ def planned(probe="norm.rmsnorm", module="norm", *, sm=90, skip="", depth=None):
 
 
 def gate(rows, code=0, reason="no selected row is broken or gives wrong results"):
-    counts = {str(verdict): sum(row.verdict is verdict for row in rows) for verdict in Verdict}
-    return Gate(code=code, reason=reason, counts=counts, measured=len(rows))
+    """What the gate finds of these rows, with a code and a reason as somebody might write them."""
+    return replace(decide(Request(depth=Depth.RUN), rows, (), facts()), code=code, reason=reason)
 
 
 def report(rows=None, **fields):

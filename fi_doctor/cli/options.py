@@ -1,0 +1,94 @@
+"""The options that commands share, and those of `check`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Python = Annotated[
+    str | None,
+    typer.Option("--python", metavar="PATH", help="Examine this interpreter; fi-doctor need not be installed in it."),
+]
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="FILE", help="Judge a report that was written elsewhere ('-' reads stdin)."),
+]
+Example = Annotated[
+    str | None,
+    typer.Option("--example", metavar="NAME", help="Replay a recorded real machine that ships with fi-doctor."),
+]
+AsRecorded = Annotated[
+    bool, typer.Option("--as-recorded", help="With --from or --example: the verdicts as they were, not today's.")
+]
+DepthOption = Annotated[
+    str | None,
+    typer.Option(
+        "--depth",
+        metavar="static|build|run",
+        help="Read only; compile too; run too. Default: as deep as possible here.",
+    ),
+]
+ReportDepth = Annotated[
+    str, typer.Option("--depth", metavar="static|build|run", help="Read only; compile too; run too.")
+]
+Budget = Annotated[
+    str, typer.Option("--budget", metavar="TIME", help="Bound on building and running; what does not fit is unknown.")
+]
+FeatureOption = Annotated[
+    list[str] | None, typer.Option("--feature", metavar="NAME", help="Only these rows; a glob, may be repeated.")
+]
+Require = Annotated[
+    list[str] | None, typer.Option("--require", metavar="NAME", help="These rows must work; a glob, may be repeated.")
+]
+FailOn = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-on",
+        metavar="WORD",
+        help="Verdicts of rows, or severities of findings, that fail; may be repeated. [default: broken, wrong-result]",
+    ),
+]
+Jobs = Annotated[int, typer.Option("--jobs", min=0, metavar="N", help="Compile jobs at once; 0 takes the usable CPUs.")]
+Memory = Annotated[
+    str,
+    typer.Option(
+        "--memory", metavar="SIZE", help="What all compilers may take, as 16g or 8192m. Default: what is free."
+    ),
+]
+FreshCache = Annotated[
+    bool, typer.Option("--fresh-cache", help="Build in scratch folders; the JIT caches are neither read nor written.")
+]
+Output = Annotated[
+    str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here, not to stdout.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+BudgetOrNot = Annotated[
+    str | None,
+    typer.Option("--budget", metavar="TIME", help="Bound on building and running; else unknown. [default: 10m]"),
+]
+JobsOrNot = Annotated[
+    int | None, typer.Option("--jobs", min=0, metavar="N", help="Compile jobs at once; 0 takes the usable CPUs.")
+]
+MemoryOrNot = Annotated[
+    str | None,
+    typer.Option("--memory", metavar="SIZE", help="What all compilers may take, as 16g. Default: what is free."),
+]
+Format = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="FORMAT[:PATH]",
+        help="console, json, yaml, markdown, junit or github; may be repeated, one of them without a path. "
+        "Default: by the ending of --output, else console.",
+    ),
+]
+Config = Annotated[
+    str | None,
+    typer.Option("--config", metavar="FILE", help="The policy. Default: the nearest, from this folder upwards."),
+]
+NoConfig = Annotated[bool, typer.Option("--no-config", help="Without a policy.")]
+ExplainGate = Annotated[
+    bool, typer.Option("--explain-gate", help="Say on stderr what was asked for, what holds and what decided.")
+]

@@ -1,0 +1,106 @@
+"""What is asked for in the end, key by key: the command line, else FI_DOCTOR_*, else the policy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec.structs import replace
+
+from fi_doctor.cli import nearest, outputs
+from fi_doctor.cli.asked import Asked
+from fi_doctor.errors import UsageError
+
+if TYPE_CHECKING:
+    from fi_doctor.knowledge.policies import Written
+
+_PREFIX = "FI_DOCTOR_"
+_T = TypeVar("_T")
+
+
+def settle(asked: Asked) -> Asked:
+    """The same options with what was not typed filled in. Errors: UsageError; DataError for a policy."""
+    written = _policy(asked)
+    said = _Said(written)
+    file = written.file if written else None
+    # A recording was made as deep as it was made.
+    depth = asked.depth if asked.is_recorded else said.first("depth", asked.depth, file and file.depth, str)
+    return replace(
+        asked,
+        policy=written,
+        depth=depth,
+        budget=said.first("budget", asked.budget, file and file.budget, str),
+        jobs=said.first("jobs", asked.jobs, file and file.jobs, _number),
+        memory=said.first("memory", asked.memory, file and file.memory, str),
+        features=said.first("feature", asked.features or None, file and file.feature, _list) or (),
+        required=said.first("require", asked.required or None, None, _list) or (),
+        fail_on=said.first("fail-on", asked.fail_on or None, file and file.fail_on, _list) or (),
+        targets=_targets(asked, said, file.format if file else None),
+        origins=said.origins,
+    )
+
+
+def _policy(asked: Asked) -> Written | None:
+    """The policy that is named, or else the nearest one; None where there is none."""
+    if asked.no_config:
+        if asked.config is not None:
+            raise UsageError("--config and --no-config: a policy or none", todo="leave one of the two out")
+        return None
+    named = asked.config if asked.config is not None else os.environ.get(f"{_PREFIX}CONFIG") or None
+    path = Path(named) if named is not None else _nearest()
+    if path is None:
+        return None
+    from fi_doctor.cli import policy
+
+    return policy.load(path)
+
+
+def _nearest() -> Path | None:
+    try:
+        return nearest.find(Path.cwd())
+    except OSError:  # the current folder was deleted, or is closed to this user
+        return None
+
+
+class _Said:
+    """Who said what: for each key the first place that says something, and what messages call it."""
+
+    def __init__(self, written: Written | None) -> None:
+        self.origins: dict[str, str] = {}
+        self._file = Path(written.name).name if written else ""
+
+    def first(self, key: str, typed: _T | None, of_file: _T | None, read: Callable[[str], _T]) -> _T | None:
+        """The value of a key; None where nobody says it. read: makes one of the text of a variable."""
+        variable = _PREFIX + key.upper().replace("-", "_")
+        text = os.environ.get(variable, "")
+        if typed is not None or (not text and of_file is None):
+            self.origins[key] = f"--{key}"
+            return typed
+        if not text:
+            self.origins[key] = f"{self._file}: {key}"
+            return of_file
+        self.origins[key] = variable
+        try:
+            return read(text)
+        except ValueError as error:
+            raise UsageError(f"{variable}: {text!r} is not a whole number", todo=f"unset {variable}") from error
+
+
+def _targets(asked: Asked, said: _Said, of_file: tuple[str, ...] | None) -> tuple[outputs.Target, ...]:
+    if asked.formats or asked.output is not None:
+        return outputs.targets(asked.formats, "--format", asked.output)
+    words = said.first("format", None, of_file, _list)
+    return outputs.targets(words or (), said.origins["format"])
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _number(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number

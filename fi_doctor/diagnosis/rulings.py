@@ -1,0 +1,193 @@
+"""Each thing that is asked for, and whether it holds; which of them decides is the gate's business."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fi_doctor.conditions.ranges import version_in
+from fi_doctor.diagnosis.findings import is_measured
+from fi_doctor.model import (
+    Evidence,
+    Facts,
+    FeatureRow,
+    Finding,
+    FlashInfer,
+    Holds,
+    JitToolkit,
+    Missing,
+    Requirement,
+    Ruling,
+    Scope,
+    Severity,
+    Verdict,
+)
+
+REQUIRE = "--require"
+DEFAULT = "default"
+FAIL_ON = "fail-on"
+_SEVERITIES = {severity.value: severity.rank for severity in Severity}
+
+
+class Judged(NamedTuple):
+    """A ruling, the rows because of which it does not hold, and how the deciding line ends if it decides."""
+
+    ruling: Ruling
+    said: str = ""
+    rows: tuple[FeatureRow, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def no_failing_row(rows: tuple[FeatureRow, ...], fail_on: tuple[str, ...], source: str) -> Judged:
+    """Of the selected rows none has a verdict that fails."""
+    words = [verdict.value for verdict in Verdict if verdict.value in fail_on]
+    said = f"no selected row is {' or '.join(words)}"
+    bad = [row for row in rows if row.verdict.value in words]
+    known = [row for row in bad if is_measured(row.verdict, row.evidence) or row.verdict is Verdict.UNSUPPORTED]
+    if known:
+        # What vLLM calls is what a reader must see first, and of that wrong numbers, which nothing else tells.
+        known.sort(key=lambda row: (not row.vllm_calls, row.verdict is not Verdict.WRONG_RESULT))
+        why = f"{known[0].name}: {short(known[0].why)}"
+        return _judged(said, source, Holds.NO, why, f": {why}", rows=known)
+    if bad:
+        how = "is unknown" if bad[0].verdict is Verdict.UNKNOWN else "was not measured"
+        why = f"{bad[0].name} {how}: {short(bad[0].why)}"
+        return _judged(said, source, Holds.CANNOT_TELL, why, f": {why}", rows=bad)
+    return _judged(said, source, Holds.YES)
+
+
+def something_measured(counted: list[FeatureRow]) -> Judged:
+    """At least one of the rows that count was measured: nothing looked at is not good."""
+    said = "at least one selected row was measured"
+    if not counted:
+        return _judged(said, DEFAULT, Holds.CANNOT_TELL, "no row is selected")
+    number = sum(is_measured(row.verdict, row.evidence) for row in counted)
+    if number:
+        return _judged(said, DEFAULT, Holds.YES, f"{number} of {len(counted)}")
+    what = "nothing that needs a GPU was measured" if counted[0].needs_gpu else "nothing was measured"
+    why = f"{what}: {short(counted[0].why.rpartition('; not run: ')[2])}"
+    return _judged(said, DEFAULT, Holds.CANNOT_TELL, why, f"; {why}")
+
+
+def required(asked: Requirement, rows: tuple[FeatureRow, ...], excused: frozenset[str]) -> Judged:
+    """Every row that the glob names, on every GPU, gives at least what is asked; rows that are excused aside."""
+    said = f"{asked.feature}: {asked.verdict}, {asked.evidence}, {asked.scope}"
+    if asked.source == REQUIRE:
+        said = f"{asked.feature} {asked.verdict}"
+    found = [row for row in rows if fnmatch.fnmatchcase(row.feature, asked.feature)]
+    if not found:
+        why = f"{asked.feature} names no row"
+        return _judged(said, asked.source, Holds.CANNOT_TELL, why, f"; required: {why}")
+    counted = [row for row in found if row.name not in excused]
+    for holds in (Holds.NO, Holds.CANNOT_TELL):
+        lacking = [row for row in counted if _gives(row, asked)[0] is holds]
+        if lacking:
+            why = _gives(lacking[0], asked)[1]
+            every = [row for row in counted if _gives(row, asked)[0] is not Holds.YES]
+            return _judged(said, asked.source, holds, why, f"; required: {why}", rows=every)
+    why = "" if len(counted) == len(found) else f"{len(found) - len(counted)} of {len(found)} rows are allowed to fail"
+    return _judged(said, asked.source, Holds.YES, why)
+
+
+def version(facts: Facts, name: str, wanted: str, source: str) -> Judged:
+    """What is installed, or is there, has a version in the range."""
+    said = f"{name} {wanted}"
+    found = read_version(facts, name)
+    if isinstance(found, Missing):
+        why = f"{name}: {short(found.reason)}"
+        holds = Holds.NO if found.absent else Holds.CANNOT_TELL
+        return _judged(said, source, holds, why, f"; version: {why}")
+    held = version_in(found, wanted)
+    if held is None:
+        why = f"{name} says {short(found)}, which is no version that can be compared"
+        return _judged(said, source, Holds.CANNOT_TELL, why, f"; version: {why}")
+    why = f"{name} is {found}, {wanted} is asked for"
+    return _judged(said, source, Holds.YES if held else Holds.NO, why, f"; version: {why}")
+
+
+def no_failing_finding(found: tuple[Finding, ...], fail_on: tuple[str, ...]) -> Judged | None:
+    """No finding is as grave as one of the severities that fail; None where none of those is named."""
+    ranks = [_SEVERITIES[word] for word in fail_on if word in _SEVERITIES]
+    if not ranks:
+        return None
+    named = next(word for word, rank in _SEVERITIES.items() if rank == min(ranks))
+    bad = [finding for finding in found if finding.severity.rank >= min(ranks)]
+    said = f"no finding is {named}{'' if named == Severity.ERROR.value else ' or graver'}"
+    if not bad:
+        return _judged(said, FAIL_ON, Holds.YES)
+    why = f"{bad[0].id} ({bad[0].severity}): {short(bad[0].title)}"
+    return _judged(said, FAIL_ON, Holds.NO, why, f"; finding: {why}", findings=bad)
+
+
+def read_version(facts: Facts, name: str) -> str | Missing:
+    """The version of a package, the driver, nvcc, CUDA as FlashInfer's gates see it, or Python.
+
+    Missing is absent where it was looked for and is not installed.
+    """
+    match name:
+        case "driver":
+            driver = facts.gpus.driver
+            return driver if isinstance(driver, Missing) else driver.version
+        case "nvcc":
+            jit = facts.toolkit.jit
+            nvcc = jit.nvcc if isinstance(jit, JitToolkit) else jit
+            return nvcc if isinstance(nvcc, Missing) else nvcc.version
+        case "cuda":
+            return facts.toolkit.gate_version
+        case "python":
+            return facts.interpreter.version
+        case _:
+            return _package(facts, name)
+
+
+def short(text: str) -> str:
+    """The text on one line of 200 characters at most."""
+    line = " ".join(text.split())
+    return line if len(line) <= 200 else line[:197] + "..."
+
+
+def _package(facts: Facts, name: str) -> str | Missing:
+    package = facts.packages.get(name, Missing(reason="nothing is known of it"))
+    if not isinstance(package, Missing):
+        return package.version
+    if name == "flashinfer-python" and isinstance(facts.flashinfer, FlashInfer):
+        return facts.flashinfer.version  # a checkout on PYTHONPATH has no metadata
+    return Missing(reason=package.reason, absent=name in facts.packages)
+
+
+def _gives(row: FeatureRow, asked: Requirement) -> tuple[Holds, str]:
+    """Whether a row gives what is asked, and what there is to say of it where it does not."""
+    measured = is_measured(row.verdict, row.evidence)
+    if row.verdict is not asked.verdict:
+        known = measured or row.verdict is Verdict.UNSUPPORTED
+        return (Holds.NO if known else Holds.CANNOT_TELL), f"{row.name} is {row.verdict}: {short(row.why)}"
+    if row.verdict is Verdict.WORKS and not measured:
+        return Holds.CANNOT_TELL, f"{row.name} is {row.verdict}: {short(row.why)}"
+    if row.evidence.rank < asked.evidence.rank:
+        return Holds.CANNOT_TELL, f"{row.name} {row.verdict} by {row.evidence}, {asked.evidence} is asked for"
+    if asked.scope is Scope.FULL and row.scope is not Scope.FULL and row.evidence is not Evidence.DECLARED:
+        return Holds.CANNOT_TELL, f"{row.name} {row.verdict} for a {row.scope}, full is asked for: {short(row.why)}"
+    return Holds.YES, ""
+
+
+def _judged(  # noqa: PLR0913 - the parts of a ruling
+    said: str,
+    source: str,
+    holds: Holds,
+    why: str = "",
+    end: str = "",
+    *,
+    rows: Iterable[FeatureRow] = (),
+    findings: Iterable[Finding] = (),
+) -> Judged:
+    rows, findings = tuple(rows), tuple(findings)
+    ruling = Ruling(
+        requirement=said,
+        source=source,
+        holds=holds,
+        why=why,
+        rows=tuple(row.name for row in rows),
+        findings=tuple(finding.id for finding in findings),
+    )
+    return Judged(ruling, end, rows, findings)

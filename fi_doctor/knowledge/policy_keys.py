@@ -1,0 +1,218 @@
+"""The keys of a policy: each is decoded by itself, so that all that is wrong with a file is told at once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from fi_doctor.conditions.ranges import version_range
+from fi_doctor.model import AllowTable, Evidence, PolicyFile, RequireTable, Scope, Severity, Verdict
+
+# What has a version: the packages that are looked for in the examined interpreter, and what is no package.
+VERSIONED = (
+    "apache-tvm-ffi",
+    "cuda-bindings",
+    "cuda-python",
+    "flashinfer-cubin",
+    "flashinfer-python",
+    "ninja",
+    "nvidia-cudnn-frontend",
+    "nvidia-cutlass-dsl",
+    "nvidia-ml-py",
+    "pynvml",
+    "sglang",
+    "torch",
+    "triton",
+    "vllm",
+    "cuda",
+    "driver",
+    "nvcc",
+    "python",
+)
+PREFIXES = ("flashinfer-jit-cache", "nvidia-")
+FAIL_ON = (
+    *(verdict.value for verdict in Verdict if verdict is not Verdict.WORKS),
+    *(severity.value for severity in Severity),
+)
+# The evidence that may be required, what each verdict has at least first: a row that works was run.
+EVIDENCE = {Verdict.WORKS: (Evidence.RAN, Evidence.VERIFIED), Verdict.UNSUPPORTED: (Evidence.DECLARED,)}
+_REQUIRED = tuple(verdict.value for verdict in EVIDENCE)
+_Table = TypeVar("_Table", RequireTable, AllowTable)
+
+
+def decode(table: dict[str, Any], errors: list[str]) -> PolicyFile:
+    """The record; each key is decoded by itself so that all errors are told, and what is wrong is left out."""
+    decoders: dict[str, Callable[[Any, str, list[str]], Any]] = {
+        "require": _require,
+        "versions": _versions,
+        "fail-on": _fail_on,
+        "feature": _words,
+        "format": _words,
+        "allow": _allow,
+    }
+    fields = {field.encode_name: field for field in msgspec.structs.fields(PolicyFile)}
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in fields:
+            errors.append(f"{quoted(key)}: no such key{nearest(key, fields)}")
+            continue
+        read = decoders.get(key, _plain(fields[key].type))
+        before = len(errors)
+        found = read(value, key, errors)
+        if len(errors) == before or key in ("require", "allow"):
+            values[fields[key].name] = found
+    return PolicyFile(**values)
+
+
+def quoted(key: str) -> str:
+    """A key as TOML writes it in a path."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else f'"{key}"'
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """The end of a message that names the word which is meant, "" where none is near."""
+    near = difflib.get_close_matches(word, list(words), n=1, cutoff=0.5)
+    return f"; the nearest is {near[0]}" if near else ""
+
+
+def _plain(kind: Any) -> Callable[[Any, str, list[str]], Any]:
+    def read(value: Any, place: str, errors: list[str]) -> Any:
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            errors.append(_told(place, error))
+            return None
+
+    return read
+
+
+def _words(value: Any, place: str, errors: list[str]) -> tuple[str, ...]:
+    """One word, or a list of them."""
+    words: tuple[str, ...] | None = _plain(tuple[str, ...])([value] if isinstance(value, str) else value, place, errors)
+    return words or ()
+
+
+def _fail_on(value: Any, place: str, errors: list[str]) -> tuple[str, ...]:
+    words = _words(value, place, errors)
+    errors += [
+        f"{place}[{at}]: {word!r} is no verdict that fails and no severity{nearest(word, FAIL_ON)}"
+        for at, word in enumerate(words)
+        if word not in FAIL_ON
+    ]
+    return words
+
+
+def _versions(value: Any, place: str, errors: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, wanted in _items(value, place, errors):
+        where = f"{place}.{quoted(name)}"
+        if not isinstance(wanted, str):
+            errors.append(f'{where}: expected a range such as ">=0.6,<0.8", got {type(wanted).__name__}')
+        elif name not in VERSIONED and not name.startswith(PREFIXES):
+            # The distribution of FlashInfer is not called like what is imported.
+            meant = f"{name}-python" if f"{name}-python" in VERSIONED else name
+            errors.append(f"{where}: no version of that is read{nearest(meant, VERSIONED)}")
+        else:
+            try:
+                version_range(wanted)
+                found[name] = wanted
+            except ValueError as error:
+                errors.append(f"{where}: {error}")
+    return found
+
+
+def _require(value: Any, place: str, errors: list[str]) -> dict[str, RequireTable]:
+    found: dict[str, RequireTable] = {}
+    for glob, wanted in _items(value, place, errors):
+        where = f"{place}.{quoted(glob)}"
+        if isinstance(wanted, str):
+            table = _by_word(wanted, where, errors)
+        else:
+            table = _record(RequireTable, wanted, where, errors)
+            if table is not None:
+                _check_required(table, where, errors)
+        found[glob] = table or RequireTable()
+    return found
+
+
+def _by_word(word: str, place: str, errors: list[str]) -> RequireTable | None:
+    """A verdict, or the least evidence of one that works."""
+    if word in _REQUIRED:
+        return RequireTable(verdict=word)
+    evidence = [one.value for one in EVIDENCE[Verdict.WORKS]]
+    if word in evidence:
+        return RequireTable(evidence=word)
+    errors.append(f"{place}: {_not_one(word, (*_REQUIRED, *evidence))}")
+    return None
+
+
+def _check_required(table: RequireTable, place: str, errors: list[str]) -> None:
+    if table.verdict and table.verdict not in _REQUIRED:
+        errors.append(f"{place}.verdict: {_not_one(table.verdict, _REQUIRED)}")
+        return
+    evidence = [one.value for one in EVIDENCE[Verdict(table.verdict or Verdict.WORKS)]]
+    if table.evidence and table.evidence not in evidence:
+        errors.append(f"{place}.evidence: {_not_one(table.evidence, evidence)}")
+    scopes = [scope.value for scope in Scope]
+    if table.scope and table.scope not in scopes:
+        errors.append(f"{place}.scope: {_not_one(table.scope, scopes)}")
+
+
+def _allow(value: Any, place: str, errors: list[str]) -> tuple[AllowTable, ...]:
+    if not isinstance(value, list):
+        errors.append(f"{place}: expected an array of tables, got {type(value).__name__}")
+        return ()
+    return tuple(_allowed(item, f"{place}[{at}]", errors) for at, item in enumerate(value))
+
+
+def _allowed(value: Any, place: str, errors: list[str]) -> AllowTable:
+    """One of them; where it is wrong what it names all the same, so that names are looked at too."""
+    one = _record(AllowTable, value, place, errors)
+    named = {key: word for key in ("finding", "feature") if (word := _word_at(value, key))}
+    if len(named) != 1:
+        errors.append(f"{place}: a finding or a feature, one of the two")
+    if one is not None and not one.reason.strip():
+        errors.append(f"{place}.reason: it is empty")
+    return one or AllowTable(reason="", expires=dt.date.min, **named)
+
+
+def _word_at(value: Any, key: str) -> str:
+    word = value.get(key) if isinstance(value, dict) else None
+    return word if isinstance(word, str) else ""
+
+
+def _record(kind: type[_Table], value: Any, place: str, errors: list[str]) -> _Table | None:
+    """A table, each of its keys decoded by itself."""
+    if not isinstance(value, dict):
+        errors.append(f"{place}: expected a table, got {type(value).__name__}")
+        return None
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    wrong = [f"{place}.{quoted(key)}: no such key{nearest(key, fields)}" for key in value if key not in fields]
+    wrong += [f"{place}.{name}: missing" for name, field in fields.items() if field.required and name not in value]
+    values = {
+        key: _plain(fields[key].type)(item, f"{place}.{key}", wrong) for key, item in value.items() if key in fields
+    }
+    errors += wrong
+    return None if wrong else kind(**values)
+
+
+def _items(value: Any, place: str, errors: list[str]) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return iter(value.items())
+    errors.append(f"{place}: expected a table, got {type(value).__name__}")
+    return iter(())
+
+
+def _not_one(word: str, words: Iterable[str]) -> str:
+    return f"{word!r} is not one of {', '.join(words)}{nearest(word, words)}"
+
+
+def _told(place: str, error: msgspec.ValidationError) -> str:
+    """`Expected `str`, got `int` - at `$[0]`` as `format[0]: expected str, got int`."""
+    what, _, where = str(error).replace("`", "").replace(" | null", "").partition(" - at $")
+    return f"{place}{where}: {what[0].lower()}{what[1:]}"

@@ -1,0 +1,124 @@
+"""The gate: what a policy asks, as people write it and as it is judged, and what became of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated
+
+import msgspec
+
+from fi_doctor.model.base import Closed, Data, Strict
+from fi_doctor.model.words import Evidence, Scope, Verdict
+
+
+class RequireTable(Strict, frozen=True):
+    """What a required row must give; an empty word asks for what goes with the others."""
+
+    verdict: str = ""  # works or unsupported; empty: works
+    evidence: str = ""  # the least; empty: ran for works, declared for unsupported
+    scope: str = ""  # full or subset; empty: full with verified, else subset
+
+
+class AllowTable(Strict, frozen=True):
+    """What may fail for a while: a finding, or rows."""
+
+    reason: str
+    expires: dt.date  # the last day on which it allows
+    finding: str = ""  # id
+    feature: str = ""  # glob
+
+
+class PolicyFile(Strict, frozen=True, rename="kebab"):
+    """fi-doctor.toml, or [tool.fi-doctor] in pyproject.toml; None: the file does not say."""
+
+    require: dict[str, RequireTable] = {}  # by a glob of features
+    versions: dict[str, str] = {}  # package, driver, nvcc, cuda or python -> range
+    fail_on: tuple[str, ...] | None = None
+    budget: str | None = None
+    jobs: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    memory: str | None = None
+    depth: str | None = None
+    feature: tuple[str, ...] | None = None
+    format: tuple[str, ...] | None = None
+    allow: tuple[AllowTable, ...] = ()
+
+
+class Requirement(Data, frozen=True):
+    """What the rows that a glob names must give at least."""
+
+    feature: str  # glob
+    verdict: Verdict
+    evidence: Evidence
+    scope: Scope
+    source: str  # who asks: "--require", "fi-doctor.toml: require"
+
+
+class Allowance(Data, frozen=True):
+    """What may fail until a day."""
+
+    finding: str  # id, or "" where rows are allowed
+    feature: str  # glob, or "" where a finding is allowed
+    reason: str
+    expires: str  # ISO date, the last day on which it allows
+    source: str
+
+    @property
+    def what(self) -> str:
+        """In words: "finding nvcc-too-old"."""
+        return f"finding {self.finding}" if self.finding else f"feature {self.feature}"
+
+
+class Policy(Data, frozen=True):
+    """What is asked beside the rows that were selected, by the policy and the options that go before it."""
+
+    file: str = ""  # that it was read from; "" for none
+    requirements: tuple[Requirement, ...] = ()
+    versions: dict[str, str] = {}
+    # Verdicts of selected rows, and severities: a finding of one of them or of a graver one fails too.
+    fail_on: tuple[str, ...] = (Verdict.BROKEN.value, Verdict.WRONG_RESULT.value)
+    allowed: tuple[Allowance, ...] = ()
+    day: str = ""  # ISO date by which `allowed` is judged; "" where nothing is allowed
+
+
+class Holds(Closed):
+    """Whether a requirement holds."""
+
+    CANNOT_TELL = "cannot tell"
+    NO = "no"
+    YES = "yes"
+
+
+class Ruling(Data, frozen=True):
+    """One requirement, and whether it holds."""
+
+    requirement: str  # in words: "moe.fp8_block: works, verified, full"
+    source: str  # who asks: "default", "--require", "fi-doctor.toml: require"
+    holds: Holds
+    why: str = ""  # what decided that
+    rows: tuple[str, ...] = ()  # names of the rows because of which it does not hold
+    findings: tuple[str, ...] = ()  # ids of the findings because of which it does not hold
+    decides: bool = False  # whether the exit code is its
+
+
+class Excuse(Data, frozen=True):
+    """What became of something that was allowed to fail."""
+
+    what: str  # "finding nvcc-too-old", "feature moe.*"
+    state: str  # "used", "unused", "expired", "not selected"
+    reason: str
+    expires: str
+    rows: tuple[str, ...] = ()  # names of the rows that failed and were excused
+    findings: tuple[str, ...] = ()  # ids of the findings that were excused
+
+
+class Gate(Data, frozen=True):
+    """Whether what was asked for holds."""
+
+    code: int  # exit code: 0 holds, 1 measured and does not hold, 3 could not tell
+    reason: str  # the deciding line
+    counts: dict[str, int]  # rows by verdict
+    measured: int  # rows measured on what they need
+    failed_required: tuple[str, ...] = ()
+    requirements: tuple[Ruling, ...] = ()
+    allowed: tuple[Excuse, ...] = ()
+    warnings: tuple[str, ...] = ()  # of what is allowed and should be looked at

@@ -1,0 +1,132 @@
+"""The report as Markdown, for a step's summary, a merge request or an issue: the answer, the gate, the matrix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fi_doctor.model import ActionKind, FeatureRow, Report, Scope, Verdict
+from fi_doctor.reports import failures
+from fi_doctor.reports.answer import EXIT_MEANINGS, basis, headline
+from fi_doctor.reports.document import in_order
+from fi_doctor.reports.table import group_cells
+from fi_doctor.reports.text import clean
+
+_WHY = 400  # characters in the table; the machine formats have all of it
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~@&])")
+_PASTED = (ActionKind.SET, ActionKind.RUN, ActionKind.INSTALL)
+
+
+def render(report: Report) -> str:
+    """The whole report; what stands in it is data, and no markup of it is obeyed."""
+    report = in_order(report)
+    parts = (_answer(report), _gate(report), _settings(report), _rows(report), _findings(report), _failures(report))
+    return "\n\n".join("\n".join(lines) for lines in map(list, parts) if lines) + "\n"
+
+
+def _answer(report: Report) -> Iterator[str]:
+    code = report.gate.code
+    known, unknown = basis(report)
+    yield f"# fi-doctor: exit {code}, {EXIT_MEANINGS.get(code, 'could not tell')}"
+    yield ""
+    yield f"**{_text(headline(report))}**"
+    yield ""
+    yield _text(report.gate.reason)
+    yield ""
+    yield f"Judged on {_text(', '.join(known), 2000)}."
+    if unknown:
+        yield ""
+        yield f"Not known: {_text(', '.join(unknown), 2000)}."
+
+
+def _gate(report: Report) -> Iterator[str]:
+    gate = report.gate
+    if not gate.requirements:
+        return
+    yield "## What was asked for"
+    yield ""
+    yield "| holds | requirement | asked by | why |"
+    yield "| --- | --- | --- | --- |"
+    for ruling in gate.requirements:
+        holds = f"**{ruling.holds}** (decides)" if ruling.decides else str(ruling.holds)
+        yield f"| {holds} | {_text(ruling.requirement)} | {_text(ruling.source)} | {_text(ruling.why, _WHY)} |"
+    for excuse in gate.allowed:
+        said = f"allowed until {excuse.expires}: {excuse.reason}"
+        yield f"| {_text(excuse.state)} | {_text(excuse.what)} | allow | {_text(said, _WHY)} |"
+    if gate.warnings:
+        yield ""
+        yield from (f"- warning: {_text(warning)}" for warning in gate.warnings)
+
+
+def _settings(report: Report) -> Iterator[str]:
+    if not report.recommendations:
+        return
+    yield "## What to do"
+    yield ""
+    for one in report.recommendations:
+        flag = one.kind is ActionKind.FLAG and one.line.startswith("-")
+        line = _code(one.line) if flag or one.kind in _PASTED else _text(one.line)
+        off = "works here and is off by default; " if one.optional else ""
+        yield f"- {'add to vllm serve: ' if flag else ''}{line} ({off}{_text(one.why)})"
+
+
+def _rows(report: Report) -> Iterator[str]:
+    if not report.features:
+        return
+    yield "## Features"
+    yield ""
+    yield "| feature | verdict | evidence | why |"
+    yield "| --- | --- | --- | --- |"
+    for row in report.features:
+        verdict = str(row.verdict) if row.verdict is Verdict.WORKS else f"**{row.verdict}**"
+        scope = ", subset" if row.scope is Scope.SUBSET and row.verdict is Verdict.WORKS else ""
+        yield f"| {_text(row.name)} | {verdict} | {row.evidence}{scope} | {_text(row.why, _WHY)} |"
+        yield from _cells(row)
+
+
+def _cells(row: FeatureRow) -> Iterator[str]:
+    """The variants that do not stand as their row does, those of one judgement together."""
+    groups = group_cells(row)
+    for cells in groups if len(groups) > 1 else ():
+        first = cells[0]
+        if first.verdict is not row.verdict:
+            named = ", ".join(_text(cell.variant or cell.probe, 60) for cell in cells)
+            yield f"| &nbsp;&nbsp;{named} | {first.verdict} | {first.evidence} | {_text(first.why, _WHY)} |"
+
+
+def _findings(report: Report) -> Iterator[str]:
+    if not report.findings:
+        return
+    yield "## Findings"
+    yield ""
+    for finding in report.findings:
+        fix = "".join(f"; fix: {_text(line)}" for line in finding.fix[:1])
+        yield f"- **{finding.severity}** {_code(finding.id)} {_text(finding.title)}. {_text(finding.why)}{fix}"
+
+
+def _failures(report: Report) -> Iterator[str]:
+    failed = failures.failed(report)
+    if not failed:
+        return
+    yield "## Probes that failed"
+    for outcome in failed:
+        yield ""
+        yield f"- {_text(failures.summary(outcome))}"
+        lines = failures.deciding_lines(outcome)
+        lines += [f"reproduce: {clean(outcome.reproduce, 4000)}"] if outcome.reproduce else []
+        if lines:
+            fence = "`" * (1 + max((len(run) for line in lines for run in re.findall(r"`+", line)), default=2))
+            yield from ("", f"  {fence}text", *(f"  {line}" for line in lines), f"  {fence}")
+
+
+def _text(text: str, limit: int = 1000) -> str:
+    """Words in which nothing is markup."""
+    return _SPECIAL.sub(r"\\\1", clean(text, limit))
+
+
+def _code(text: str) -> str:
+    """The text as code, to be copied."""
+    line = clean(text)
+    fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", line)), default=0))
+    space = " " if "`" in line else ""
+    return f"{fence}{space}{line}{space}{fence}"

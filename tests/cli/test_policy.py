@@ -1,0 +1,224 @@
+"""The policy as the command takes it: where it is found, what goes before it, and what it does to the exit code."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli_command import BROKEN, in_three_parts, script
+
+from fi_doctor.model import Depth
+
+
+def policy(doctor, text, name="fi-doctor.toml"):
+    path = doctor.folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def requested(doctor, *words, env=None):
+    """The request of a check as it was settled."""
+    done = doctor("check", "--from", doctor.report(), "-f", "json", *words, env=env)
+    assert done.returncode in (0, 1, 3), done.stderr
+    return json.loads(done.stdout)["request"]
+
+
+def test_the_nearest_policy_is_found_and_named_in_the_report(doctor):
+    path = policy(doctor, 'require = {"norm.*" = "verified"}')
+    asked = requested(doctor)["policy"]
+    assert asked["file"] == str(path)
+    assert asked["requirements"] == [
+        {
+            "feature": "norm.*",
+            "verdict": "works",
+            "evidence": "verified",
+            "scope": "full",
+            "source": "fi-doctor.toml: require",
+        }
+    ]
+    assert requested(doctor, "--no-config")["policy"]["file"] == ""
+
+
+def test_a_policy_that_is_named_goes_before_the_one_that_is_near(doctor):
+    policy(doctor, "jobs = 1")
+    policy(doctor, "[tool.fi-doctor]\njobs = 2", "ci/pyproject.toml")
+    other = policy(doctor, "jobs = 3", "ci/gate.toml")
+    assert requested(doctor)["jobs"] == 1
+    assert requested(doctor, "--config", "ci/pyproject.toml")["jobs"] == 2
+    assert requested(doctor, env={"FI_DOCTOR_CONFIG": other})["jobs"] == 3
+    assert requested(doctor, "--config", "ci/pyproject.toml", env={"FI_DOCTOR_CONFIG": other})["jobs"] == 2
+
+
+KEYS = {
+    "budget": ("5m", "7m", "9m", lambda asked: asked["budget_s"], (300, 420, 540)),
+    "jobs": ("1", "2", "3", lambda asked: asked["jobs"], (1, 2, 3)),
+    "memory": ("1g", "2g", "3g", lambda asked: asked["memory_mib"], (1024, 2048, 3072)),
+    "feature": ("norm.*", "kv.*", "import.*", lambda asked: asked["features"], (["norm.*"], ["kv.*"], ["import.*"])),
+    "fail-on": (
+        "wrong-result",
+        "broken",
+        "unsupported",
+        lambda asked: asked["policy"]["fail_on"],
+        (["wrong-result"], ["broken"], ["unsupported"]),
+    ),
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_the_command_line_goes_before_variables_and_those_before_the_file_key_by_key(doctor, key):
+    in_file, in_variable, typed, read, expected = KEYS[key]
+    policy(doctor, f"{key} = {in_file}" if key == "jobs" else f'{key} = "{in_file}"')
+    env = {f"FI_DOCTOR_{key.upper().replace('-', '_')}": in_variable}
+    assert read(requested(doctor)) == expected[0]
+    assert read(requested(doctor, env=env)) == expected[1]
+    assert read(requested(doctor, f"--{key}", typed, env=env)) == expected[2]
+
+
+def test_the_depth_and_the_format_of_a_policy(doctor):
+    policy(doctor, 'depth = "static"\nformat = ["json:out.json"]')
+    done = doctor("check")
+    assert (done.returncode, done.stdout) == (3, "")
+    written = json.loads((doctor.folder / "out.json").read_text(encoding="utf-8"))
+    assert written["request"]["depth"] == "static"
+    assert doctor("check", "-f", "json", env={"FI_DOCTOR_FORMAT": "yaml"}).stdout.startswith("{")
+    assert doctor("check", env={"FI_DOCTOR_FORMAT": "yaml"}).stdout.startswith("schema:")
+
+
+def test_the_depth_of_a_policy_is_not_that_of_a_recording(doctor):
+    policy(doctor, 'depth = "build"')
+    assert requested(doctor)["depth"] == "run"
+    assert doctor("check", "--example", "h200", "--as-recorded").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "code"),
+    [
+        ('require = {"norm.*" = "verified"}', {}, 0),
+        ('require = {"norm.*" = "verified"}', {"broken": (BROKEN,)}, 1),
+        ('require = {"norm.*" = "verified"}', {"depth": Depth.STATIC}, 3),
+        ('require = {"moe.trtllm_fp8_block" = "works"}', {}, 3),
+        ('require = {"norm.*" = "unsupported"}', {}, 1),
+        ('versions = {torch = ">=2"}', {}, 0),
+        ('versions = {torch = ">=99"}', {}, 1),
+        ('fail-on = "wrong-result"', {"broken": (BROKEN,)}, 0),
+        ('fail-on = "unknown"', {}, 3),
+        (f'allow = [{{feature = "{BROKEN}", reason = "x", expires = 2999-01-01}}]', {"broken": (BROKEN,)}, 0),
+        (f'allow = [{{feature = "{BROKEN}", reason = "x", expires = 2020-01-01}}]', {"broken": (BROKEN,)}, 1),
+    ],
+)
+def test_the_exit_code_of_a_policy(doctor, text, options, code):
+    policy(doctor, text)
+    done = doctor("check", "--from", doctor.report(**options), "-q", "-f", "json")
+    assert done.returncode == code, done.stderr
+    assert json.loads(done.stdout)["gate"]["code"] == code
+    assert done.stderr.splitlines()[-1].endswith(f"(exit {code})")
+
+
+def test_verdicts_as_they_were_recorded_meet_the_policy_of_today(doctor):
+    policy(doctor, 'versions = {torch = ">=99"}')
+    done = doctor("check", "--from", doctor.report(), "--as-recorded")
+    assert done.returncode == 1, done.stderr
+    assert "version: torch is" in done.stderr
+
+
+def test_a_row_that_a_policy_requires_is_looked_at_where_others_are_selected(doctor):
+    policy(doctor, 'require = {"kv.*" = "works"}')
+    asked = requested(doctor, "--feature", "norm.*")
+    assert asked["features"] == ["norm.*", "kv.*"]
+    assert asked["required"] == []
+
+
+@pytest.mark.parametrize("quiet", [(), ("-q",)])
+def test_explain_gate_says_each_requirement_and_the_deciding_line_stays_last(doctor, quiet):
+    text = (
+        'require = {"norm.*" = "verified"}\nversions = {torch = ">=2"}\n'
+        'allow = [{feature = "kv.*", reason = "x", expires = 2999-01-01},'
+        ' {feature = "norm.*", reason = "y", expires = 2020-01-01}]'
+    )
+    path = policy(doctor, text)
+    done = doctor("check", "--from", doctor.report(broken=(BROKEN,)), "--explain-gate", *quiet)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert lines[0].startswith("gate: no           decided: no selected row is broken or wrong-result: norm.rmsnorm on")
+    assert lines[2].startswith(
+        "gate: no           norm.*: works, verified, full (fi-doctor.toml: require): norm.rmsnorm"
+    )
+    assert lines[3].startswith(f"gate: yes          torch >=2 ({path}: versions): torch is 2.")
+    assert lines[4] == "gate: allowed      feature kv.*, unused, until 2999-01-01: x"
+    assert lines[6] == f"warning: allow in {path}: feature kv.* excused nothing; allowed until 2999-01-01: x"
+    assert lines[7].startswith(f"warning: allow in {path}: feature norm.* expired on 2020-01-01")
+    assert lines[8].startswith("fi-doctor: ")
+    assert lines[8].endswith("(exit 1)")
+    assert len(lines) == 9
+
+
+def test_explain_gate_says_so_where_all_holds(doctor):
+    lines = doctor("check", "--from", doctor.report(), "--explain-gate").stderr.splitlines()
+    assert lines[-2:-1] == ["gate: every requirement holds"]
+    assert "decided" not in "\n".join(lines)
+
+
+MISTAKES = {
+    "feature": (
+        'require = {"norm.rmsnrm" = "works"}',
+        "no feature is called 'norm.rmsnrm'; the nearest is norm.rmsnorm",
+    ),
+    "key": ('requir = {"norm.*" = "works"}', "requir: no such key; the nearest is require"),
+    "budget": ('budget = "x"', "budget: 'x' is not a duration"),
+    "depth": ('depth = "statc"', "depth: there is no 'statc'; the choices are static, build, run; try: depth static"),
+    "memory": ('memory = "x"', "memory: 'x' is not a size"),
+    "format": ('format = ["jsn"]', "format: there is no 'jsn'"),
+    "finding": ('allow = [{finding = "x", reason = "x", expires = 2999-01-01}]', "no finding is called 'x'"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_a_policy_is_2_with_the_file_and_the_place(doctor, name):
+    text, said = MISTAKES[name]
+    path = policy(doctor, text)
+    done = doctor("check", "--from", doctor.report())
+    assert (done.returncode, done.stdout) == (2, "")
+    parts = in_three_parts(done.stderr)
+    assert str(path) in parts["error"]
+    assert said in parts["why"]
+    assert parts["try"] == "mend the file, or leave it out with --no-config"
+
+
+def test_all_mistakes_are_told_at_once_and_before_anything_is_started(doctor):
+    policy(doctor, "\n".join(text for name, (text, _) in MISTAKES.items() if name != "key") + "\njobs = -1")
+    started = script(doctor.folder / "python", "#!/bin/sh\ntouch started\n")
+    done = doctor("check", "--python", started)
+    assert done.returncode == 2
+    assert "7 errors" in done.stderr
+    assert all(said in done.stderr for name, (_, said) in MISTAKES.items() if name != "key")
+    assert not (doctor.folder / "started").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "said"),
+    [
+        (["--config", "none.toml"], {}, "No such file"),
+        (["--config", "."], {}, "Is a directory"),
+        ([], {"FI_DOCTOR_CONFIG": "none.toml"}, "No such file"),
+        (["--config", "x", "--no-config"], {}, "a policy or none"),
+        (["--fail-on", "brokn"], {}, "--fail-on: there is no 'brokn'"),
+        ([], {"FI_DOCTOR_FAIL_ON": "brokn"}, "FI_DOCTOR_FAIL_ON=broken"),
+        ([], {"FI_DOCTOR_BUDGET": "x"}, "FI_DOCTOR_BUDGET=10m"),
+        ([], {"FI_DOCTOR_JOBS": "-1"}, "FI_DOCTOR_JOBS: '-1' is not a whole number"),
+        ([], {"FI_DOCTOR_FEATURE": "norm.rmsnrm"}, "FI_DOCTOR_FEATURE=norm.rmsnorm"),
+        ([], {"FI_DOCTOR_REQUIRE": "norm.rmsnrm"}, "FI_DOCTOR_REQUIRE=norm.rmsnorm"),
+        ([], {"FI_DOCTOR_FORMAT": "jsn"}, "FI_DOCTOR_FORMAT=json"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list | dict) else "",
+)
+def test_a_mistake_beside_the_policy_is_2_and_names_its_place(doctor, words, env, said):
+    done = doctor("check", "--from", doctor.report(), *words, env=env)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_report_and_warm_take_no_policy(doctor):
+    policy(doctor, "broken [")
+    assert doctor("report", "--from", doctor.report()).returncode == 0
