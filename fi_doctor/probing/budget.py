@@ -30,7 +30,9 @@ def not_compiled(modules: Mapping[str, int], jobs: int, here: estimates.Here) ->
     names = f"{first} and {len(rest)} more are" if rest else f"{first} is"
     minutes = math.ceil(estimates.wall_seconds(modules, jobs, here) / 60)
     used = estimates.usable_jobs(modules, jobs, here)
-    return f"{names} not compiled: {sum(modules.values())} objects, estimated {minutes} min with {used} jobs"
+    gib = max(map(estimates.peak_mib, modules)) / 1024
+    objects = sum(modules.values())
+    return f"{names} not compiled: {objects} objects, estimated {minutes} min with {used} jobs of up to {gib:.1f} GiB"
 
 
 def needs_whole(lack: str, line: str) -> str:
