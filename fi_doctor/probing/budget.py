@@ -15,13 +15,24 @@ _MOST_MINUTES = 7 * 24 * 60  # as much as --budget takes
 
 
 def used_up(  # noqa: PLR0913 - what it was, where it was, and all that the same request depends on
-    spec: ProbeSpec, facts: Facts, request: Request, *, how: str, used_s: float, fresh: bool
+    spec: ProbeSpec,
+    facts: Facts,
+    request: Request,
+    *,
+    how: str,
+    used_s: float,
+    fresh: bool,
+    building_s: float | None = None,
 ) -> str:
     """That the budget does not suffice, what would have been needed and how to get it.
 
-    how: "used up while building". used_s: seconds that this probe had. fresh: with empty caches.
+    how: "used up while building". used_s: seconds that this probe had. fresh: with empty caches. building_s: what its
+    modules take, where that is known better than by their names.
     """
-    estimate_s = estimates.probe_seconds(spec, facts, fresh=fresh)
+    if building_s is None:
+        estimate_s = estimates.probe_seconds(spec, facts, fresh=fresh)
+    else:
+        estimate_s = round(estimates.IMPORT_S + building_s + estimates.RUN_S)
     line = settle(spec.feature, facts, request, needed_s=2 * (estimate_s + used_s))
     return f"budget of {request.budget_s:g} s {how}; estimated {estimate_s} s; settle it with: {line}"
 
