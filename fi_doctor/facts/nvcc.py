@@ -87,7 +87,10 @@ def ask(command: Command, environ: Mapping[str, str]) -> Answer | Missing:
     found = which(command.words[-1], environ) or command.words[-1]
     if is_absent(said.error) and not os.path.lexists(found):
         return Missing(reason=f"{command.path} does not exist")
-    listed = sandbox.run([*command.words, "--list-gpu-code"], timeout_s=TIMEOUT_S, env=environ)
+    # What hangs once is not waited for again.
+    listed = said
+    if not said.timed_out:
+        listed = sandbox.run([*command.words, "--list-gpu-code"], timeout_s=TIMEOUT_S, env=environ)
     failure = _failure(said)
     version, build = parse_nvcc_version(said.stdout.decode(errors="replace"))  # FlashInfer does not read stderr
     nvcc = Nvcc(

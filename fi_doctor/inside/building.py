@@ -15,7 +15,8 @@ from fi_doctor.inside import below
 from fi_doctor.inside.costs import Costs
 from fi_doctor.inside.jobs import Budget, Pool
 from fi_doctor.inside.modules import Module, by_log, locked
-from fi_doctor.inside.ninja import OUTPUT_LIMIT, Run, forget_missing
+from fi_doctor.inside.ninja import OUTPUT_LIMIT, Run
+from fi_doctor.inside.ninjalog import forget_missing
 
 SOON_S = 0.05  # until a module that waits is tried again
 TICK_S = 0.5  # between two looks at the compilers and at the clock

@@ -35,6 +35,7 @@ class Module:
         self.detail = ""
         self.part_of = ""  # the module that it is a part of
         self.is_spare = False  # such a part, to be built only where there is no time for the whole
+        self.is_begun = False  # such a part, of which objects are there
         self.own: tuple[str, ...] = ()  # of a part: files that are not made from a source of the module
 
     def told(self) -> dict[str, object]:
@@ -47,6 +48,7 @@ class Module:
             "library": self.library(),
             "part_of": self.part_of,
             "spare": self.is_spare,
+            "begun": self.is_begun,
         }
 
     def library(self) -> str:

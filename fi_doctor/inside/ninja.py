@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from fi_doctor.inside import below, ninjalog
+from fi_doctor.inside import below
 from fi_doctor.inside.looks import LAST_LOOK, LOOK, looks, pause_s
 
 OUTPUT_LIMIT = 8 * 1024  # of one failed command
@@ -26,7 +26,6 @@ _LINE_LIMIT = 1 << 20  # bytes of a line without an end
 QUIET_S = 0.3  # between a command and that it failed there is no time
 
 _IDLE_LOOKS = 3  # without a compiler, although there are jobs: nothing is left to do
-_AT_A_TIME = 200  # outputs in one command line
 _STATUS = re.compile(r"\[(\d+)/(\d+)\] ")
 _OUTPUT = re.compile(r" -o (\S+)")
 _FAILED = re.compile(r"FAILED: (?:\[code=(\d+)\] )?(\S+)")
@@ -274,23 +273,6 @@ def ninja_version() -> tuple[int, ...]:
     except OSError:
         return (0,)
     return tuple(int(number) for number in re.findall(r"\d+", said.stdout)[:2])
-
-
-def forget_missing(modules: Sequence[Target]) -> None:
-    """Have ninja's log, which is to be locked, not vouch for outputs of these modules that are not there.
-
-    Ninja takes a file for finished when it is newer than its inputs and its log knows of an earlier one, made since
-    the inputs changed. So a library that somebody deleted and whose link is then killed half-way would be loaded.
-    """
-    workdir = Path(modules[0].workdir)
-    names = {module.name for module in modules}
-    known = ninjalog.by_module(ninjalog.read(workdir), workdir)
-    gone = [
-        output for name in sorted(names & known.keys()) for output in known[name] if not (workdir / output).exists()
-    ]
-    for number in range(0, len(gone), _AT_A_TIME):
-        command = ["ninja", "-C", str(workdir), "-t", "restat", *gone[number : number + _AT_A_TIME]]
-        subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True)
 
 
 def _killed(code: int) -> str:

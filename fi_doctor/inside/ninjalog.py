@@ -7,16 +7,28 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+from fi_doctor.inside.elf import is_library
 
 NAME = ".ninja_log"
 MOST_BYTES = 4 << 20  # of one log, its end: the last entry of an output is the one that counts
 MOST_LOGS = 500
 MOST_TOTAL = 32 << 20  # bytes of all logs
 
+_AT_A_TIME = 200  # outputs in one command line
 _LONGEST_MS = 7 * 86_400_000
+
+
+class Built(Protocol):
+    """A module that has entries in a log."""
+
+    name: str
+    workdir: str  # where the log is
+    part_of: str  # "" for a whole module
 
 
 class Entry(NamedTuple):
@@ -108,3 +120,23 @@ def _tail(path: Path) -> str:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 20
+
+
+def forget_missing(modules: Sequence[Built]) -> None:
+    """Have ninja's log, which is to be locked, not vouch for outputs of these modules that are not there or damaged.
+
+    Ninja takes a file for finished when it is newer than its inputs and its log knows of an earlier one, made since
+    the inputs changed. So a library that somebody deleted and whose link is then killed half-way would be loaded. An
+    object that is none is removed: ninja would link it again and again.
+    """
+    workdir = Path(modules[0].workdir)
+    names = {name for module in modules for name in (module.name, f"{module.part_of}.common")}
+    known = by_module(read(workdir), workdir)
+    outputs = [output for name in sorted(names & known.keys()) for output in known[name]]
+    for output in outputs:
+        if output.endswith(".o") and (workdir / output).is_file() and not is_library(str(workdir / output)):
+            (workdir / output).unlink(missing_ok=True)
+    gone = [output for output in outputs if not (workdir / output).exists()]
+    for number in range(0, len(gone), _AT_A_TIME):
+        command = ["ninja", "-C", str(workdir), "-t", "restat", *gone[number : number + _AT_A_TIME]]
+        subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True)

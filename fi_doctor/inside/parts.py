@@ -86,4 +86,7 @@ def parts_of(whole: Module, wishes: dict[str, dict[str, Any]], place: Path) -> l
         part.workdir, part.ninja_file, part.target = str(place), str(done.ninja_file), str(done.library)
         part.own = (*done.own, done.library.name)
     look([part for part in parts.values() if not part.state])
+    count = max((done.all_objects for done in written.values() if isinstance(done, subset.Part)), default=0)
+    for part in parts.values():
+        part.is_begun = sum(one.objects for one in parts.values()) < count
     return list(parts.values())

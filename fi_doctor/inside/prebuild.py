@@ -6,11 +6,11 @@ N is a stream socket. The first line in is {"probes": [{"id", "path", "variants"
 for any), "lock", "parts", "logs": [folders that may hold logs of ninja], "cache": see mirror.py}; each line out is
 JSON: {"stage": "importing"}; {"stage": "asking", "probe", "variant"} for each variant; {"stage": "waiting"} and
 "looking"; {"taken": {name: {"objects", "slowest_s", "total_s"}}}, what builds took here before; {"modules": {name:
-{"objects", "users", "state", "detail", "library", "part_of", "spare"}}, "raised": [[probe, variant, what its build()
-raised]]}; then the line {"order": [name], "least_s": {name: seconds}, "peak_mib": {name: MiB of one job}, "seconds"} is
-waited for, and {"begun": [name]}, {"module": name, "state", "detail"}, {"done", "total"} and, when a ninja has ended,
-{"costs": {name: costs.Cost}, "peak_mib": MiB of all jobs together} follow; at last {"end": true, "late": whether the
-time was up}. A forked process has torch and flashinfer imported already.
+{"objects", "users", "state", "detail", "library", "part_of", "spare", "begun"}}, "raised": [[probe, variant, what its
+build() raised]]}; then the line {"order": [name], "least_s": {name: seconds}, "peak_mib": {name: MiB of one job},
+"seconds"} is waited for, and {"begun": [name]}, {"module": name, "state", "detail"}, {"done", "total"} and, when a
+ninja has ended, {"costs": {name: costs.Cost}, "peak_mib": MiB of all jobs together} follow; at last {"end": true,
+"late": whether the time was up}. A forked process has torch and flashinfer imported already.
 
 Which modules a variant needs is learnt from its own build(), with FlashInfer's JitSpec.build_and_load replaced by one
 that takes note. How a module is built is FlashInfer's own affair, up to the call of ninja. Since 0.6 each module has a

@@ -48,6 +48,7 @@ class Part(NamedTuple):
     library: Path
     objects: int
     left_out: int  # objects of the module that are not compiled
+    all_objects: int  # of all parts that are written together
     own: tuple[str, ...]  # objects whose source is none of the module's: if only these fail, the module may be fine
 
 
@@ -82,10 +83,12 @@ def write(ninja_file: Path, name: str, wishes: Mapping[str, Wish], folder: Path)
         links += link_lines([one.out for one in objects], library)
         kept = sum(keeps(edge.source, wish.units) for edge in edges)
         own = tuple(one.out.name for one in objects if one.source != one.edge.source)
-        found[part] = Part(written, library, len(objects), len(edges) - kept, own)
+        found[part] = Part(written, library, len(objects), len(edges) - kept, 0, own)
     lines = [*header, *RULES, *(line for some in compiles.values() for line in some), *links, ""]
     write_if_different(written, "\n".join(lines))
-    return found
+    return {
+        name: one._replace(all_objects=len(compiles)) if isinstance(one, Part) else one for name, one in found.items()
+    }
 
 
 def parse(text: str) -> tuple[list[str], list[Edge]]:

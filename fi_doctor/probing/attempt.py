@@ -81,11 +81,18 @@ def leave_out(planned: PlannedProbe, bench: Bench) -> Outcome:
 
 
 def out_of_budget(
-    planned: PlannedProbe, bench: Bench, *, how: str = "used up before it started", used_s: float = 0.0
+    planned: PlannedProbe,
+    bench: Bench,
+    *,
+    how: str = "used up before it started",
+    used_s: float = 0.0,
+    building_s: float | None = None,
 ) -> str:
-    """That the budget does not suffice, what would have been needed and how to get it."""
+    """That the budget does not suffice, what was needed and how to get it. building_s: as in budget.used_up."""
     fresh = bench.scratch is not None
-    return budget.used_up(planned.spec, bench.facts, bench.request, how=how, used_s=used_s, fresh=fresh)
+    return budget.used_up(
+        planned.spec, bench.facts, bench.request, how=how, used_s=used_s, fresh=fresh, building_s=building_s
+    )
 
 
 class _Attempt:

@@ -75,8 +75,8 @@ class Board:
         }
 
     def wholes(self, probe: PlannedProbe) -> dict[str, int]:
-        """The modules that parts stand for, which a probe would load as a server does, and their stale objects."""
-        names = {one.part_of for one in self._of_all(probe) if one.part_of}
+        """The modules of which parts were taken instead, with the objects that are stale of each."""
+        names = {one.part_of for one in self._of_all(probe) if one.part_of and one.state in THERE}
         modules = self._modules.get(kind_of(probe), {})
         return {name: modules[name].objects for name in sorted(names & modules.keys())}
 

@@ -3,34 +3,57 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 
 from fi_doctor.model import Facts, ProbeSpec, Request, command
 from fi_doctor.probing import estimates
 from fi_doctor.probing.plan import deepest
 
+_LONG = 40
 _MOST_MINUTES = 7 * 24 * 60  # as much as --budget takes
 
 
 def used_up(  # noqa: PLR0913 - what it was, where it was, and all that the same request depends on
-    spec: ProbeSpec, facts: Facts, request: Request, *, how: str, used_s: float, fresh: bool
+    spec: ProbeSpec,
+    facts: Facts,
+    request: Request,
+    *,
+    how: str,
+    used_s: float,
+    fresh: bool,
+    building_s: float | None = None,
 ) -> str:
     """That the budget does not suffice, what would have been needed and how to get it.
 
-    how: "used up while building". used_s: seconds that this probe had. fresh: with empty caches.
+    how: "used up while building". used_s: seconds that this probe had. fresh: with empty caches. building_s: what its
+    modules take, where that is known better than by their names.
     """
-    estimate_s = estimates.probe_seconds(spec, facts, fresh=fresh)
+    if building_s is None:
+        estimate_s = estimates.probe_seconds(spec, facts, fresh=fresh)
+    else:
+        estimate_s = round(estimates.IMPORT_S + building_s + estimates.RUN_S)
     line = settle(spec.feature, facts, request, needed_s=2 * (estimate_s + used_s))
     return f"budget of {request.budget_s:g} s {how}; estimated {estimate_s} s; settle it with: {line}"
 
 
 def not_compiled(modules: Mapping[str, int], jobs: int, here: estimates.Here) -> str:
     """The state of modules (name -> objects) of which only parts were compiled."""
-    first, *rest = modules
-    names = f"{first} and {len(rest)} more are" if rest else f"{first} is"
+    name = _family(list(modules))
+    names = f"{name} ({len(modules)} modules) are" if len(modules) > 1 else f"{name} is"
     minutes = math.ceil(estimates.wall_seconds(modules, jobs, here) / 60)
     used = estimates.usable_jobs(modules, jobs, here)
-    return f"{names} not compiled: {sum(modules.values())} objects, estimated {minutes} min with {used} jobs"
+    gib = max(map(estimates.peak_mib, modules)) / 1024
+    objects = sum(modules.values())
+    return f"{names} not compiled: {objects} objects, estimated {minutes} min with {used} jobs of up to {gib:.1f} GiB"
+
+
+def _family(names: list[str]) -> str:
+    """One name for all of these: attention's go on with dtypes and sizes, up to 180 characters."""
+    begin = os.path.commonprefix(names)  # noqa: RUF071 - names, no paths
+    if len(names) == 1 and len(begin) <= _LONG:
+        return begin
+    return f"{begin[: begin.rfind('_', 0, _LONG) + 1]}*"
 
 
 def needs_whole(lack: str, line: str) -> str:

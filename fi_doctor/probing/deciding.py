@@ -13,6 +13,7 @@ _ERROR = re.compile(r"\bfatal\s+(?:error\s*)?:|nvcc fatal|\berror\b\s*[:#\d]", r
 # What tools say that do not call it an error.
 _OTHER = re.compile(
     r"undefined reference|cannot find -l|: not found|No such file"
+    r"|file (?:format )?not recognized|: file truncated"
     r"|No space left on device|Disk quota exceeded|File too large",
     re.IGNORECASE,
 )
@@ -21,6 +22,8 @@ _KILLED = re.compile(r"^FAILED: \[code=(129|1[3-8]\d|19[0-2])\] ")
 _ENDED = re.compile(r"^(?:Killed|Terminated|Hangup)$")  # by a shell
 SILENT = "a command ended without a word, as one that is killed does"
 _NEXT = re.compile(r"$|\[\d+/\d+\] |FAILED: |ninja: ")  # what follows the command line of one that said nothing
+# What else is said of a write is of no use beside this.
+_FULL = re.compile(r"No space left on device|Disk quota exceeded")
 # Errors that only say that there was one before.
 _ECHO = re.compile(r"^collect2: |\breturned \d+ exit status|\bfailed with exit (?:code|status)", re.IGNORECASE)
 _LONG_FOLDERS = re.compile(r"/(?:[^\s/:'\"]+/)+(?:site-packages|dist-packages|cached_ops)/")
@@ -31,7 +34,9 @@ def deciding_line(message: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     causes = [line for line in lines if not _ECHO.search(line)]
     found = _first(causes, _ERROR) or _first(causes, _OTHER) or _first(lines, _ERROR)
-    return _shortened(found or _killed(lines) or _first(lines, _ENDED) or next(iter(lines), ""))
+    said = _shortened(found or _killed(lines) or _first(lines, _ENDED) or next(iter(lines), ""))
+    full = _FULL.search(message)
+    return f"{full[0]}: {said}"[:LIMIT] if full and len(said) > _SHORT / 2 else said
 
 
 def _first(lines: Sequence[str], wanted: re.Pattern[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from fi_doctor.model import CellOutcome, Ending, PlannedProbe, Scope, Stage
-from fi_doctor.probing import budget
+from fi_doctor.probing import budget, estimates
 from fi_doctor.probing.attempt import out_of_budget
 from fi_doctor.probing.bench import Bench
 from fi_doctor.probing.deciding import deciding_line
@@ -22,10 +22,13 @@ def cells(probe: PlannedProbe, bench: Bench, jobs: int, *, is_alone: bool) -> di
         why = f"{probe.spec.module} could not be asked for, and is not compiled as a whole for one probe"
         return {name: _not_run(name, why) for name in probe.variants}
     found = {}
-    for variant, (name, known) in bench.board.left_out(probe).items():
+    absent = bench.board.left_out(probe)
+    late = {name: max(1, known.objects) for name, known in absent.values() if known.state == LATE}
+    building_s = estimates.wall_seconds(late, jobs, bench.board.here)
+    for variant, (name, known) in absent.items():
         if known.state == LATE:
-            why = known.detail or "it was not finished in time"
-            found[variant] = _not_run(variant, out_of_budget(probe, bench, how=f"too short for its module: {why}"))
+            how = f"too short for its module: {known.detail or 'it was not finished in time'}"
+            found[variant] = _not_run(variant, out_of_budget(probe, bench, how=how, building_s=building_s))
         elif known.state == WHOLE:
             command = budget.warm(bench.facts, replace(bench.request, features=(probe.spec.feature,)))
             why = budget.needs_whole(budget.not_compiled({name: known.objects}, jobs, bench.board.here), command)

@@ -286,7 +286,8 @@ class Attempt:
         left_s = max(self._estimate_s - taken_s, taken_s / 10)
         if done:
             left_s = taken_s * (1 - share) + left_s * (1 - share)  # taken_s / share * (1 - share), by its share
-        left_s = min(left_s, max(0.0, self._deadline - time.monotonic()))
+        if done:  # at first it is the estimate, which may be more than there is time for
+            left_s = min(left_s, max(0.0, self._deadline - time.monotonic()))
         waiting = sum(not told.state for told in (self.modules or {}).values())
         with self._bench.talk:
             self._bench.watch.building(waiting, done, total, self._jobs, left_s)

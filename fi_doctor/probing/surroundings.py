@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import shlex
 import shutil
 import tempfile
@@ -28,6 +30,8 @@ CACHES = {
     "TMPDIR": "tmp",  # must exist
 }
 OWN_FOLDER = "FI_DOCTOR_SCRATCH"
+_RUN = "fi-doctor-run-"
+_HELD = "held"
 _REPRODUCED = ("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
@@ -40,15 +44,13 @@ def scratch(facts: Facts, request: Request) -> Iterator[Path | None]:
     if not (request.fresh_cache or foreign_cache(facts)):
         yield None
         return
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="fi-doctor-")).absolute()
-        (folder / CACHES["TMPDIR"]).mkdir()
-    except OSError as exc:
-        raise _no_folder(exc, foreign_cache(facts)) from exc
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(_folder())
+            (folder / CACHES["TMPDIR"]).mkdir()
+        except OSError as exc:
+            raise _no_folder(exc, foreign_cache(facts)) from exc
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -58,15 +60,51 @@ def own_folder(environ: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
     Compilers write there before the probes run, and a probe may; the machine's caches stay where they are. It is
     removed afterwards. Where none can be made, children use the usual places.
     """
+    with contextlib.ExitStack() as stack:
+        variables = environ
+        with contextlib.suppress(OSError):
+            variables = {**environ, OWN_FOLDER: str(stack.enter_context(_folder()))}
+        yield variables
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder of this run, removed afterwards, as are those of runs that were killed. Raises OSError."""
+    folder = Path(tempfile.mkdtemp(prefix=_RUN)).absolute()
     try:
-        folder = tempfile.mkdtemp(prefix="fi-doctor-run-")
+        held = _hold(folder)
     except OSError:
-        yield environ
-        return
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    _remove_left(folder.parent)
     try:
-        yield {**environ, OWN_FOLDER: str(Path(folder).absolute())}
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(held)
+
+
+def _hold(folder: Path) -> int:
+    """A descriptor that says, as long as this process lives, that its folder is in use."""
+    made = folder / "made"
+    held = os.open(made, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    made.rename(folder / _HELD)  # locked before anybody sees it by this name
+    return held
+
+
+def _remove_left(place: Path) -> None:
+    """Remove what runs left that were killed at once, if they were this user's."""
+    for path in place.glob(f"{_RUN}*/{_HELD}"):
+        with contextlib.suppress(OSError):  # in use, another user's, or gone meanwhile
+            if path.parent.is_symlink() or path.parent.stat().st_uid != os.getuid():
+                continue
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path.parent, ignore_errors=True)
+            finally:
+                os.close(descriptor)
 
 
 def for_compilers(child: Mapping[str, str]) -> dict[str, str]:

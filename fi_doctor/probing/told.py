@@ -26,6 +26,7 @@ class Told(Data, frozen=True):
     library: str = ""  # the file that it is loaded from
     part_of: str = ""  # the module that it is a part of
     spare: bool = False  # such a part, of which it is not decided yet whether it is built
+    begun: bool = False  # such a part, of which objects are there from before
 
 
 class Line(Data, frozen=True):
@@ -48,13 +49,13 @@ class Line(Data, frozen=True):
 
 
 def without_spares(modules: Mapping[str, Told], has_time: Callable[[Mapping[str, int]], bool]) -> dict[str, Told]:
-    """The modules with those parts that take the place of wholes: what was kept, and all where there is no time.
+    """The modules with those parts that take the place of wholes: what was begun before, and all where time is short.
 
     has_time: whether so many objects (by module) can be compiled. Spare parts that are not needed are left away.
     """
     spares = {name: told for name, told in modules.items() if told.spare}
-    unkept = {part.part_of for part in spares.values() if part.state not in THERE}
-    taken = {name: part for name, part in spares.items() if part.part_of not in unkept}
+    begun = {part.part_of for part in spares.values() if part.begun}
+    taken = {name: part for name, part in spares.items() if part.part_of in begun}
     found = _in_place(taken, {name: told for name, told in modules.items() if not told.spare})
     if has_time({name: max(1, told.objects) for name, told in found.items() if not told.state}):
         return found

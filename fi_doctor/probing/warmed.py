@@ -44,7 +44,7 @@ def told(  # noqa: PLR0913 - all that is known
         schema=WARMING_SCHEMA,
         dry_run=is_dry,
         folder="",
-        jobs=min(builds.jobs, here.cpus) if is_dry else builds.jobs,
+        jobs=_usable(modules, builds.jobs, here) if is_dry else builds.jobs,
         memory_mib=here.memory_mib if is_dry else memory_mib,
         modules=modules,
         skipped={
@@ -120,6 +120,11 @@ def _module(name: str, known: Told, builds: Builds, here: estimates.Here, *, is_
         peak_job_mib=cost.peak_job_mib if cost else estimates.peak_mib(name),
         disk_mib=sizes.disk_mib(name),
     )
+
+
+def _usable(modules: Sequence[WarmModule], jobs: int, here: estimates.Here) -> int:
+    """Of so many jobs those that the heaviest of what is to be compiled leaves."""
+    return estimates.usable_jobs([one.name for one in modules if not one.place.is_there], jobs, here)
 
 
 def _makespan_s(done: Warming, here: estimates.Here) -> float:

@@ -15,8 +15,9 @@ def cost_line(builds: Builds) -> str:
     spread = f"{builds.cpu_seconds:.0f} CPU s over {amount(jobs, 'job')} {duration(builds.cpu_seconds / jobs)}"
     longest = f"{clean(builds.longest, 40)} alone {duration(builds.longest_seconds)}"
     carried = f" of {_gib(builds.memory_mib)}" if builds.memory_mib else ""
+    compiled = sum(name in builds.modules for name in builds.costs)  # others are what parts share
     return (
-        f"Compiled {amount(len(builds.costs), 'module')} in {duration(builds.build_seconds)}, "
+        f"Compiled {amount(compiled, 'module')} in {duration(builds.build_seconds)}, "
         f"{builds.build_seconds / least_s:.2f} x the least possible ({longest}, {spread}); "
         f"compilers held up to {_gib(builds.peak_mib)}{carried}"
     )

@@ -25,6 +25,7 @@ _ENDS = {
     "failed": "failed",
     "cut off": "cut off",
     "not begun": "not begun",
+    "not compiled": "in part only",
 }
 
 
@@ -218,7 +219,11 @@ def _built(builds: Builds) -> str:
     ends = Counter(state.partition(":")[0] for state in builds.modules.values())
     total = amount(len(builds.modules), "module")
     told = [f"{count} {words}" for end, words in _ENDS.items() if (count := ends[end])]
-    taken = "" if ends["cache"] + ends["jit-cache"] == len(builds.modules) else f" in {duration(builds.seconds)}"
+    taken = (
+        ""
+        if ends["cache"] + ends["jit-cache"] + ends["not compiled"] == len(builds.modules)
+        else f" in {duration(builds.seconds)}"
+    )
     return f"{total}: {', '.join(told)}{taken}"
 
 

@@ -178,7 +178,14 @@ def _table(done: Warming, stale: list[WarmModule], width: int) -> list[str]:
 def _notes(done: Warming, stale: list[WarmModule], width: int) -> list[str]:
     memory = f" and {done.memory_mib} MiB for all compilers" if done.memory_mib else ""
     unknown = "; ?: no such module was measured" if any(isinstance(one.disk_mib, Missing) for one in stale) else ""
+    heaviest = max((one.peak_job_mib for one in stale), default=0)
+    is_over = 0 < done.memory_mib < heaviest
     notes = (
+        *(
+            [f"One job takes up to {heaviest} MiB, more than that for all: one at a time, and beyond it."]
+            if is_over
+            else []
+        ),
         f"Times are estimated for {amount(done.jobs, 'job')}{memory}, of each by itself.",
         f"MiB on disk were measured for sm_90a with nvcc 13.0{unknown}.",
         f"Nothing was compiled or written in {done.folder}",

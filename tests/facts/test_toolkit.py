@@ -270,10 +270,11 @@ def test_every_other_nvcc_is_listed_once_and_wrappers_as_they_are(tmp_path, tool
 
 def test_an_nvcc_that_hangs_is_named_and_holds_nobody_up(tmp_path, tools, monkeypatch):
     monkeypatch.setattr("fi_doctor.facts.nvcc.TIMEOUT_S", 0.2)
-    fake_nvcc(tmp_path / "cuda", before="while :; do :; done")
+    fake_nvcc(tmp_path / "cuda", before=f"echo $1 >> {tmp_path}/asked; while :; do :; done")
     facts = read({"PATH": str(tools), "CUDA_HOME": str(tmp_path / "cuda")}, torch_cuda="12.8")
     assert isinstance(facts.gate_version, Missing)
     assert "did not end within 0.2 s" in facts.gate_version.reason
+    assert "--list-gpu-code" not in (tmp_path / "asked").read_text()
 
 
 @needs_cxx

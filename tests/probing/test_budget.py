@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from test_plan import SPEC
 
 from fi_doctor.model import Depth, Missing, Request
-from fi_doctor.probing import ahead, budget
+from fi_doctor.probing import ahead, budget, estimates
 
 ASKED = Request(depth=Depth.BUILD, budget_s=60)  # as deep as a machine without a GPU allows
 
@@ -99,3 +99,14 @@ def test_what_was_typed_is_printed_back_as_it_was(settle, bare_facts):
     assert budget.look(bare_facts, replace(ASKED, **asked), ["moe.bf16"]) == (
         "fi-doctor check --feature moe.bf16 --memory 64g"
     )
+
+
+def test_long_names_of_modules_are_told_by_what_they_begin_with():
+    name = "batch_prefill_with_kv_cache_dtype_q_bf16_dtype_kv_bf16_head_dim_qk_{}_head_dim_vo_{}_sm90"
+    many = {name.format(size, size): 10 for size in (64, 128)}
+    assert budget.not_compiled(many, 16, estimates.ANYWHERE).startswith(
+        "batch_prefill_with_kv_cache_dtype_q_* (2 modules) are not compiled: 20 objects, estimated "
+    )
+    one = {name.format(64, 64): 10}
+    assert budget.not_compiled(one, 16, estimates.ANYWHERE).startswith("batch_prefill_with_kv_cache_dtype_q_* is not")
+    assert budget.not_compiled({"fused_moe_90": 248}, 16, estimates.ANYWHERE).startswith("fused_moe_90 is not compiled")

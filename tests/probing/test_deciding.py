@@ -102,3 +102,20 @@ def test_of_a_command_that_said_nothing_it_is_that(after):
 def test_of_a_command_that_said_something_it_is_not():
     said = "Ninja build failed. Ninja output:\nFAILED: a.o \nc++ a.cc\nsomething\nninja: build stopped\n"
     assert deciding_line(said) == "Ninja build failed. Ninja output:"
+
+
+def test_a_full_disk_comes_first_whatever_stands_before_it():
+    path = "/tmp/fi-doctor-run-omj590px/ccgDX2PX.s"
+    said = f"{path}: Fatal error: can't write 73 bytes to section .nv_fatbin of /cache/a.o: 'No space left on device'"
+    assert deciding_line(said).startswith(f"No space left on device: {path}: Fatal error")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/usr/bin/ld: /cache/norm/norm.cuda.o: file not recognized: file format not recognized",
+        "/usr/bin/ld: /cache/norm/norm.cuda.o: file truncated",
+    ],
+)
+def test_a_linker_that_cannot_read_an_object_names_it(line):
+    assert deciding_line(f"FAILED: norm.so\nc++ norm.cuda.o -o norm.so\n{line}\ncollect2: error: ld returned 1") == line

@@ -193,7 +193,8 @@ def test_a_part_is_compiled_run_and_called_a_part(machine, kept):
     assert rest.why.endswith(
         "a server's first start compiles it; settle it with: fi-doctor warm --feature fake.moe --jobs 4"
     )
-    assert outcome.whole_module.startswith("fused_moe_90 is not compiled: 25 objects")
+    assert outcome.whole_module.startswith("fused_moe_90 is not compiled: 25 objects, estimated ")
+    assert outcome.whole_module.endswith(" jobs of up to 5.2 GiB")
     assert outcome.cells[0].module_from == "subset"
     assert builds.modules == {
         MODULE: "not compiled: 25 objects; parts stand for it",

@@ -449,6 +449,36 @@ def test_with_a_fresh_cache_every_cache_is_inside_one_folder_that_is_gone_afterw
     assert child["NCCL_NVLS_ENABLE"] == "0"
 
 
+def test_what_a_killed_run_left_is_removed_by_the_next_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    script = f"""
+import os, sys, time
+sys.path[:0] = {sys.path!r}
+from fi_doctor.probing import surroundings
+with surroundings.own_folder(dict()) as variables:
+    open(variables[surroundings.OWN_FOLDER] + "/big", "w").close()
+    print(variables[surroundings.OWN_FOLDER], flush=True)
+    time.sleep(60)
+"""
+    child = {**os.environ, "TMPDIR": str(tmp_path)}
+    argv = [sys.executable, "-c", script]
+    runs = [subprocess.Popen(argv, env=child, stdout=subprocess.PIPE, text=True) for _ in "ab"]
+    try:
+        killed, living = (Path(one.stdout.readline().strip()) for one in runs)
+        (tmp_path / "fi-doctor-run-strange").mkdir()
+        runs[0].kill()
+        runs[0].wait()
+        assert (killed / "big").exists()
+        with surroundings.own_folder({}) as variables:
+            own = Path(variables[surroundings.OWN_FOLDER])
+            assert sorted(tmp_path.iterdir()) == sorted([own, living, tmp_path / "fi-doctor-run-strange"])
+        assert not own.exists()
+    finally:
+        for one in runs:
+            one.kill()
+            one.communicate()
+
+
 def test_without_a_folder_for_it_there_is_no_fresh_cache(bare_facts, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     request = replace(RUN, fresh_cache=True)

@@ -1,5 +1,6 @@
 """Parts that stand for modules only where there is no time for the whole: compiled by a real c++."""
 
+import os
 import shutil
 
 import pytest
@@ -151,6 +152,27 @@ def test_a_part_that_was_kept_is_taken_first(machine):
         assert outcomes["prefill"].whole_module
 
 
+@pytest.mark.parametrize("damage", ["no library", "library of nothing", "object of nothing", "one object less"])
+def test_a_part_that_was_begun_is_finished_rather_than_the_whole_begun(machine, tmp_path, damage):
+    machine.probe_of("prefill", "no_mask_or_causal")
+    machine.judged(SHORT)
+    library = next((tmp_path / "kept").rglob("*.so"))
+    found = next((tmp_path / "kept").rglob("*kernel_mask_1.o"))
+    if damage != "library of nothing":
+        library.unlink()
+    else:
+        library.write_bytes(b"")
+    if damage == "object of nothing":
+        times = found.stat()
+        found.write_bytes(b"\xb7 nothing of use")
+        os.utime(found, ns=(times.st_atime_ns, times.st_mtime_ns))
+    elif damage == "one object less":
+        found.unlink()
+    _, builds, cells_of = machine.judged(LONG)
+    assert builds.modules[f"{MODULE}.no_mask_or_causal"] == "built"
+    assert cells_of["prefill"]["causal"].verdict is Verdict.WORKS
+
+
 def test_a_module_without_masks_is_compiled_as_a_whole(machine):
     for path in machine.place.glob("*_mask_[23].cu"):
         path.rename(path.with_name(path.name.replace("mask", "masked")))
@@ -170,7 +192,7 @@ def test_a_module_that_somebody_needs_whole_is_compiled_as_a_whole(machine):
 def test_only_parts_that_are_needed_are_told_of():
     user = (("fake.prefill", "causal"),)
     whole, part = Told(objects=10, users=user), Told(objects=4, users=user, part_of="a", spare=True)
-    kept = replace(part, objects=0, state="up to date", part_of="c")
+    kept = replace(part, objects=0, state="up to date", part_of="c", begun=True)
     there = Told(state="up to date")
     told = {"a": whole, "a.part": part, "b": there, "c": whole, "c.part": kept}
     replaced, kept = replace(whole, state="whole", users=()), replace(kept, spare=False)

@@ -259,6 +259,9 @@ EXAMPLES: dict[str, Example] = {
     ),
     "arch-list-misses-gpu": Example(_arch_list("10.0a", ("100a",)), _arch_list("8.0 9.0a", ("80", "90a"))),
     "arch-list-lacks-suffix": Example(_arch_list("9.0", ("90",)), _arch_list("9.0", ("90a",))),
+    "cache-path-breaks-ninja": Example(
+        _flashinfer(cache_base="my caches/.cache/flashinfer"), _flashinfer(cache_base="/home/me/.cache/flashinfer")
+    ),
     "flashinfer-cache-not-writable": Example(_flashinfer(cache_writable=False), _flashinfer(cache_owner=0)),
     "flashinfer-cache-of-other-user": Example(_flashinfer(cache_owner=0), HEALTHY),
     "cached-build-uses-other-toolkit": Example(

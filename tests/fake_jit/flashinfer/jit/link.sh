@@ -5,4 +5,8 @@ if rm "$FAKE_SOURCES/half-link" 2> /dev/null; then
   echo half > "$library"
   sleep 60
 fi
-{ printf '\177ELF\002\001'; head -c 58 /dev/zero; cat "$@"; } > "$library"
+{
+  printf '\177ELF\002\001'
+  head -c 58 /dev/zero
+  for object in "$@"; do tail -c +65 "$object"; done
+} > "$library"
