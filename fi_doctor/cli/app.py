@@ -251,6 +251,18 @@ def features() -> int:
     return commands.features()
 
 
+@app.command()
+def schema(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="report, difference or policy; lock, where there are locks.")
+    ],
+) -> int:
+    """The JSON Schema of a document that fi-doctor writes or reads."""
+    from fi_doctor.cli import schemas
+
+    return schemas.schema(name)
+
+
 @probes_app.command("list")
 def probes_list() -> int:
     """Each probe with its feature, its module and its question."""

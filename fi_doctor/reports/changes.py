@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from fi_doctor.model import Difference, Missing, RowChange
+from fi_doctor.model import DIFFERENCE_SCHEMA, Difference, Missing, RowChange
 from fi_doctor.reports.table import fold
 from fi_doctor.reports.text import amount, clean, wrap
 
@@ -14,6 +16,11 @@ _MOST_FACTS = 30
 def to_json(difference: Difference) -> str:
     """Indented by two, with a newline at the end."""
     return msgspec.json.format(msgspec.json.encode(difference), indent=2).decode() + "\n"
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a difference, generated from the types."""
+    return {"$id": DIFFERENCE_SCHEMA, "title": "fi-doctor difference", **msgspec.json.schema(Difference)}
 
 
 def render(difference: Difference, *, width: int = 80) -> str:
