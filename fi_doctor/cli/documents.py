@@ -36,7 +36,7 @@ def diff(  # noqa: PLR0913 - the options of a command
     python: Python = None,
     quiet: Quiet = False,
 ) -> int:
-    """What differs between two reports, or between a report and this machine now.
+    """What differs between two reports, or since one.
 
     Verdicts come first, each with what can be the cause: of the facts that differ those that the row can rest on, the
     fewest and closest first. Then all facts, then findings. With BEFORE alone this machine is checked as deep as that
@@ -62,7 +62,7 @@ def schema(
         str, typer.Argument(metavar="NAME", help="report, difference or policy; lock, where there are locks.")
     ],
 ) -> int:
-    """The JSON Schema of a document that fi-doctor writes or reads."""
+    """The JSON Schema of what fi-doctor writes or reads."""
     from fi_doctor.cli import schemas
 
     return schemas.schema(name)

@@ -31,17 +31,17 @@ def swaps(before: Facts, after: Facts) -> tuple[Swap, ...]:
 
 
 def decisive(when: Condition, before: View, after: View, found: Iterable[Swap]) -> tuple[Place, ...]:
-    """The places that turn a part of the condition, each alone; where none does alone, the fewest that do together."""
+    """The places that turn a part of the condition, each alone, seen from the one side or from the other.
+
+    What turns it from here only with another turns it alone from there: of two nvccs and two torches that differ by
+    major on one side, each alone makes the other side differ too.
+    """
     turned = [
         part
         for part in conditions.parts(when)
         if "outcome" not in part and conditions.holds(part, before) is not conditions.holds(part, after)
     ]
-    swapped = tuple(found)
-    places = {swap.place for part in turned for swap in swapped if _turns(part, before, after, swap)}
-    if not places:
-        places = {place for part in turned for place in _together(part, before, after, swapped)}
-    return tuple(sorted(places))
+    return tuple(swap.place for swap in found if any(_turns(part, before, after, swap) for part in turned))
 
 
 def value_at(facts: Facts, place: Place) -> Any:
@@ -57,29 +57,6 @@ def _turns(part: Condition, before: View, after: View, swap: Swap) -> bool:
         conditions.holds(part, view._replace(facts=facts)) is not conditions.holds(part, view)
         for view, facts in ((before, swap.before), (after, swap.after))
     )
-
-
-def _together(part: Condition, before: View, after: View, found: tuple[Swap, ...]) -> set[Place]:
-    """Places of which none can be left out, seen from either side."""
-    places: set[Place] = set()
-    for one, other in ((before, after), (after, before)):
-        needed = [swap.place for swap in found]
-        wanted = conditions.holds(part, other)
-        if conditions.holds(part, _with(one, other, needed)) is not wanted:
-            continue  # outcomes turn it, which a condition may read beside facts
-        for place in list(needed):
-            fewer = [one_of for one_of in needed if one_of != place]
-            if conditions.holds(part, _with(one, other, fewer)) is wanted:
-                needed = fewer
-        places.update(needed)
-    return places
-
-
-def _with(view: View, other: View, places: list[Place]) -> View:
-    facts = view.facts
-    for place in places:
-        facts = _taken(facts, other.facts, place)
-    return view._replace(facts=facts)
 
 
 def _places(old: Any, new: Any, place: Place = ()) -> Iterator[Place]:

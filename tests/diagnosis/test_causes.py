@@ -186,7 +186,7 @@ def test_a_finding_has_the_facts_that_turn_its_rule_and_no_others():
     assert [fact.name for fact in first.facts] == ["packages.flashinfer-python.version"]
 
 
-def test_facts_that_turn_a_rule_only_together_are_all_of_its_facts():
+def test_facts_that_turn_a_rule_only_together_are_found_from_the_other_side():
     before = make.facts(toolkit=make.toolkit("12.6", jit=make.jit("12.6"), torch_cuda="13.0"))
     after = make.facts(toolkit=make.toolkit("14.1", jit=make.jit("14.1"), torch_cuda="14.0"))
     when = RULES["nvcc-major-differs-from-torch"].when
@@ -244,6 +244,26 @@ def test_what_was_asked_for_is_a_cause():
     ]
     [cause] = causes_of(ROW, found)
     assert (cause.kind, [fact.name for fact in cause.facts]) == (CauseKind.REQUEST, ["request.depth"])
+
+
+def test_a_finding_that_rests_on_what_was_measured_has_no_facts_and_comes_last():
+    probes, facts = ("attention.sinks",), make.facts(packages={"vllm": "0.33.0"})
+    before = report(facts, works=False, probes=probes)
+    gone = replace(before.findings[0], id="toolkit-lacks-headers", features=probes)  # its rule does not read the change
+    before = replace(before, findings=(gone,))
+    after = report(make.facts(packages={"vllm": "0.32.0"}), probes=probes)
+    *others, last = causes_of("attention.sinks", difference(before, after))
+    assert (last.name, last.said, last.facts) == ("toolkit-lacks-headers", "is gone", ())
+    assert ("package", "vllm") in map(named, others)
+
+
+def test_a_list_that_only_one_side_has_is_all_new():
+    path = replace(make.facts().interpreter, sys_path=())
+    bare = make.facts(interpreter=path, flashinfer=make.missing("not installed"))
+    found = difference(report(bare), report(make.facts()))
+    told = {fact.name: fact for fact in found.facts}
+    assert (told["flashinfer.architectures"].before, told["flashinfer.architectures"].new) == ("not there", ("90a",))
+    assert told["interpreter.sys_path"].new == (make.SITE,)
 
 
 def test_a_list_says_what_is_gone_and_what_is_new():
