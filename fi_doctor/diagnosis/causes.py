@@ -27,6 +27,7 @@ from fi_doctor.model import (
 _GATE, _NVCC = "toolkit.gate_version", "toolkit.jit.nvcc.version"
 # The facts of a group that tell most, in this order; then versions, then by name.
 _TELLING = (_NVCC, "toolkit.jit.compiler.version", _GATE, "gpus.sm", "gpus.count", "toolkit.jit.cuda_home")
+_BUDGET = ("request.budget_s", "request.jobs", "request.memory_mib")
 _GONE, _CAME = "is gone", "is new"
 
 
@@ -141,14 +142,16 @@ def _is_about(finding: Finding, feature: Feature | None, row: FeatureRow, rests:
     return stops or named or row.feature in finding.features
 
 
-def _by_request(changes: tuple[FactChange, ...], sides: list[FeatureRow]) -> list[Cause]:
-    """What was asked: how deep always; which rows where one side has none; how long where one side is unknown."""
+def _by_request(changes: tuple[FactChange, ...], sides: list[FeatureRow]) -> Iterator[Cause]:
+    """What was asked: how deep and by what knowledge always; which rows where one side has none.
+
+    Time, jobs and memory count where one side is unknown: what was left out was so for want of them.
+    """
     names = {"request.depth", "request.fresh_cache", "doctor.knowledge"}
     if len(sides) == 1:
-        names |= {"request.features"}
-    if any(row.verdict is Verdict.UNKNOWN for row in sides):
-        names |= {"request.budget_s", "request.jobs", "request.memory_mib"}
-    facts = tuple(fact for fact in changes if fact.name in names)
-    if not facts:
-        return []
-    return [Cause(kind=CauseKind.REQUEST, name="request", said="what was asked for or known", facts=facts)]
+        names.add("request.features")
+    if facts := tuple(fact for fact in changes if fact.name in names):
+        yield Cause(kind=CauseKind.REQUEST, name="request", said="what was asked for or known", facts=facts)
+    facts = tuple(fact for fact in changes if fact.name in _BUDGET)
+    if facts and any(row.verdict is Verdict.UNKNOWN for row in sides):
+        yield Cause(kind=CauseKind.BUDGET, name="budget", said="what it may take", facts=facts)

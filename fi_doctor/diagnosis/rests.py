@@ -10,6 +10,7 @@ from fi_doctor.model import CauseKind, Feature, FeatureRow, KnowledgeBase, Probe
 
 # Kind, name, and how the row rests on it.
 On = tuple[CauseKind, str, str]
+_FLASHINFER = (CauseKind.FLASHINFER, "flashinfer-python", "it is from this package")
 _TOOLKIT = ("toolkit.jit.", "toolkit.gate_")
 _TOOLS = ("toolkit.ninja", "toolkit.host_compiler", "toolkit.nvcc_on_path")
 _CACHES = ("flashinfer.cached_modules", "flashinfer.jit_cache_", "flashinfer.stale_modules", "flashinfer.cache_")
@@ -37,7 +38,7 @@ class Rests(NamedTuple):
         if group == "packages":
             return self._package(rest)
         if fact in ("flashinfer.version", "flashinfer.commit"):
-            return CauseKind.PACKAGE, "flashinfer-python", "it is from this package"
+            return _FLASHINFER
         if group == "environment":
             return self._variable(rest)
         if group == "libraries":
@@ -55,7 +56,7 @@ class Rests(NamedTuple):
         if field not in ("", "version", "commit", "editable"):
             return None
         if name == "flashinfer-python":
-            return CauseKind.PACKAGE, name, "it is from this package"
+            return _FLASHINFER
         needs = [need for spec in self.specs for need in (spec.requires, *spec.variants.values())]
         if any(name in need.packages for need in needs):
             return CauseKind.PACKAGE, name, "its probe needs this package"

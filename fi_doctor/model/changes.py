@@ -24,13 +24,15 @@ class CauseKind(Closed):
     OTHER = "other"
     CACHE = "cache"
     LIBRARY = "library"
+    BUDGET = "budget"  # time, jobs and memory
     BUILD_TOOL = "build tool"
     VARIABLE = "variable"
     DRIVER = "driver"
     PACKAGE = "package"
     GPU = "gpu"
     NVCC = "nvcc"
-    REQUEST = "request"
+    FLASHINFER = "flashinfer"
+    REQUEST = "request"  # how deep, which rows, by what knowledge
     FINDING = "finding"
 
 

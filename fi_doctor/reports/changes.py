@@ -99,9 +99,10 @@ def cause_name(cause: Cause) -> str:
             return f"the finding {cause.name} {cause.said}"
         case CauseKind.REQUEST:
             return cause.said
-        case CauseKind.OTHER | CauseKind.PACKAGE | CauseKind.LIBRARY | CauseKind.VARIABLE:
-            kind = CauseKind.PACKAGE if cause.kind is CauseKind.OTHER else cause.kind
-            return f"the {kind} {cause.name} ({cause.said})"
+        case CauseKind.LIBRARY | CauseKind.VARIABLE:
+            return f"the {cause.kind} {cause.name} ({cause.said})"
+        case CauseKind.OTHER | CauseKind.PACKAGE | CauseKind.FLASHINFER:
+            return f"the package {cause.name} ({cause.said})"
         case _:
             return f"the {cause.name} ({cause.said})"
 

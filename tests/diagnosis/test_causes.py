@@ -63,7 +63,7 @@ def named(cause):
         ),
         (
             {"packages": {"flashinfer-python": "0.7.3"}},
-            ("package", "flashinfer-python"),
+            ("flashinfer", "flashinfer-python"),
             ("packages.flashinfer-python.version", "0.7.2.post1", "0.7.3"),
         ),
         (
@@ -255,6 +255,26 @@ def test_a_finding_that_rests_on_what_was_measured_has_no_facts_and_comes_last()
     *others, last = causes_of("attention.sinks", difference(before, after))
     assert (last.name, last.said, last.facts) == ("toolkit-lacks-headers", "is gone", ())
     assert ("package", "vllm") in map(named, others)
+
+
+def test_time_jobs_and_memory_count_where_something_is_unknown_and_after_what_compiles_it():
+    facts, request = make.facts(toolkit=make.toolkit(gate_version="13.1")), Request(depth=Depth.RUN, jobs=4)
+    found = difference(report(make.facts()), report(facts, request=request, probes=()))
+    kinds = [cause.kind for cause in causes_of(ROW, found) if cause.kind is not CauseKind.FINDING]
+    assert kinds == [CauseKind.NVCC, CauseKind.BUDGET]
+    failed = difference(report(make.facts()), report(facts, request=request, works=False))
+    assert CauseKind.BUDGET not in {cause.kind for cause in causes_of(ROW, failed)}
+
+
+def test_flashinfer_itself_comes_before_what_compiles_it():
+    gone = make.facts(
+        packages={"flashinfer-python": make.absent("not installed")},
+        flashinfer=make.absent("not installed"),
+        toolkit=make.toolkit(gate_version="13.1"),
+    )
+    causes = causes_of(ROW, difference(report(make.facts()), report(gone, probes=())))
+    assert [named(cause) for cause in causes][:2] == [("flashinfer", "flashinfer-python"), ("nvcc", "nvcc")]
+    assert (causes[0].facts[0].before, causes[0].facts[0].after) == ("0.7.2.post1", "not there")
 
 
 def test_a_list_that_only_one_side_has_is_all_new():
