@@ -15,6 +15,7 @@ from fi_doctor.diagnosis import changes
 from fi_doctor.knowledge import examples
 from fi_doctor.model import (
     Allowance,
+    CauseKind,
     Ending,
     Evidence,
     Policy,
@@ -226,9 +227,18 @@ def test_the_nvcc_that_says_12_6_is_named_as_the_cause_and_nothing_of_it_is_left
             "nvcc-major-differs-from-torch",
         },
     )
-    changed = changes.difference(broken, mended)
+    changed = changes.difference(broken, mended, kb=shipped()[0], specs=shipped()[1])
     assert {row.feature for row in changed.rows} == {"moe.fp8_block", "moe.mxfp4_bf16"}
     assert {"toolkit.jit.cuda_home", "toolkit.gate_version"} <= {fact.name for fact in changed.facts}
+    first = [row.causes[0] for row in changed.rows]
+    assert {cause.name for cause in first} == {
+        "fp8-block-moe-refused-below-cuda-12-8",
+        "mxfp4-moe-left-out-below-cuda-12-8",
+    }
+    assert {(cause.facts[0].name, cause.facts[0].before, cause.facts[0].after) for cause in first} == {
+        ("toolkit.jit.nvcc.version", "12.6", "13.0")
+    }
+    assert {row.causes[1].kind for row in changed.rows} == {CauseKind.NVCC}
     assert {finding.cause for finding in mended.findings} & {"nvcc-too-old"} == set()
 
 

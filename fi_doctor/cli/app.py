@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fi_doctor.cli import documents
 from fi_doctor.cli.options import (
     AsRecorded,
     Budget,
@@ -207,28 +208,7 @@ def warm(  # noqa: PLR0913 - the options of a command
     return warming.warm(asked, gathering)
 
 
-@app.command()
-def diff(
-    *,
-    before: Annotated[
-        str, typer.Argument(metavar="BEFORE", help="A report that was written as YAML or JSON, or an example.")
-    ],
-    after: Annotated[str, typer.Argument(metavar="AFTER", help="Another one; '-' reads stdin.")],
-    as_recorded: Annotated[bool, typer.Option("--as-recorded", help="The verdicts as they were, not today's.")] = False,
-    format_: Annotated[
-        str, typer.Option("--format", "-f", metavar="console|json", help="How to write the difference.")
-    ] = "console",
-    exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit 1 when a verdict differs, not 0 as else.")
-    ] = False,
-) -> int:
-    """What differs between two reports.
-
-    Verdicts come first, then the facts that they rest on, then findings.
-    """
-    from fi_doctor.cli import commands
-
-    return commands.diff(before, after, as_recorded=as_recorded, form=format_, exit_code=exit_code)
+app.command()(documents.diff)
 
 
 @app.command(context_settings={"ignore_unknown_options": True})  # settings may begin with dashes
@@ -249,6 +229,9 @@ def features() -> int:
     from fi_doctor.cli import commands
 
     return commands.features()
+
+
+app.command()(documents.schema)
 
 
 @probes_app.command("list")

@@ -12,7 +12,7 @@ import msgspec
 from fi_doctor import knowledge, pipeline
 from fi_doctor.cli import emit, outputs, parse, policy
 from fi_doctor.cli.asked import Asked
-from fi_doctor.diagnosis import changes, gate
+from fi_doctor.diagnosis import gate
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.knowledge import examples
@@ -31,7 +31,6 @@ from fi_doctor.model import (
     selects,
 )
 from fi_doctor.probing import catalog
-from fi_doctor.reports import changes as differing
 from fi_doctor.reports import document, lists, rulings
 
 
@@ -51,21 +50,6 @@ def report(asked: Asked, gathering: Gathering | None) -> int:
     """Diagnose and write; 0 once it is written."""
     _write_report(asked, gathering)
     return 0
-
-
-def diff(before: str, after: str, *, as_recorded: bool, form: str, exit_code: bool) -> int:
-    """Print what differs between two reports, both judged by today's knowledge unless they are to stay as recorded."""
-    form = parse.choice(form, ("console", "json"), "--format")
-    if before == after == "-":
-        raise UsageError("diff: stdin can be only one of the two", todo="fi-doctor diff before.yaml after.yaml")
-    reports = [_document(name) for name in (before, after)]
-    if not as_recorded:
-        kb, specs = knowledge.load(), catalog.discover()
-        reports = [pipeline.rejudge(one, one.request, kb=kb, specs=specs) for one in reports]
-    found = changes.difference(*reports)
-    width, _ = emit.style()
-    emit.write(differing.to_json(found) if form == "json" else differing.render(found, width=width), None)
-    return 1 if exit_code and any(one != other for one, other in (row.verdicts for row in found.rows)) else 0
 
 
 def explain(name: str | None) -> int:
@@ -181,7 +165,7 @@ def _judged(
         features = request.features or source.request.features
         request = msgspec.structs.replace(request, depth=depth, features=features)
         return pipeline.rejudge(source, request, kb=kb, specs=specs)
-    with _progress(asked) as watch:
+    with progress(asked) as watch:
         return pipeline.diagnose(
             request if asked.depth is not None else None,
             request,
@@ -219,10 +203,10 @@ def _recorded(asked: Asked) -> Report:
             raise UsageError("--example: no recording is shipped", todo="fi-doctor check --from report.yaml")
         name = parse.choice(asked.example, shipped, "--example")
         return document.read(examples.data(name), f"example {name}")
-    return _document(asked.from_file or "")
+    return document_of(asked.from_file or "")
 
 
-def _document(name: str) -> Report:
+def document_of(name: str) -> Report:
     """A report by the name of its file, or of an example where there is no such file."""
     if name == "-":
         return document.read(sys.stdin.buffer.read(document.MAX_BYTES + 1), "stdin")
@@ -233,7 +217,8 @@ def _document(name: str) -> Report:
 
 
 @contextlib.contextmanager
-def _progress(asked: Asked) -> Iterator[Watch]:
+def progress(asked: Asked) -> Iterator[Watch]:
+    """What tells of the work on stderr, for as long as it takes."""
     if asked.quiet or asked.depth == Depth.STATIC.value:
         yield Silent()
         return

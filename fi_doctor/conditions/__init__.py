@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import re
 import shlex
+from collections.abc import Iterator
 from typing import Any
 
 from fi_doctor.conditions import leaves
@@ -16,7 +17,7 @@ from fi_doctor.conditions.leaves import Truth
 from fi_doctor.conditions.subjects import KEYED, SUBJECTS, Reading, View, nearest
 from fi_doctor.model import Missing
 
-__all__ = ["Truth", "View", "check", "check_text", "fill", "holds", "unknowns"]
+__all__ = ["Truth", "View", "check", "check_text", "fill", "holds", "parts", "unknowns"]
 
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(?P<name>[a-z_0-9]+)(?::(?P<key>[\w.-]+))?\}|[{}]")
 
@@ -70,6 +71,20 @@ def holds(condition: dict[str, Any], view: View) -> Truth:
         parts = (leaves.reading_passes(subject.kind, test, subject.read(view, key)) for key, test in rest.items())
         return min(parts, key=_ORDER.index)
     return leaves.reading_passes(SUBJECTS[word].kind, rest, SUBJECTS[word].read(view))
+
+
+def parts(condition: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The leaves of a checked condition, each a condition by itself; of a family of subjects one for each key."""
+    [(word, rest)] = condition.items()
+    if word in (_Word.ALL, _Word.ANY):
+        for part in rest:
+            yield from parts(part)
+    elif word == _Word.NOT:
+        yield from parts(rest)
+    elif word in KEYED:
+        yield from ({word: {key: test}} for key, test in rest.items())
+    else:
+        yield condition
 
 
 def fill(text: str, view: View, *, quote: bool = False) -> str:

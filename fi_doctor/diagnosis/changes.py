@@ -1,54 +1,51 @@
-"""What differs between two reports: rows first, then the facts, those that verdicts rest on most before the others."""
+"""What differs between two reports: rows with what can be the cause, facts, findings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-import msgspec
-
+from fi_doctor.diagnosis import causes
 from fi_doctor.model import (
     DIFFERENCE_SCHEMA,
+    Cause,
     Difference,
-    FactChange,
-    Facts,
     FeatureRow,
+    KnowledgeBase,
     Missing,
+    ProbeSpec,
     Report,
     RowChange,
 )
 
-# Groups of facts in the order in which they are told; what is in none of them says nothing about verdicts (`sources`).
-_GROUPS = ("toolkit", "packages", "environment", "gpus", "flashinfer", "libraries", "vllm", "interpreter", "system")
-# Facts that differ from one minute to the next, or in whole tables because one version differs.
-_UNTOLD = (
-    "gpus.gpus.memory_free_mib",
-    "system.memory_available_mib",
-    "flashinfer.symbols",
-    "flashinfer.majors",
-    "vllm.variables",
-    "vllm.flags",
-    "vllm.keys",
-    "vllm.unread_variables",
-)
-# Facts that follow from the ones beside them.
-_FOLLOWING = ("kind", "requires", "resolved", "copies", "architectures", "found_by", "build")
-_ABSENT = "not there"
+_Pair = tuple[FeatureRow | None, FeatureRow | None]
 
 
-def difference(before: Report, after: Report) -> Difference:
-    """Rows, facts and findings that are not the same in both."""
-    old, new = ({(row.feature, _sm(row)): row for row in report.features} for report in (before, after))
-    keys = sorted({*old, *new})
+def difference(before: Report, after: Report, *, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> Difference:
+    """Rows, facts and findings that are not the same in both; the other way round it says the same, exchanged."""
     gone, came = ({finding.id for finding in report.findings} for report in (before, after))
+    changed = causes.between(before, after, kb)
+    pairs = _pairs(before, after)
+    differing = [pair for pair in pairs if not _is_same(*pair)]
     return Difference(
         schema=DIFFERENCE_SCHEMA,
-        rows=tuple(_row(old.get(key), new.get(key)) for key in keys if not _is_same(old.get(key), new.get(key))),
-        facts=_facts(before.facts, after.facts),
+        rows=tuple(_row(*pair, causes.of_row(*pair, changed, kb, specs)) for pair in differing),
+        facts=changed.facts,
         findings_gone=tuple(sorted(gone - came)),
         findings_new=tuple(sorted(came - gone)),
-        rows_compared=len(keys),
+        rows_compared=len(pairs),
+        request=changed.request,
     )
+
+
+def _pairs(before: Report, after: Report) -> list[_Pair]:
+    """The rows of either report, those of one feature and SM together; of one feature where each has one more."""
+    old, new = ({(row.feature, _sm(row)): row for row in report.features} for report in (before, after))
+    pairs = {key: (old.get(key), new.get(key)) for key in {*old, *new}}
+    for feature in {feature for feature, _ in pairs}:
+        gone = [key for key in old.keys() - new.keys() if key[0] == feature]
+        came = [key for key in new.keys() - old.keys() if key[0] == feature]
+        if len(gone) == len(came) == 1:
+            one, other = pairs.pop(gone[0]), pairs.pop(came[0])
+            pairs[min(*gone, *came)] = (one[0], other[1])
+    return [pairs[key] for key in sorted(pairs)]
 
 
 def _sm(row: FeatureRow) -> int:
@@ -61,44 +58,15 @@ def _is_same(old: FeatureRow | None, new: FeatureRow | None) -> bool:
     return (old.verdict, old.evidence, old.scope) == (new.verdict, new.evidence, new.scope)
 
 
-def _row(old: FeatureRow | None, new: FeatureRow | None) -> RowChange:
+def _row(old: FeatureRow | None, new: FeatureRow | None, found: tuple[Cause, ...]) -> RowChange:
     one = old or new
     assert one is not None  # noqa: S101 - a key comes from one of the two
     return RowChange(
         feature=one.feature,
-        sm=one.sm,
+        sms=(old.sm if old else None, new.sm if new else None),
         verdicts=(old.verdict if old else None, new.verdict if new else None),
         evidence=(old.evidence if old else None, new.evidence if new else None),
+        scope=(old.scope if old else None, new.scope if new else None),
         why=(old.why if old else "", new.why if new else ""),
+        causes=found,
     )
-
-
-def _facts(before: Facts, after: Facts) -> tuple[FactChange, ...]:
-    old, new = dict(_told(before)), dict(_told(after))
-    names = [name for name in dict.fromkeys((*old, *new)) if old.get(name, _ABSENT) != new.get(name, _ABSENT)]
-    names.sort(key=lambda name: _GROUPS.index(name.partition(".")[0]))
-    return tuple(FactChange(name=name, before=old.get(name, _ABSENT), after=new.get(name, _ABSENT)) for name in names)
-
-
-def _told(facts: Facts) -> Iterator[tuple[str, str]]:
-    plain = msgspec.to_builtins(facts, order="deterministic")
-    for group in _GROUPS:
-        yield from _leaves(group, group, plain[group])
-
-
-def _leaves(name: str, kind: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Each fact below a name, in words. kind: the name without the numbers of lists."""
-    if kind in _UNTOLD:
-        return
-    if isinstance(value, dict) and value.get("kind") == "missing" and "reason" in value:
-        yield name, f"not known: {value['reason']}"
-    elif isinstance(value, dict):
-        for key, one in value.items():
-            if key not in _FOLLOWING or name == "flashinfer":
-                yield from _leaves(f"{name}.{key}", f"{kind}.{key}", one)
-    elif isinstance(value, (list, tuple)) and any(isinstance(one, dict) for one in value):
-        for number, one in enumerate(value):
-            known_by = one.get("path", one.get("uuid", number)) if isinstance(one, dict) else number
-            yield from _leaves(f"{name}[{known_by}]", kind, one)
-    else:
-        yield name, ", ".join(str(one) for one in value) if isinstance(value, (list, tuple)) else str(value)

@@ -1,7 +1,7 @@
 """The frozen types and closed sets that cross a stage boundary."""
 
 from fi_doctor.model.base import Closed, Data, Missing, Strict
-from fi_doctor.model.changes import DIFFERENCE_SCHEMA, Difference, FactChange, RowChange
+from fi_doctor.model.changes import DIFFERENCE_SCHEMA, Cause, CauseKind, Difference, FactChange, RowChange
 from fi_doctor.model.facts import (
     Driver,
     Facts,
@@ -80,6 +80,8 @@ __all__ = [
     "Allowance",
     "BuildCost",
     "Builds",
+    "Cause",
+    "CauseKind",
     "Cell",
     "CellOutcome",
     "Closed",

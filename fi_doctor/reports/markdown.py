@@ -29,14 +29,14 @@ def _answer(report: Report) -> Iterator[str]:
     known, unknown = basis(report)
     yield f"# fi-doctor: exit {code}, {EXIT_MEANINGS.get(code, 'could not tell')}"
     yield ""
-    yield f"**{_text(headline(report))}**"
+    yield f"**{words(headline(report))}**"
     yield ""
-    yield _text(report.gate.reason)
+    yield words(report.gate.reason)
     yield ""
-    yield f"Judged on {_text(', '.join(known), 2000)}."
+    yield f"Judged on {words(', '.join(known), 2000)}."
     if unknown:
         yield ""
-        yield f"Not known: {_text(', '.join(unknown), 2000)}."
+        yield f"Not known: {words(', '.join(unknown), 2000)}."
 
 
 def _gate(report: Report) -> Iterator[str]:
@@ -49,13 +49,13 @@ def _gate(report: Report) -> Iterator[str]:
     yield "| --- | --- | --- | --- |"
     for ruling in gate.requirements:
         holds = f"**{ruling.holds}** (decides)" if ruling.decides else str(ruling.holds)
-        yield f"| {holds} | {_text(ruling.requirement)} | {_text(ruling.source)} | {_text(ruling.why, _WHY)} |"
+        yield f"| {holds} | {words(ruling.requirement)} | {words(ruling.source)} | {words(ruling.why, _WHY)} |"
     for excuse in gate.allowed:
         said = f"allowed until {excuse.expires}: {excuse.reason}"
-        yield f"| {_text(excuse.state)} | {_text(excuse.what)} | allow | {_text(said, _WHY)} |"
+        yield f"| {words(excuse.state)} | {words(excuse.what)} | allow | {words(said, _WHY)} |"
     if gate.warnings:
         yield ""
-        yield from (f"- warning: {_text(warning)}" for warning in gate.warnings)
+        yield from (f"- warning: {words(warning)}" for warning in gate.warnings)
 
 
 def _settings(report: Report) -> Iterator[str]:
@@ -65,9 +65,9 @@ def _settings(report: Report) -> Iterator[str]:
     yield ""
     for one in report.recommendations:
         flag = one.kind is ActionKind.FLAG and one.line.startswith("-")
-        line = _code(one.line) if flag or one.kind in _PASTED else _text(one.line)
+        line = code(one.line) if flag or one.kind in _PASTED else words(one.line)
         off = "works here and is off by default; " if one.optional else ""
-        yield f"- {'add to vllm serve: ' if flag else ''}{line} ({off}{_text(one.why)})"
+        yield f"- {'add to vllm serve: ' if flag else ''}{line} ({off}{words(one.why)})"
 
 
 def _rows(report: Report) -> Iterator[str]:
@@ -80,7 +80,7 @@ def _rows(report: Report) -> Iterator[str]:
     for row in report.features:
         verdict = str(row.verdict) if row.verdict is Verdict.WORKS else f"**{row.verdict}**"
         scope = ", subset" if row.scope is Scope.SUBSET and row.verdict is Verdict.WORKS else ""
-        yield f"| {_text(row.name)} | {verdict} | {row.evidence}{scope} | {_text(row.why, _WHY)} |"
+        yield f"| {words(row.name)} | {verdict} | {row.evidence}{scope} | {words(row.why, _WHY)} |"
         yield from _cells(row)
 
 
@@ -90,8 +90,8 @@ def _cells(row: FeatureRow) -> Iterator[str]:
     for cells in groups if len(groups) > 1 else ():
         first = cells[0]
         if first.verdict is not row.verdict:
-            named = ", ".join(_text(cell.variant or cell.probe, 60) for cell in cells)
-            yield f"| &nbsp;&nbsp;{named} | {first.verdict} | {first.evidence} | {_text(first.why, _WHY)} |"
+            named = ", ".join(words(cell.variant or cell.probe, 60) for cell in cells)
+            yield f"| &nbsp;&nbsp;{named} | {first.verdict} | {first.evidence} | {words(first.why, _WHY)} |"
 
 
 def _findings(report: Report) -> Iterator[str]:
@@ -100,8 +100,8 @@ def _findings(report: Report) -> Iterator[str]:
     yield "## Findings"
     yield ""
     for finding in report.findings:
-        fix = "".join(f"; fix: {_text(line)}" for line in finding.fix[:1])
-        yield f"- **{finding.severity}** {_code(finding.id)} {_text(finding.title)}. {_text(finding.why)}{fix}"
+        fix = "".join(f"; fix: {words(line)}" for line in finding.fix[:1])
+        yield f"- **{finding.severity}** {code(finding.id)} {words(finding.title)}. {words(finding.why)}{fix}"
 
 
 def _failures(report: Report) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _failures(report: Report) -> Iterator[str]:
     yield "## Probes that failed"
     for outcome in failed:
         yield ""
-        yield f"- {_text(failures.summary(outcome))}"
+        yield f"- {words(failures.summary(outcome))}"
         lines = failures.deciding_lines(outcome)
         lines += [f"reproduce: {clean(outcome.reproduce, 4000)}"] if outcome.reproduce else []
         if lines:
@@ -119,12 +119,12 @@ def _failures(report: Report) -> Iterator[str]:
             yield from ("", f"  {fence}text", *(f"  {line}" for line in lines), f"  {fence}")
 
 
-def _text(text: str, limit: int = 1000) -> str:
+def words(text: str, limit: int = 1000) -> str:
     """Words in which nothing is markup."""
     return _SPECIAL.sub(r"\\\1", clean(text, limit))
 
 
-def _code(text: str) -> str:
+def code(text: str) -> str:
     """The text as code, to be copied."""
     line = clean(text)
     fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", line)), default=0))

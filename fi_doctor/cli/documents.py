@@ -1,0 +1,68 @@
+"""The options of the commands on what fi-doctor writes: `diff` and `schema`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fi_doctor.cli.options import Python, Quiet
+
+
+def diff(  # noqa: PLR0913 - the options of a command
+    *,
+    before: Annotated[
+        str, typer.Argument(metavar="BEFORE", help="A report that was written as YAML or JSON, or an example.")
+    ],
+    after: Annotated[
+        str | None,
+        typer.Argument(metavar="[AFTER]", help="Another one; '-' reads stdin. Left out: a check of this machine, now."),
+    ] = None,
+    static: Annotated[
+        bool, typer.Option("--static", help="Build and run nothing: facts, and what is known from them alone.")
+    ] = False,
+    as_recorded: Annotated[bool, typer.Option("--as-recorded", help="The verdicts as they were, not today's.")] = False,
+    format_: Annotated[
+        str, typer.Option("--format", "-f", metavar="console|json|markdown", help="How to write the difference.")
+    ] = "console",
+    exit_code: Annotated[
+        bool,
+        typer.Option(
+            "--exit-code",
+            help="Exit 1 when any row differs in verdict, evidence or scope, to the better too; 3 when there is no "
+            "row to compare; else 0, as always without it.",
+        ),
+    ] = False,
+    python: Python = None,
+    quiet: Quiet = False,
+) -> int:
+    """What differs between two reports, or since one.
+
+    Verdicts come first, each with what can be the cause: of the facts that differ those that the row can rest on, the
+    fewest and closest first. Then all facts, then findings. With BEFORE alone this machine is checked as deep as that
+    report was, where it can be, for the same rows.
+    """
+    from fi_doctor.cli import differing
+
+    asked = differing.AskedDiff(
+        before=before,
+        after=after,
+        is_static=static,
+        as_recorded=as_recorded,
+        form=format_,
+        has_exit_code=exit_code,
+        python=python,
+        quiet=quiet,
+    )
+    return differing.diff(asked)
+
+
+def schema(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="report, difference or policy; lock, where there are locks.")
+    ],
+) -> int:
+    """The JSON Schema of what fi-doctor writes or reads."""
+    from fi_doctor.cli import schemas
+
+    return schemas.schema(name)

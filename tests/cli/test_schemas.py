@@ -1,0 +1,142 @@
+"""fi-doctor schema: what is printed is published, and real documents are what it says."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.util
+import json
+import re
+
+import jsonschema
+import pytest
+from cli_command import ROOT, in_three_parts
+
+from fi_doctor.cli import schemas
+from fi_doctor.knowledge import policies
+from fi_doctor.knowledge.policies import tomllib
+
+PUBLISHED = ROOT / "fi_doctor" / "schemas"
+RECORDINGS = sorted((ROOT / "tests" / "machines").glob("*/*.json"))
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def validate(plain, name):
+    validator = jsonschema.Draft202012Validator
+    schema = json.loads(schemas.text(name))
+    validator(schema, format_checker=validator.FORMAT_CHECKER).validate(plain)
+
+
+def from_toml(text):
+    """A policy's table as JSON has it: dates are text."""
+    return json.loads(json.dumps(tomllib.loads(text), default=dt.date.isoformat))
+
+
+def test_locks_have_a_schema_where_there_are_locks():
+    has_locks = importlib.util.find_spec("fi_doctor.locking") is not None
+    assert schemas.offered() == ("report", "difference", "policy", *(["lock"] if has_locks else []))
+
+
+@pytest.mark.parametrize("name", schemas.offered())
+def test_the_published_copy_is_what_is_generated(name, request):
+    path = PUBLISHED / f"{name}.json"
+    if request.config.getoption("--update-golden"):
+        path.write_text(schemas.text(name), encoding="utf-8")
+    assert path.is_file(), f"no published schema {path}: pytest --update-golden writes it"
+    assert path.read_text(encoding="utf-8") == schemas.text(name)
+
+
+def test_nothing_is_published_that_is_not_generated():
+    assert {path.stem for path in PUBLISHED.iterdir()} == set(schemas.offered())
+
+
+@pytest.mark.parametrize("name", schemas.offered())
+def test_a_schema_is_one_and_says_what_it_is_of(name):
+    schema = json.loads(schemas.text(name))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert re.fullmatch(rf"fi-doctor\.{name}/1\.\d+", schema["$id"])
+    assert schema["title"].startswith("fi-doctor")
+
+
+def test_the_command_prints_it_and_nothing_else(doctor):
+    done = doctor("schema", "report")
+    assert (done.returncode, done.stdout, done.stderr) == (0, schemas.text("report"), "")
+
+
+def test_a_name_that_has_none_is_refused_with_the_nearest(doctor):
+    done = doctor("schema", "reprot")
+    assert (done.returncode, done.stdout) == (2, "")
+    said = in_three_parts(done.stderr)
+    assert "reprot" in said["error"]
+    assert said["why"] == f"the choices are {', '.join(schemas.offered())}"
+    assert said["try"] == "fi-doctor schema report"
+    assert doctor("schema").returncode == 2
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_what_check_writes_of_a_recorded_machine_is_a_report(path, doctor):
+    done = doctor("check", "--from", path, "--format", "json", "--no-config")
+    assert done.returncode in (0, 1)
+    validate(json.loads(done.stdout), "report")
+
+
+def test_what_is_found_on_this_machine_is_a_report(doctor):
+    done = doctor("report", "--json")
+    assert (done.returncode, json.loads(done.stdout)["request"]["depth"]) == (0, "static")
+    validate(json.loads(done.stdout), "report")
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_difference_between_recorded_machines_is_one(path, doctor):
+    done = doctor("diff", RECORDINGS[0], path, "--format", "json")
+    assert done.returncode == 0
+    validate(json.loads(done.stdout), "difference")
+
+
+def test_the_policy_of_the_readme_is_one():
+    [text] = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
+    plain = from_toml(text)
+    validate(plain, "policy")
+    for place in range(len(text.splitlines())):  # the samples that are a part of it
+        part = "\n".join(text.splitlines()[: place + 1])
+        if re.search(r"^\[\[allow", part, re.MULTILINE) is None:
+            validate(from_toml(part), "policy")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        'fail-on = "unsupported"',
+        'feature = ["norm.*", "moe.*"]\nformat = "json:out.json"',
+        "jobs = 0",
+        '[require]\n"norm.*" = {}',
+        '[require]\n"norm.*" = { verdict = "unsupported", evidence = "declared" }',
+        '[[allow]]\nfinding = "nvcc-too-old-for-gpu"\nreason = "x"\nexpires = 2027-01-31',
+        "jobs = -1",
+        "jobs = 1.5",
+        "budget = 10",
+        'fail-on = ["works"]',
+        'fail-on = "sometimes"',
+        'fail_on = "broken"',
+        "[require]\nnorm = 1",
+        '[require]\n"norm.*" = "built"',
+        '[require]\n"norm.*" = { scope = "half" }',
+        '[require]\n"norm.*" = { evidence = "none" }',
+        '[require]\n"norm.*" = { verdict = "broken" }',
+        '[require]\n"norm.*" = { least = "ran" }',
+        "[versions]\ntorch = 2",
+        'allow = "norm.*"',
+        '[[allow]]\nfeature = "norm.*"\nreason = "x"',
+        '[[allow]]\nfeature = "norm.*"\nfinding = "nvcc-too-old-for-gpu"\nreason = "x"\nexpires = 2027-01-31',
+        '[[allow]]\nreason = "x"\nexpires = 2027-01-31',
+    ],
+)
+def test_the_schema_takes_a_policy_where_the_reader_does(text, tmp_path):
+    path = tmp_path / "fi-doctor.toml"
+    path.write_text(text, encoding="utf-8")
+    errors = policies.read(path).errors
+    if not errors:
+        validate(from_toml(text), "policy")
+        return
+    with pytest.raises(jsonschema.ValidationError):
+        validate(from_toml(text), "policy")
