@@ -10,7 +10,8 @@ import sys
 import time
 
 import pytest
-from cli_command import ROOT, script, wait_for
+from cli_command import ROOT, script
+from waiting import wait_for
 
 SLOW_TORCH = """
 import os, pathlib, subprocess, sys, time

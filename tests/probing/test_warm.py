@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 from test_parts import SUBSET, MoeMachine
 from test_prebuild import Machine, running_in
+from waiting import wait_for
 
 from fi_doctor.errors import CannotTellError
 from fi_doctor.model import Depth, Missing, Place, Request, Silent, command
@@ -243,15 +244,6 @@ def test_a_dry_run_sees_a_module_whose_ninja_file_flashinfer_would_keep(machine)
     fill(machine)
     done = fill(machine, is_dry=True)
     assert places(done) == {"a": "up to date", "b": "up to date"}
-
-
-def wait_for(condition, seconds=30):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def ended(machine):
