@@ -25,6 +25,7 @@ OUTPUT_LIMIT = 8 * 1024  # of one failed command
 _LINE_LIMIT = 1 << 20  # bytes of a line without an end
 QUIET_S = 0.3  # between a command and that it failed there is no time
 
+SILENT = "a command ended without a word, as one that is killed does"  # as in model/words.py
 _IDLE_LOOKS = 3  # without a compiler, although there are jobs: nothing is left to do
 _STATUS = re.compile(r"\[(\d+)/(\d+)\] ")
 _OUTPUT = re.compile(r" -o (\S+)")
@@ -195,7 +196,7 @@ class Run:
         text = self.failed[name]
         lines = [line for line in text.splitlines() if not line.startswith("ninja: ")]
         is_silent = len(lines) < 2 and not text.startswith("error: ")
-        return f"error: a command ended without a word, as one that is killed does: {text}" if is_silent else text
+        return f"error: {SILENT}: {text}" if is_silent else text
 
     def blamed(self) -> set[str]:
         """Whose fault it is that ninja did not begin, by the names in what it said."""
