@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from fi_doctor.guarding import Guard, Start
+
 MARKER = "FI_DOCTOR_CHILD"
 
 _PATIENCE_S = 10.0  # how long a killed process may take to go: one that holds a GPU context needs a while
@@ -48,6 +50,7 @@ class Household:
         self._adopting = False
         self._adopted_before = False
         self._is_over = False
+        self.keeper = Guard()
 
     @contextlib.contextmanager
     def open_door(self, *, suspect: bool = True) -> Iterator[None]:
@@ -68,6 +71,12 @@ class Household:
                 if self._runs == 0 and self._adopting and not self._adopted_before:
                     _adopt_orphans(wanted=False)
 
+    def guard(self, start: Start) -> str:
+        """A word for the environment of children, so that they are ended, too, when this process is killed."""
+        with self._lock:
+            self.keeper.post(start)
+            return self.keeper.word
+
     def start(self, spawn: Callable[[], C]) -> C:
         """Start a child and know it before another thread can take it for an orphan; an OSError after end()."""
         with self._lock:
@@ -75,6 +84,7 @@ class Household:
                 raise OSError(errno.ECANCELED, "fi-doctor is ending")
             child = spawn()
             self._started.add(child.pid)
+            self.keeper.session(child.pid, is_over=False)
         return child
 
     def bury(self, child: Child, marker: str) -> tuple[int | None, int | None]:
@@ -86,6 +96,7 @@ class Household:
             os.killpg(child.pid, signal.SIGKILL)
         code, signum = _wait(child.pid)
         with self._lock:
+            self.keeper.session(child.pid, is_over=True)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(child.pid, os.WNOHANG)
             # Popen would wait for the child by itself, and must not: its number may be somebody else's by then.
@@ -115,6 +126,7 @@ class Household:
                 self._lock.release()
         while (self._runs or not all(map(_is_dead, killed))) and time.monotonic() < patience:
             time.sleep(0.002)
+        self.keeper.dismiss()
 
     def _kill_strays(self, group: int, marker: bytes) -> None:
         """Kill until nobody is left, in rounds: the children of a dead stray arrive here once it is dead."""
@@ -182,12 +194,13 @@ def is_child(pid: int) -> bool:
 
 
 def children() -> list[int]:
-    """Children of all threads of this process, adopted ones included."""
+    """Children of all threads of this process, adopted ones included; the guard is none of those that are guarded."""
     try:
         tasks = list(Path("/proc/self/task").iterdir())
-        return [pid for task in tasks for pid in _children_of(task)]
+        found = [pid for task in tasks for pid in _children_of(task)]
     except OSError:  # a kernel without CONFIG_PROC_CHILDREN, or no /proc
-        return [pid for pid in _all_pids() if _stat(pid)[1:2] == [str(os.getpid()).encode()]]
+        found = [pid for pid in _all_pids() if _stat(pid)[1:2] == [str(os.getpid()).encode()]]
+    return [pid for pid in found if pid != HOUSEHOLD.keeper.pid]
 
 
 def environ(pid: int) -> bytes:

@@ -13,6 +13,7 @@ import os
 import secrets
 import selectors
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Protocol
@@ -73,7 +74,7 @@ def run(  # noqa: PLR0913  # the one door to a process: what varies between its 
     somebody else's while this one runs.
     """
     begun = time.monotonic()
-    marker = _new_marker()
+    marker = _new_marker(processes.HOUSEHOLD.guard(_start_guard))
     outputs = (_Tail(max_output), _Tail(max_output))
 
     environ = {**(os.environ if env is None else env), processes.MARKER: marker}
@@ -161,10 +162,27 @@ class _Tail:
             self.truncated = True
 
 
-def _new_marker() -> str:
-    """A fresh marker that holds the outer one, so that a run within a run is found by both."""
+def _start_guard(argv: Sequence[str], stdin: int) -> int:
+    """In a session of its own, which no signal to ours reaches, and without anything that a child of ours has."""
+    if not sys.executable:
+        raise FileNotFoundError
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-S", *argv],
+        stdin=stdin,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={"LC_ALL": "C"},
+        cwd="/",
+        start_new_session=True,
+    )
+    child.returncode = 0  # it is not Popen's to wait for
+    return child.pid
+
+
+def _new_marker(guarded: str) -> str:
+    """A fresh marker that holds the outer one, so that a run within a run is found by both, and the guard's word."""
     outer = os.environ.get(processes.MARKER, "")
-    return f"{outer}:{secrets.token_hex(8)}" if outer else secrets.token_hex(8)
+    return ":".join([*filter(None, [outer]), guarded, secrets.token_hex(8)])
 
 
 def _in_words(argv: Sequence[str], exc: OSError | ValueError) -> str:

@@ -20,6 +20,7 @@ from fi_doctor.model import (
     Stage,
     Verdict,
 )
+from fi_doctor.model.phrases import SILENT
 
 # Signals that others send; a fault of the process itself has SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE or SIGTRAP.
 _FROM_OUTSIDE = (
@@ -38,7 +39,7 @@ _FROM_OUTSIDE = (
 _STOPPED_FROM_OUTSIDE = re.compile(
     r"killed by signal (?:1|2|3|9|13|14|15|24|25)\b|died due to signal (?:1|2|3|9|15|24|25)\b"
     r"|(?:Killed|Terminated|Hangup)(?:$| signal terminated program)|virtual memory exhausted|Cannot allocate memory"
-    r"|ended without a word, as one that is killed does|No space left on device|Disk quota exceeded|File too large"
+    rf"|{re.escape(SILENT)}|No space left on device|Disk quota exceeded|File too large"
 )
 # How reasons begin of what was started and cut off, so that nobody calls it "not run".
 BEGUN = (

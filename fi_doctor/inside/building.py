@@ -13,9 +13,10 @@ from typing import Any
 
 from fi_doctor.inside import below
 from fi_doctor.inside.costs import Costs
+from fi_doctor.inside.excerpt import OUTPUT_LIMIT
 from fi_doctor.inside.jobs import Budget, Pool
 from fi_doctor.inside.modules import Module, by_log, locked
-from fi_doctor.inside.ninja import OUTPUT_LIMIT, Run
+from fi_doctor.inside.ninja import Run
 from fi_doctor.inside.ninjalog import forget_missing
 
 SOON_S = 0.05  # until a module that waits is tried again

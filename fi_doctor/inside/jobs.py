@@ -58,7 +58,10 @@ class Budget:
         self._peak_mib = dict(peak_mib or {})
 
     def allowed(self, groups: Sequence[Work]) -> int:
-        """So many while these are built: the heaviest module counts, and one job is always allowed."""
+        """So many while these are built: the heaviest module counts, and one job is always allowed.
+
+        probing/memory.py estimates with the same numbers.
+        """
         names = [module.name for group in groups for module in group.modules]
         heaviest = max((self._peak_mib.get(name, 0) for name in names), default=0)
         if self._memory_mib <= 0 or heaviest <= 0:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fi_doctor.inside.elf import is_library
-from fi_doctor.inside.ninja import OUTPUT_LIMIT, Run
+from fi_doctor.inside.excerpt import OUTPUT_LIMIT
+from fi_doctor.inside.ninja import Run
 
 BUSY_S = 1.0  # how long a module that another process builds is waited for
 

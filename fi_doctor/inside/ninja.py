@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Protocol
 
 from fi_doctor.inside import below
+from fi_doctor.inside.excerpt import excerpt, pieces
 from fi_doctor.inside.looks import LAST_LOOK, LOOK, looks, pause_s
 
-OUTPUT_LIMIT = 8 * 1024  # of one failed command
-_LINE_LIMIT = 1 << 20  # bytes of a line without an end
+_LINE_LIMIT = 1 << 18  # bytes of a line without an end, of which a command line is one
 QUIET_S = 0.3  # between a command and that it failed there is no time
 
+SILENT = "a command ended without a word, as one that is killed does"  # as in model/phrases.py
 _IDLE_LOOKS = 3  # without a compiler, although there are jobs: nothing is left to do
 _STATUS = re.compile(r"\[(\d+)/(\d+)\] ")
 _OUTPUT = re.compile(r" -o (\S+)")
@@ -101,8 +102,8 @@ class Run:
 
     def wait(self, heard: Callable[[Run], None] | None = None) -> int:
         """Its exit status. heard: called whenever something is known anew."""
-        for line in self._lines():
-            self._take(line)
+        for piece in self._pieces():
+            self._take(piece)
             if heard is not None:
                 heard(self)
             if self._seconds and self._is_done():
@@ -168,8 +169,8 @@ class Run:
                         path.unlink()
         return int(bool(self.failed)) if self.is_over else code
 
-    def _lines(self) -> Iterator[str]:
-        """What it prints; an empty line when it stays silent, so that the command that was printed last is counted."""
+    def _pieces(self) -> Iterator[str]:
+        """What it prints; nothing when it stays silent, so that the command that was printed last is counted."""
         if self._process.stdout is None:
             return
         rest = b""
@@ -182,9 +183,8 @@ class Run:
                 chunk = os.read(stream.fileno(), 1 << 16)
                 if not chunk:
                     return
-                *whole, rest = (rest[:_LINE_LIMIT] + chunk).split(b"\n")
-                for line in whole:
-                    yield line.decode(errors="replace") + "\n"
+                whole, end, rest = (rest[:_LINE_LIMIT] + chunk).rpartition(b"\n")
+                yield from (piece.decode(errors="replace") for piece in pieces(whole + end))
 
     def touched(self, module: Target) -> bool:
         """Whether anything was done for it."""
@@ -195,7 +195,7 @@ class Run:
         text = self.failed[name]
         lines = [line for line in text.splitlines() if not line.startswith("ninja: ")]
         is_silent = len(lines) < 2 and not text.startswith("error: ")
-        return f"error: a command ended without a word, as one that is killed does: {text}" if is_silent else text
+        return f"error: {SILENT}: {text}" if is_silent else text
 
     def blamed(self) -> set[str]:
         """Whose fault it is that ninja did not begin, by the names in what it said."""
@@ -222,9 +222,9 @@ class Run:
             self.failed.setdefault(self._failing, _killed(int(failed[1] or 0)))
             self.failed_output.setdefault(self._failing, Path(failed[2]).name)
         elif _CANNOT.match(line):
-            self.words += line
-        elif self._failing is not None and len(self.failed[self._failing]) < OUTPUT_LIMIT:
-            self.failed[self._failing] += line[:OUTPUT_LIMIT]
+            self.words = excerpt(self.words + line)
+        elif self._failing is not None:
+            self.failed[self._failing] = excerpt(self.failed[self._failing] + line)
 
     def _count(self) -> None:
         """Count the command that was printed last; one that failed is printed, too, before that is said of it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from fi_doctor.model.phrases import SILENT
+
 LIMIT = 400
 _SHORT = 160  # up to this long a line is left alone
 _NEAR = 5 * LIMIT  # how much on either side of the error is looked at
@@ -20,7 +22,6 @@ _OTHER = re.compile(
 # By ninja, of a command that said nothing, with its exit status in a shell's manner: 137 is signal 9.
 _KILLED = re.compile(r"^FAILED: \[code=(129|1[3-8]\d|19[0-2])\] ")
 _ENDED = re.compile(r"^(?:Killed|Terminated|Hangup)$")  # by a shell
-SILENT = "a command ended without a word, as one that is killed does"
 _NEXT = re.compile(r"$|\[\d+/\d+\] |FAILED: |ninja: ")  # what follows the command line of one that said nothing
 # What else is said of a write is of no use beside this.
 _FULL = re.compile(r"No space left on device|Disk quota exceeded")

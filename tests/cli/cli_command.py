@@ -11,7 +11,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import factory as make
 import junitparser
@@ -177,13 +176,3 @@ def processes_with(variable):
             if entry.name.isdigit() and variable.encode() in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
     return found
-
-
-def wait_for(condition, seconds=30.0):
-    """Whether the condition came true in time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False

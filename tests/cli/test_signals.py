@@ -10,7 +10,8 @@ import sys
 import time
 
 import pytest
-from cli_command import ROOT, script, wait_for
+from cli_command import ROOT, script
+from waiting import wait_for
 
 SLOW_TORCH = """
 import os, pathlib, subprocess, sys, time
@@ -132,3 +133,37 @@ def test_with_too_few_descriptors_nothing_is_called_measured(most):
     for _ in range(3):
         done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
         assert done.returncode in {2, 3, 4}, done.stderr
+
+
+STUBBORN = """
+import os, pathlib, subprocess, time
+ignoring = 'trap "" TERM HUP INT; while :; do sleep 1; done'
+mine = {"THIS_TEST": os.environ["THIS_TEST"], "PATH": os.environ["PATH"]}
+subprocess.Popen(["sh", "-c", ignoring])
+subprocess.Popen(["sh", "-c", ignoring], start_new_session=True)  # is found by its environment
+subprocess.Popen(["sh", "-c", ignoring], env=mine, preexec_fn=os.setpgrp)  # is found by its session
+pathlib.Path(os.environ["BEGUN"]).touch()
+time.sleep(600)
+"""
+
+
+def test_what_ignores_signals_ends_with_a_command_that_is_killed(doctor, slow_stack):
+    (slow_stack / "torch/__init__.py").write_text(STUBBORN, encoding="utf-8")
+    begun = doctor.folder / "begun"
+    env = {"PYTHONPATH": f"{slow_stack}{os.pathsep}{ROOT}", "BEGUN": begun}
+    child = doctor.start("check", "--feature", "import.torch", env=env, stderr=subprocess.DEVNULL)
+    assert wait_for(begun.exists)
+    assert len(doctor.processes()) >= 5
+    child.kill()
+    child.wait()
+    assert wait_for(lambda: not doctor.processes(), seconds=10)
+
+
+def test_an_interpreter_that_hangs_ends_with_a_command_that_is_killed(doctor, tmp_path):
+    hanging = script(tmp_path / "python", '#!/bin/sh\ntrap "" TERM\ntouch "$BEGUN"\nwhile :; do sleep 1; done\n')
+    begun = doctor.folder / "begun"
+    child = doctor.start("check", "--python", hanging, env={"BEGUN": begun}, stderr=subprocess.DEVNULL)
+    assert wait_for(begun.exists)
+    child.kill()
+    child.wait()
+    assert wait_for(lambda: not doctor.processes(), seconds=10)

@@ -10,7 +10,8 @@ import signal
 import subprocess
 
 import pytest
-from cli_command import ROOT, copied_package, in_three_parts, script, wait_for
+from cli_command import ROOT, copied_package, in_three_parts, script
+from waiting import wait_for
 
 pytestmark = pytest.mark.skipif(shutil.which("ninja") is None, reason="no ninja on PATH")
 

@@ -48,6 +48,7 @@ def surroundings(monkeypatch, tmp_path):
     """What the ranks are started with; sets the fault of the calls from now on."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FAKE), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setenv("FI_DOCTOR_PROBE_DEVICE", "cpu")
+    monkeypatch.setenv("FI_DOCTOR_SCRATCH", str(tmp_path))  # where what a killed one leaves is removed by pytest
     monkeypatch.setenv("FI_DOCTOR_FAKE_FAULT", str(tmp_path / "fault"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     set_fault = (tmp_path / "fault").write_text

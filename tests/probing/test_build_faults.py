@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from permissions import printed_by
@@ -18,7 +19,8 @@ from test_prebuild import Machine
 
 from fi_doctor import processes
 from fi_doctor.inside import below
-from fi_doctor.inside.ninja import ninja_version
+from fi_doctor.inside.excerpt import OUTPUT_LIMIT
+from fi_doctor.inside.ninja import Run, ninja_version
 from fi_doctor.model import Ending, Stage
 
 pytestmark = pytest.mark.skipif(shutil.which("ninja") is None, reason="no ninja on PATH")
@@ -293,3 +295,25 @@ def test_a_ninja_that_does_nothing_builds_nothing(machine, tmp_path):
     outcomes, builds = machine.check()
     assert "is no library" in builds.modules["a"]
     assert outcomes["a"].ending is not Ending.RETURNED
+
+
+LOUD = 'echo "the first line"; {much}; echo "the last line"; exit 1'
+MUCH = {
+    "in lines": "yes 'a.cu(3): warning: this is said again and again' | head -c 300000000; echo",
+    "in one line": "head -c 300000000 /dev/zero | tr '\\0' x; echo",
+}
+
+
+@pytest.mark.parametrize("much", MUCH.values(), ids=MUCH)
+def test_of_a_compiler_that_says_very_much_the_beginning_and_the_end_are_kept(tmp_path, much):
+    module = SimpleNamespace(name="m", workdir=str(tmp_path), ninja_file=str(tmp_path / "build.ninja"), target="m.o")
+    (tmp_path / "loud").write_text(LOUD.format(much=much))
+    (tmp_path / "build.ninja").write_text("rule compile\n  command = sh loud # -o $out\nbuild m.o: compile\n")
+    began = time.process_time()
+    loud = Run([module], [], {})
+    assert loud.wait() == 1
+    assert time.process_time() - began < 4
+    said = loud.said("m")
+    assert len(said) <= OUTPUT_LIMIT
+    assert "the first line\n" in said[:100]
+    assert "\nthe last line\n" in said[-100:]

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 from test_parts import SUBSET, MoeMachine
 from test_prebuild import Machine, running_in
+from waiting import wait_for
 
 from fi_doctor.errors import CannotTellError
 from fi_doctor.model import Depth, Missing, Place, Request, Silent, command
@@ -140,6 +141,23 @@ def test_a_run_that_is_killed_is_taken_up_where_it_was(machine):
     assert (machine.ops / "c" / "c.so").exists()
 
 
+def test_compilers_that_ignore_signals_end_with_a_run_that_is_killed(machine):
+    machine.module("c", 'trap "" TERM HUP INT; while :; do sleep 1; done')
+    machine.probe("c")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            fill(machine)
+        finally:
+            os._exit(0)
+    try:
+        assert wait_for(lambda: "c0" in machine.compiled())
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert wait_for(lambda: not running_in(machine.folder), seconds=10)
+
+
 def test_what_fails_is_named_and_the_rest_is_there(machine):
     (machine.sources / "b" / "b1.cu").write_text("echo 'b1.cu:3: error: no such type' >&2; exit 1\n")
     done = fill(machine)
@@ -243,15 +261,6 @@ def test_a_dry_run_sees_a_module_whose_ninja_file_flashinfer_would_keep(machine)
     fill(machine)
     done = fill(machine, is_dry=True)
     assert places(done) == {"a": "up to date", "b": "up to date"}
-
-
-def wait_for(condition, seconds=30):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def ended(machine):

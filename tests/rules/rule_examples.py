@@ -241,7 +241,11 @@ EXAMPLES: dict[str, Example] = {
         make.facts(gpus=make.gpu_facts(cuda="12.8"), toolkit=make.toolkit("12.8", torch_cuda="12.8")),
     ),
     "driver-libraries-do-not-match-kernel": Example(make.facts(gpus=MISMATCHED), make.facts(gpus=make.no_gpus())),
-    "no-gpu-here": Example(make.facts(gpus=make.no_gpus()), make.facts(gpus=MISMATCHED)),
+    "no-gpu-here": Example(make.facts(gpus=make.no_gpus()), _arch_list("9.0a", ("90a",), gpus=make.no_gpus())),
+    "no-gpu-of-the-named-architecture": Example(
+        _arch_list("9.0a", ("90a",), gpus=make.no_gpus()),
+        make.facts(gpus=make.no_gpus()),
+    ),
     "cuda-visible-devices-hides-all": Example(
         make.facts(environment={"CUDA_VISIBLE_DEVICES": ""}, gpus=make.gpu_facts(make.gpu(visible=False))),
         make.facts(environment={"CUDA_VISIBLE_DEVICES": "0"}),

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import factory as make
 import pytest
-from rule_examples import EXAMPLES, HEALTHY
+from rule_examples import EXAMPLES, HEALTHY, MISMATCHED
 
 from fi_doctor import conditions, knowledge
 from fi_doctor.conditions import Truth, View
@@ -31,3 +32,19 @@ def test_the_rule_is_silent_on_its_near_miss(name):
 
 def test_no_rule_fires_on_a_healthy_machine():
     assert findings.find(KB, HEALTHY, ()) == ()
+
+
+@pytest.mark.parametrize(
+    ("environment", "found"),
+    [({}, "no-gpu-here"), ({"FLASHINFER_CUDA_ARCH_LIST": "9.0a"}, "no-gpu-of-the-named-architecture")],
+    ids=["unset", "set"],
+)
+def test_without_a_gpu_an_architecture_is_advised_where_none_is_named(environment, found):
+    facts = make.facts(environment=environment, gpus=make.no_gpus())
+    [finding] = [one for one in findings.find(KB, facts, ()) if one.cause == "no-gpu"]
+    assert finding.id == found
+    assert any("export FLASHINFER_CUDA_ARCH_LIST" in line for line in finding.fix) is (not environment)
+
+
+def test_a_driver_that_does_not_match_is_not_called_no_gpu():
+    assert not [one for one in findings.find(KB, make.facts(gpus=MISMATCHED), ()) if one.cause == "no-gpu"]

@@ -1,0 +1,4 @@
+"""Phrases that one stage writes and another one looks for."""
+
+# Of a command of ninja's; inside/ninja.py, which imports nothing of ours, writes the same.
+SILENT = "a command ended without a word, as one that is killed does"
