@@ -8,12 +8,12 @@ import pytest
 
 from fi_doctor.inside import ninja
 from fi_doctor.inside.jobs import Budget
-from fi_doctor.model import words
+from fi_doctor.model import phrases
 from fi_doctor.probing import memory
 
 
 def test_a_command_that_said_nothing_is_called_the_same_on_both_sides():
-    assert ninja.SILENT == words.SILENT
+    assert ninja.SILENT == phrases.SILENT
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 8, 64])
