@@ -50,7 +50,7 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     planned = serving.with_served(kb, facts, matrix.with_deciding(kb, facts, planning.plan(specs, facts, request)))
     watch.planned(planned, request.budget_s)
     outcomes, builds = running.run_all(planned, facts=facts, request=request, watch=watch, environ=gathering.environ)
-    report = conclude(request, kb=kb, facts=facts, planned=planned, outcomes=outcomes, created=_now())
+    report = conclude(request, kb=kb, facts=facts, planned=planned, outcomes=outcomes, created=now())
     return msgspec.structs.replace(report, seconds=round(time.monotonic() - begun, 1), builds=builds)
 
 
@@ -147,5 +147,6 @@ def symbols_of(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> tuple[str, ..
     return tuple(sorted(entries.union(*(spec.requires.symbols for spec in specs))))
 
 
-def _now() -> str:
+def now() -> str:
+    """The time for `Report.created`: ISO 8601, UTC."""
     return dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")

@@ -24,8 +24,22 @@ ARROWS = {
     "probing": PURE | {"sandbox", "conditions"},
     "knowledge": PURE | {"conditions"},
     "diagnosis": PURE | {"conditions"},
+    "locking": PURE | {"facts"},
     "pipeline": PURE | {"__init__", "facts", "probing", "knowledge", "diagnosis"},
-    "cli": PURE | {"__init__", "processes", "pipeline", "facts", "probing", "knowledge", "diagnosis", "reports"},
+    "locked": PURE | {"__init__", "pipeline", "facts", "probing", "knowledge", "diagnosis", "locking"},
+    "cli": PURE
+    | {
+        "__init__",
+        "processes",
+        "pipeline",
+        "facts",
+        "probing",
+        "knowledge",
+        "diagnosis",
+        "reports",
+        "locking",
+        "locked",
+    },
     "__main__": {"__init__", "cli"},
     "inside": set(),
 }

@@ -47,6 +47,8 @@ def test_the_policy_is_one_that_is_taken(tmp_path):
     }
 
 
-@pytest.mark.parametrize("command", ["check", "report", "warm", "diff", "schema", "explain", "features", "probes"])
+@pytest.mark.parametrize(
+    "command", ["check", "lock", "report", "warm", "diff", "schema", "explain", "features", "probes"]
+)
 def test_every_command_is_in_the_readme(command):
     assert f"`fi-doctor {command}" in README

@@ -20,8 +20,11 @@ from fi_doctor.cli.options import (
     Format,
     FreshCache,
     From,
+    Frozen,
     Jobs,
     JobsOrNot,
+    Locked,
+    LockFile,
     Memory,
     MemoryOrNot,
     NoConfig,
@@ -30,6 +33,7 @@ from fi_doctor.cli.options import (
     Quiet,
     ReportDepth,
     Require,
+    Thorough,
 )
 
 app = typer.Typer(
@@ -67,6 +71,10 @@ def root(
 @app.command()
 def check(  # noqa: PLR0913 - the options of the main command
     *,
+    lock: LockFile = None,
+    locked: Locked = False,
+    frozen: Frozen = False,
+    thorough: Thorough = False,
     python: Python = None,
     from_: From = None,
     example: Example = None,
@@ -90,7 +98,7 @@ def check(  # noqa: PLR0913 - the options of the main command
 
     The exit code says what was found: 0 what was asked for holds, 1 it does not, 3 could not tell.
     """
-    from fi_doctor.cli.asked import Asked, begin_check
+    from fi_doctor.cli.asked import Asked, begin_check, begin_locked
 
     asked = Asked(
         python=python,
@@ -112,6 +120,11 @@ def check(  # noqa: PLR0913 - the options of the main command
         explain_gate=explain_gate,
         quiet=quiet,
     )
+    if lock is not None or locked or frozen or thorough:
+        asked, quick = begin_locked(asked, lock, is_locked=locked, is_frozen=frozen, is_thorough=thorough)
+        from fi_doctor.cli import locking
+
+        return locking.check(asked, lock, quick, is_frozen=frozen, is_thorough=thorough)
     asked, gathering = begin_check(asked)
     from fi_doctor.cli import commands
 
@@ -208,6 +221,7 @@ def warm(  # noqa: PLR0913 - the options of a command
     return warming.warm(asked, gathering)
 
 
+app.command()(documents.lock)
 app.command()(documents.diff)
 
 

@@ -92,12 +92,41 @@ def begin(asked: Asked) -> tuple[Asked, Gathering | None]:
     _check_source(asked)
     if asked.depth is not None:
         parse.choice(asked.depth, [depth.value for depth in Depth], asked.origin("depth"))
-    if not asked.targets:
-        asked = msgspec.structs.replace(asked, targets=outputs.targets(asked.formats, "--format", asked.output))
-    outputs.check(asked.targets)
+    asked = _with_targets(asked)
     if asked.is_recorded:
         return asked, None
     return asked, Gathering(sys.executable if asked.python is None else asked.python)
+
+
+def begin_locked(
+    asked: Asked, path: str | None, *, is_locked: bool, is_frozen: bool, is_thorough: bool
+) -> tuple[Asked, Gathering]:
+    """`begin_check` for what a lock stands for: without CUDA, and of vLLM only what is not remembered."""
+    from fi_doctor.cli.settle import settle
+
+    _check_options(path, is_locked=is_locked, is_frozen=is_frozen, is_thorough=is_thorough)
+    _check_unmeasured(asked)
+    asked = _with_targets(msgspec.structs.replace(settle(asked), depth=None))  # as deep as the lock says
+    return asked, quick_gathering(asked)
+
+
+def quick_gathering(asked: Asked) -> Gathering:
+    """Begin to read what a lock compares."""
+    from functools import partial
+
+    from fi_doctor.locking.digests import memory_folder
+    from fi_doctor.locking.remembered import read_vllm
+
+    python = sys.executable if asked.python is None else asked.python
+    return Gathering(python, asks_cuda=False, vllm=partial(read_vllm, folder=memory_folder()))
+
+
+def _with_targets(asked: Asked) -> Asked:
+    """Where the report goes, once it is known that it can be written there."""
+    if not asked.targets:
+        asked = msgspec.structs.replace(asked, targets=outputs.targets(asked.formats, "--format", asked.output))
+    outputs.check(asked.targets)
+    return asked
 
 
 def report_format(*, yaml: bool, json: bool) -> str:
@@ -127,3 +156,26 @@ def _check_python(python: str | None, command: str) -> None:
         raise UsageError(
             "--python: '' names no interpreter", todo=f'fi-doctor {command} --python "$(command -v python3)"'
         )
+
+
+def _check_options(path: str | None, *, is_locked: bool, is_frozen: bool, is_thorough: bool) -> None:
+    """UsageError where a lock is named, or how to take it, and none is to be taken."""
+    given = {repr(path): path is not None, "--frozen": is_frozen, "--thorough": is_thorough}
+    for words, is_given in given.items():
+        if is_given and not is_locked:
+            why = f"a lock is taken by `fi-doctor check --locked{f' {path}' if path else ''}`"
+            raise UsageError(f"unexpected {words} without --locked", why=why, todo="fi-doctor check --help")
+
+
+def _check_unmeasured(asked: Asked) -> None:
+    """UsageError where options speak of measuring from the beginning, or of a recording."""
+    _check_source(asked)
+    given = {
+        "--from": asked.from_file is not None,
+        "--example": asked.example is not None,
+        "--as-recorded": asked.as_recorded,
+        "--depth": asked.depth is not None,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise UsageError(f"{option} and --locked: the lock says what was measured", todo="leave one of the two out")

@@ -36,7 +36,11 @@ from fi_doctor.reports import document, lists, rulings
 
 def check(asked: Asked, gathering: Gathering | None) -> int:
     """Diagnose, write, and give the gate's code."""
-    done = _write_report(asked, gathering)
+    return told(asked, _write_report(asked, gathering))
+
+
+def told(asked: Asked, done: Report) -> int:
+    """The gate's code, once all that was said of it stands on stderr."""
     if asked.explain_gate:
         for line in rulings.lines(done.gate):
             emit.say(line)
@@ -125,17 +129,21 @@ def _explained(kb: KnowledgeBase) -> dict[str, list[tuple[str, str]]]:
     }
 
 
-def _write_report(asked: Asked, gathering: Gathering | None) -> Report:
+def judge(asked: Asked, gathering: Gathering | None, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> Report:
+    """The report on this machine, or on the recording that is asked for."""
     source = gathering or _recorded(asked)
-    kb = knowledge.load()
-    specs = catalog.discover()
-    done = _judged(asked, _request(asked, kb, specs), kb, specs, source)
+    known = tuple(feature.id for feature in listed_features(kb, specs))
+    return _judged(asked, request_of(asked, known, kb), kb, specs, source)
+
+
+def _write_report(asked: Asked, gathering: Gathering | None) -> Report:
+    done = judge(asked, gathering, knowledge.load(), catalog.discover())
     outputs.write(done, asked.targets)
     return done
 
 
-def _request(asked: Asked, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> Request:
-    known = tuple(feature.id for feature in listed_features(kb, specs))
+def request_of(asked: Asked, known: tuple[str, ...], kb: KnowledgeBase) -> Request:
+    """What the options ask for, of these features."""
     selected = parse.names(asked.features, known, asked.origin("feature"))
     required = parse.names(asked.required, known, asked.origin("require"))
     asks = policy.resolve(asked, known, kb)

@@ -1,4 +1,4 @@
-"""The options of the commands on what fi-doctor writes: `diff` and `schema`."""
+"""The options of the commands on what fi-doctor writes: `lock`, `diff` and `schema`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,42 @@ from typing import Annotated
 
 import typer
 
-from fi_doctor.cli.options import Python, Quiet
+from fi_doctor.cli.options import Budget, FeatureOption, From, Jobs, Memory, Python, Quiet
+
+
+def lock(  # noqa: PLR0913 - the options of a command
+    *,
+    from_: From = None,
+    python: Python = None,
+    budget: Budget = "10m",
+    feature: FeatureOption = None,
+    jobs: Jobs = 0,
+    memory: Memory = "auto",
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write what was proved.")
+    ] = "fi-doctor.lock",
+    quiet: Quiet = False,
+) -> int:
+    """Check, and write down what was proved and what it rests on.
+
+    With --from: what a report of this machine has proved. Exits 0 once it is written, 3 when nothing was proved.
+    """
+    from fi_doctor.cli.asked import Asked, begin
+
+    asked = Asked(
+        python=python,
+        from_file=from_,
+        budget=budget,
+        features=tuple(feature or ()),
+        jobs=jobs,
+        memory=memory,
+        output=output,
+        quiet=quiet,
+    )
+    asked, gathering = begin(asked)
+    from fi_doctor.cli import locking
+
+    return locking.lock(asked, gathering)
 
 
 def diff(  # noqa: PLR0913 - the options of a command

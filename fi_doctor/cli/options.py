@@ -92,3 +92,11 @@ NoConfig = Annotated[bool, typer.Option("--no-config", help="Without a policy.")
 ExplainGate = Annotated[
     bool, typer.Option("--explain-gate", help="Say on stderr what was asked for, what holds and what decided.")
 ]
+LockFile = Annotated[str | None, typer.Argument(metavar="[LOCK]", help="With --locked: the lock, fi-doctor.lock.")]
+Locked = Annotated[
+    bool, typer.Option("--locked", help="Take what a lock proves where nothing that matters has changed.")
+]
+Frozen = Annotated[bool, typer.Option("--frozen", help="With --locked: measure nothing; what changed is unknown.")]
+Thorough = Annotated[
+    bool, typer.Option("--thorough", help="With --locked: read every file, whatever its size and times say.")
+]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fi_doctor.facts import packages, toolkit
 from fi_doctor.facts.environment import read_environment
 from fi_doctor.facts.flashinfer import read_flashinfer
-from fi_doctor.facts.gpus import read_gpus
+from fi_doctor.facts.gpus import read_gpus, read_gpus_of_nvml
 from fi_doctor.facts.libraries import read_libraries
 from fi_doctor.facts.system import read_system
 from fi_doctor.facts.vllm import read_vllm
@@ -43,15 +43,27 @@ def collect(python: str, *, symbols: tuple[str, ...] = (), environ: Mapping[str,
 
 
 class Gathering:
-    """Reading that has begun. It mostly waits for children (the examined interpreter, nvcc): time for other things."""
+    """Reading that has begun. It mostly waits for children (the examined interpreter, nvcc): time for other things.
 
-    def __init__(self, python: str, environ: Mapping[str, str] | None = None) -> None:
+    asks_cuda: whether the CUDA driver is asked, in a child; without it NVML tells of the GPUs.
+    vllm: reads the installed vLLM, which takes longest of all.
+    """
+
+    def __init__(
+        self,
+        python: str,
+        environ: Mapping[str, str] | None = None,
+        *,
+        asks_cuda: bool = True,
+        vllm: Callable[[packages.Survey], Vllm | Missing] = read_vllm,
+    ) -> None:
         self.environ = dict(os.environ if environ is None else environ)
         pool = ThreadPoolExecutor(max_workers=_READERS)
         self._survey = pool.submit(packages.survey, python, self.environ)
         self._compilers = pool.submit(toolkit.ask_compilers, self.environ)
-        self._gpus = pool.submit(read_gpus, self.environ)
+        self._gpus = pool.submit(read_gpus if asks_cuda else read_gpus_of_nvml, self.environ)
         self._system = pool.submit(read_system)
+        self._read = vllm
         self._libraries = pool.submit(self._read_libraries)
         self._vllm = pool.submit(self._read_vllm)
         pool.shutdown(wait=False)
@@ -83,7 +95,7 @@ class Gathering:
         return read_libraries(self.environ, self._survey.result())
 
     def _read_vllm(self) -> Vllm | Missing:
-        return read_vllm(self._survey.result())
+        return self._read(self._survey.result())
 
 
 def interpreter(seen: packages.Survey, environ: Mapping[str, str]) -> Interpreter:

@@ -41,6 +41,29 @@ def read_gpus(
     return facts, {"gpus": source, "gpus.cuda_order": order_source}
 
 
+def read_gpus_of_nvml(
+    environ: Mapping[str, str], *, nvml_timeout_s: float = nvml.TIMEOUT_S
+) -> tuple[GpuFacts, dict[str, str]]:
+    """The same without asking the CUDA driver: its order is reckoned from NVML's list and CUDA_VISIBLE_DEVICES.
+
+    CUDA puts the fastest GPU first, which NVML does not tell: where the variable numbers GPUs of several kinds, the
+    order is Missing, unless CUDA_DEVICE_ORDER says that they are numbered by PCI address.
+    """
+    listed = nvml.read_nvml(container=isinstance(read_container(environ), str), timeout_s=nvml_timeout_s)
+    gpus, visible = listed.gpus, environ.get(_VARIABLE)
+    by_address = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    order = gpus if isinstance(gpus, Missing) else _reckoned(gpus, visible, by_address=by_address)
+    facts = GpuFacts(
+        driver=listed.driver,
+        gpus=gpus if isinstance(gpus, Missing) else tuple(_numbered(gpu, order, visible) for gpu in gpus),
+        visible_devices=Missing(reason=f"{_VARIABLE} is not set") if visible is None else neutralise(visible),
+        cuda_order=order,
+        unreadable=tuple(listed.unreadable),
+    )
+    source = f"NVML {listed.driver.version}" if isinstance(listed.driver, Driver) else "NVML"
+    return facts, {"gpus": source, "gpus.cuda_order": f"{_VARIABLE} and the order of NVML; CUDA was not asked"}
+
+
 def match(gpu: Gpu, cuda: CudaView | Missing, visible: str | None) -> Gpu:
     """The GPU with CUDA's number for it, found by UUID. What NVML did not give is taken from CUDA where it is the same.
 
@@ -95,6 +118,32 @@ def _read_cuda(environ: Mapping[str, str], listed: nvml.Nvml, timeout_s: float) 
     if isinstance(listed.gpus, Missing) and not cuda_order.may_have_libcuda(environ):
         return Missing(reason="CUDA was not asked: there is no libcuda.so.1, and NVML finds no driver either")
     return cuda_order.read_cuda(environ, timeout_s)
+
+
+def _reckoned(gpus: tuple[Gpu, ...], visible: str | None, *, by_address: bool) -> tuple[str, ...] | Missing:
+    """UUIDs as CUDA would number them: a list ends at the first word that names no GPU, or one for the second time."""
+    every = tuple(gpu.uuid for gpu in gpus)
+    if visible is None:
+        return every
+    chosen: list[str] = []
+    for word in (part.strip() for part in visible.split(",")):
+        if word.isdigit() and len({gpu.sm for gpu in gpus}) > 1 and not by_address:
+            return Missing(reason=f"{_VARIABLE} numbers GPUs of several kinds, and CUDA was not asked for its order")
+        named = [every[int(word)]] if word.isdigit() and int(word) < len(every) else []
+        named += [uuid for uuid in every if word.startswith("GPU-") and uuid.startswith(word)]
+        if len(named) != 1 or named[0] in chosen:
+            break
+        chosen += named
+    return tuple(chosen)
+
+
+def _numbered(gpu: Gpu, order: tuple[str, ...] | Missing, visible: str | None) -> Gpu:
+    if isinstance(order, Missing):
+        return replace(gpu, cuda_index=order)
+    if gpu.uuid not in order:
+        hidden = f"hidden by {_VARIABLE}={neutralise(visible or '')}"
+        return replace(gpu, cuda_index=Missing(reason=hidden))
+    return replace(gpu, cuda_index=order.index(gpu.uuid))
 
 
 def _combine(listed: nvml.Nvml, cuda: CudaView | Missing) -> tuple[Driver | Missing, tuple[Gpu, ...] | Missing, str]:

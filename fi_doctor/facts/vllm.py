@@ -129,7 +129,7 @@ class _Named:
         """One pass over all files; Missing when they are too many or too slow to read."""
         found, until = cls(), time.monotonic() + _LIMIT_S
         try:
-            for number, path in enumerate(_python_files(root)):
+            for number, path in enumerate(python_files(root)):
                 if number >= _MOST_FILES:
                     return Missing(reason=f"{root} has more than {_MOST_FILES} Python files")
                 if time.monotonic() > until:
@@ -185,7 +185,7 @@ def _named_in_binary(path: Path, names: list[str]) -> set[str]:
     return found
 
 
-def _python_files(root: Path) -> Iterator[str]:
+def python_files(root: Path | str) -> Iterator[str]:
     """Every .py below the package folder, in a fixed order; links to folders are not followed."""
     folders = [str(root)]
     while folders:

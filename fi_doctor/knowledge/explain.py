@@ -37,6 +37,10 @@ WORDS = {
     Evidence.BUILT.value: "It was compiled and loaded here and not run. For a failure: compiling failed here.",
     Evidence.RAN.value: "It ran here, and its numbers were not compared. For a failure: it failed while it ran.",
     Evidence.VERIFIED.value: "It ran here, and its numbers were compared with a reference of higher precision.",
+    "locked": (
+        "It was measured on the day that is named, and every input that it rests on is what it was then: "
+        "`check --locked` took it from fi-doctor.lock. Nothing of it was measured now."
+    ),
     Scope.FULL.value: "The verdict is on the module as FlashInfer compiles it, or as its packages declare it.",
     Scope.SUBSET.value: (
         "Only a part of a large module was compiled: what one tactic of the kernel needs, from the installed sources "

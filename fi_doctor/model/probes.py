@@ -118,6 +118,7 @@ class CellOutcome(Data, frozen=True):
     # this check), "subset" (a part of it, of this check or kept); several words are joined with ", ". Empty: it was
     # not tried, needs none, or has none.
     module_from: str = ""
+    modules: tuple[str, ...] = ()  # their names, where it was asked which; of a part that of the whole module
 
 
 class Outcome(Data, frozen=True):

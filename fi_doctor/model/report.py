@@ -37,6 +37,7 @@ class FeatureRow(Data, frozen=True):
     vllm: str  # what vLLM does with it, in words, for the installed vLLM where there is one
     cells: tuple[Cell, ...]
     vllm_calls: bool = True  # False: the installed vLLM, or without one the newest known, never calls it
+    locked: str = ""  # not measured in this check: the day of the measurement that a lock file holds, 2026-11-28
 
     @property
     def name(self) -> str:

@@ -271,7 +271,10 @@ def _with_sources(
     for name, cell in settled.items():
         loaded = planned.spec.has_build and record.loaded(name, records)
         source = bench.board.source(planned, name, otherwise=alone if planned.spec.module else "", loaded=loaded)
-        told[name] = replace(cell, module_from="" if cell.ending is Ending.NOT_RUN else source)
+        if cell.ending is Ending.NOT_RUN:
+            told[name] = replace(cell, module_from="")
+            continue
+        told[name] = replace(cell, module_from=source, modules=bench.board.names(planned, name))
     return told
 
 

@@ -84,6 +84,10 @@ class Board:
         """The files of parts that a probe needs and that are there, by the names of the whole modules."""
         return {one.part_of: one.library for one in self._of_all(probe) if one.part_of and one.state in THERE}
 
+    def names(self, probe: PlannedProbe, variant: str) -> tuple[str, ...]:
+        """The names of the modules that a variant needs, sorted; of a part that of the whole module."""
+        return tuple(sorted({one.part_of or name for name, one in self.known(probe, variant).items()}))
+
     def known(self, probe: PlannedProbe, variant: str) -> dict[str, Told]:
         """The modules that a variant needs; none where that is not known, or there are none."""
         modules = self._modules.get(kind_of(probe), {})

@@ -49,6 +49,11 @@ def discover(extra: tuple[Path, ...] = ()) -> tuple[ProbeSpec, ...]:
     return tuple(sorted(specs, key=lambda spec: spec.id))
 
 
+def folders() -> tuple[Path, ...]:
+    """The registered folders, as far as they can be found."""
+    return tuple(folder for folder, _ in _registered({}))
+
+
 def parse(text: str, path: str, origin: str) -> ProbeSpec | list[str]:
     """One probe from its source, or everything that is wrong with it, each with the path."""
     try:

@@ -76,6 +76,9 @@ def basis(report: Report) -> tuple[list[str], list[str]]:
             unknown.setdefault(_short(value.reason, report.facts), []).append(name)
         else:
             known.append(value)
+    if days := sorted({row.locked for row in report.features if row.locked}):
+        number = sum(bool(row.locked) for row in report.features)
+        known.append(f"{amount(number, 'row')} locked {names(days)}")
     known.append(f"depth {report.request.depth}")
     known.append(f"fi-doctor {clean(report.doctor.version, 40)}")
     known.append(f"knowledge {clean(report.doctor.knowledge, 40)}")

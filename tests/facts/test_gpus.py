@@ -316,3 +316,46 @@ def test_advice_fits_a_container():
 @pytest.mark.parametrize(("number", "version"), [(12080, "12.8"), (13000, "13.0"), (11020, "11.2"), (12090, "12.9")])
 def test_the_drivers_number_becomes_a_version(number, version):
     assert reasons.cuda_version(number) == version
+
+
+@pytest.mark.parametrize(
+    ("variables", "order"),
+    [
+        ({}, (H200, GB10)),
+        ({"CUDA_VISIBLE_DEVICES": H200}, (H200,)),
+        ({"CUDA_VISIBLE_DEVICES": GB10[:12]}, (GB10,)),
+        ({"CUDA_VISIBLE_DEVICES": f"{GB10}, {H200}"}, (GB10, H200)),
+        ({"CUDA_VISIBLE_DEVICES": ""}, ()),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, ()),
+        ({"CUDA_VISIBLE_DEVICES": f"{H200},nonsense,{GB10}"}, (H200,)),
+        ({"CUDA_VISIBLE_DEVICES": f"{H200},{H200}"}, (H200,)),
+        ({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, (GB10,)),
+        ({"CUDA_VISIBLE_DEVICES": "7", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, ()),
+    ],
+)
+def test_without_cuda_the_order_is_reckoned_from_nvml_and_the_variable(fake_nvml, variables, order):
+    facts = read_by_nvml(fake_nvml, **variables)
+    assert facts.cuda_order == order
+    assert tuple(gpu.uuid for gpu in facts.gpus if isinstance(gpu.cuda_index, int)) == tuple(
+        uuid for uuid in (H200, GB10) if uuid in order
+    )
+    assert facts.driver == Driver(version="580.159.04", cuda="13.0")
+
+
+def test_without_cuda_numbers_of_gpus_of_several_kinds_tell_nothing(fake_nvml):
+    facts = read_by_nvml(fake_nvml, CUDA_VISIBLE_DEVICES="0")
+    assert "several kinds" in reason(facts.cuda_order)
+    assert {reason(gpu.cuda_index) for gpu in facts.gpus} == {reason(facts.cuda_order)}
+
+
+def test_without_cuda_and_nvml_there_is_the_reason(tmp_path):
+    assert "libnvidia-ml.so.1" in reason(read_by_nvml(tmp_path).cuda_order)
+
+
+def read_by_nvml(folder, **variables):
+    code = READ.replace("read_gpus", "read_gpus_of_nvml").replace(", cuda_timeout_s=float(sys.argv[2])", "")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
+    environ = {**inherited, **variables, "LD_LIBRARY_PATH": str(folder)}
+    command = [sys.executable, "-c", code, "10"]
+    done = subprocess.run(command, env=environ, cwd=TESTS.parent, capture_output=True, timeout=60, check=True)
+    return msgspec.json.decode(done.stdout, type=tuple[GpuFacts, dict[str, str]])[0]

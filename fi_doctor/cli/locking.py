@@ -1,0 +1,96 @@
+"""`fi-doctor lock` and `check --locked`: what was proved is written down, and compared with what is here."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import msgspec
+
+from fi_doctor import knowledge, locked, pipeline
+from fi_doctor.cli import commands, emit, outputs
+from fi_doctor.cli.asked import Asked, quick_gathering
+from fi_doctor.errors import CannotTellError, DataError
+from fi_doctor.facts import Gathering
+from fi_doctor.locked import LockedCheck
+from fi_doctor.locking import compare, document, judging
+from fi_doctor.locking.digests import Digests, memory_folder
+from fi_doctor.locking.inputs import Inputs
+from fi_doctor.locking.model import LOCK_NAME, Lock
+from fi_doctor.model import KnowledgeBase, ProbeSpec, Report
+from fi_doctor.probing import catalog, plan
+
+
+def lock(asked: Asked, gathering: Gathering | None) -> int:
+    """Check this machine, or take a report that was made on it, and write down what was proved; 3 where nothing was."""
+    output = asked.output or LOCK_NAME
+    emit.check_writable(output)
+    kb, specs = knowledge.load(), catalog.discover()
+    report = commands.judge(asked, gathering, kb, specs)
+    quick = quick_gathering(asked)
+    facts = quick.finish(pipeline.symbols_of(kb, specs))
+    if asked.from_file is not None and (differs := judging.machine_differs(report.facts, facts)):
+        raise DataError(
+            f'the report "{asked.from_file}" is not of this machine as it stands', why=differs, todo="fi-doctor lock"
+        )
+    digests = Digests(memory_folder())
+    inputs = Inputs(facts, kb, specs, digests=digests, environ=quick.environ)
+    made = locked.lock_of(report, kb=kb, specs=specs, facts=facts, inputs=inputs, digests=digests)
+    digests.save()
+    if not made.rows:
+        first = next(iter(made.left_out.items()), ("no row", "selected"))
+        raise CannotTellError(
+            "nothing was proved, so there is nothing to lock", why=": ".join(first), todo="run it where the GPUs are"
+        )
+    emit.write(document.to_json(made), output)
+    for name, why in made.left_out.items():
+        emit.say(f"not locked: {name}: {why}")
+    emit.say(f"fi-doctor: {_amount(made)} in {output}, on {len(made.inputs)} inputs (exit 0)")
+    return 0
+
+
+def check(asked: Asked, path: str | None, quick: Gathering, *, is_frozen: bool, is_thorough: bool) -> int:
+    """The report that the lock stands for; what does not hold any more is measured again, unless it is frozen."""
+    held = document.read_file(pathlib.Path(path or LOCK_NAME))
+    kb, specs = locked.known(None if is_thorough else memory_folder())
+    digests = Digests(memory_folder(), thorough=is_thorough)
+    found = _compared(asked=asked, held=held, quick=quick, kb=kb, specs=specs, digests=digests)
+    digests.save()
+    report = _report(asked, found, is_frozen=is_frozen)
+    outputs.write(report, asked.targets)
+    return commands.told(asked, report)
+
+
+def _compared(  # noqa: PLR0913 - what is compared with what
+    *,
+    asked: Asked,
+    held: Lock,
+    quick: Gathering,
+    kb: KnowledgeBase,
+    specs: tuple[ProbeSpec, ...],
+    digests: Digests,
+) -> LockedCheck:
+    known = tuple(feature.id for feature in commands.listed_features(kb, specs))
+    request = commands.request_of(asked, (*known, *(row.feature for row in held.rows)), kb)
+    facts = quick.finish(pipeline.symbols_of(kb, specs))
+    inputs = Inputs(facts, kb, specs, digests=digests, environ=quick.environ)
+    now = inputs.read(compare.names(held))
+    request = msgspec.structs.replace(request, depth=plan.deepest(facts))
+    return LockedCheck(held, request, kb=kb, specs=specs, facts=facts, now=now)
+
+
+def _report(asked: Asked, found: LockedCheck, *, is_frozen: bool) -> Report:
+    if differs := found.difference():
+        emit.say(f"not as it was locked: {differs}")
+    again = found.to_measure()
+    if is_frozen or not again:
+        return found.report()
+    emit.say(f"measured again: {', '.join(map(str, again))}; fi-doctor lock writes it down")
+    python = sys.executable if asked.python is None else asked.python
+    with commands.progress(asked) as watch:
+        return found.measured(lambda: Gathering(python), watch)
+
+
+def _amount(made: Lock) -> str:
+    number = len(made.rows)
+    return f"{number} row{'' if number == 1 else 's'} locked"

@@ -1,0 +1,188 @@
+"""The stages in order where a lock stands for measurements: inputs are compared, and only what differs is probed."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from fi_doctor import __version__, knowledge, pipeline
+from fi_doctor.diagnosis import called, findings, gate, matrix, serving
+from fi_doctor.facts import Gathering
+from fi_doctor.locking import compare, judging, making
+from fi_doctor.locking.attribution import Attribution
+from fi_doctor.locking.digests import Digests
+from fi_doctor.locking.inputs import Inputs
+from fi_doctor.locking.judging import Standing
+from fi_doctor.locking.model import Key, Lock, key_of
+from fi_doctor.locking.remembered import keep, quick_key, recall, scan
+from fi_doctor.model import (
+    Builds,
+    Data,
+    Facts,
+    KnowledgeBase,
+    Outcome,
+    PlannedProbe,
+    ProbeSpec,
+    Report,
+    Request,
+    Watch,
+    selects,
+)
+from fi_doctor.probing import catalog
+from fi_doctor.probing import plan as planning
+from fi_doctor.probing import run as running
+
+_KNOWN = "known.json"
+
+
+class _Known(Data, frozen=True):
+    """What is known, as it is kept between two commands."""
+
+    kb: KnowledgeBase
+    specs: tuple[ProbeSpec, ...]
+
+
+def known(folder: Path | None) -> tuple[KnowledgeBase, tuple[ProbeSpec, ...]]:
+    """Knowledge and probes, from the memory in `folder` while no file of fi-doctor and no probe may have changed."""
+    if folder is None:
+        return knowledge.load(), catalog.discover()
+    key = ""
+    with contextlib.suppress(OSError):
+        own = Path(__file__).parent
+        places = (own, *catalog.folders())
+        key = quick_key(found for place in places for found in scan(place))
+        key = key and " ".join((key, *map(str, places)))
+    path = folder / _KNOWN
+    kept = recall(path, key, _Known)
+    if kept is not None:
+        return kept.kb, kept.specs
+    found = _Known(kb=knowledge.load(), specs=catalog.discover())
+    if key:
+        keep(path, msgspec.json.encode((key, found)))
+    return found.kb, found.specs
+
+
+def lock_of(  # noqa: PLR0913 - the whole of what it rests on
+    report: Report, *, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...], facts: Facts, inputs: Inputs, digests: Digests
+) -> Lock:
+    """What the report proved. facts: of this machine, on which it was made, as a locked check reads them."""
+    features = {feature.id: feature for feature in kb.features}
+    rows = {key_of(row.feature, row.sm): row for row in report.features}
+    uses = {
+        key: called.vllm_use(features[key.feature], row.sm, facts) if key.feature in features else None
+        for key, row in rows.items()
+    }
+    proved = {
+        key: tuple(cell.variant for cell in matrix.deciding_cells(uses[key], row.cells))
+        for key, row in rows.items()
+        if findings.is_measured(row.verdict, row.evidence)
+    }
+    attribution = Attribution(facts, kb, specs, uses)
+    return making.make(report, proved=proved, attribution=attribution, inputs=inputs, digests=digests)
+
+
+class LockedCheck:
+    """One check against a lock."""
+
+    def __init__(  # noqa: PLR0913 - the whole of what it rests on
+        self,
+        lock: Lock,
+        request: Request,
+        *,
+        kb: KnowledgeBase,
+        specs: tuple[ProbeSpec, ...],
+        facts: Facts,
+        now: dict[str, str],
+    ) -> None:
+        self._lock = lock
+        self._request = request
+        self._kb = kb
+        self._specs = specs
+        self._facts = facts
+        self._now = now
+        self.changed = compare.changed(lock, now)
+        touched = compare.touched(lock, self.changed)
+        reasons = {key: f"since it was locked: {compare.words(names, lock, now)}" for key, names in touched.items()}
+        every = frozenset(row.key for row in lock.rows)
+        self.standing = Standing(every - reasons.keys(), reasons)
+        self._settle()
+
+    def to_measure(self) -> tuple[Key, ...]:
+        """The rows that are asked for and do not hold any more."""
+        return tuple(sorted(key for key in self.standing.invalid if selects(self._request.features, key.feature)))
+
+    def difference(self) -> str:
+        """What changed on this machine, in one line; "" where nothing that matters did."""
+        return compare.words(self.changed, self._lock, self._now)
+
+    def report(self) -> Report:
+        """The locked rows that hold; those that do not are unknown, and the gate counts them as asked for."""
+        return self._concluded(self._facts, (), frozenset(), Builds())
+
+    def measured(self, gather: Callable[[], Gathering], watch: Watch) -> Report:
+        """The same after the rows that do not hold were measured again, and only these."""
+        begun = time.monotonic()
+        gathering = gather()
+        facts = gathering.finish(pipeline.symbols_of(self._kb, self._specs))
+        self._request = replace(self._request, depth=planning.deepest(facts))
+        planned = matrix.with_deciding(self._kb, facts, planning.plan(self._specs, facts, self._request))
+        planned = serving.with_served(self._kb, facts, planned)
+        ours = self._to_try(planned)
+        watch.planned(ours, self._request.budget_s)
+        outcomes, builds = running.run_all(
+            ours, facts=facts, request=self._request, watch=watch, environ=gathering.environ
+        )
+        done = self._concluded(facts, outcomes, frozenset(key_of(one.spec.feature, one.sm) for one in ours), builds)
+        return replace(done, seconds=round(time.monotonic() - begun, 1))
+
+    def _to_try(self, planned: tuple[PlannedProbe, ...]) -> tuple[PlannedProbe, ...]:
+        """The probes of rows that do not hold; where their GPU is gone, those of the GPUs that are here instead."""
+        wanted = frozenset(self.to_measure())
+        here = {key_of(probe.spec.feature, probe.sm) for probe in planned}
+        moved = {key.feature for key in wanted - here}
+        found = []
+        for probe in planned:
+            key = key_of(probe.spec.feature, probe.sm)
+            if key in wanted or (key.feature in moved and key not in self.standing.valid):
+                found.append(probe)
+        return tuple(found)
+
+    def _settle(self) -> None:
+        """Take out rows that today's judgement sees otherwise."""
+        rows = self._conclude(self._facts, (), frozenset()).features
+        selected = [row for row in self._lock.rows if selects(self._request.features, row.feature)]
+        lock = replace(self._lock, rows=tuple(selected))
+        self.standing = self.standing.without(judging.judged_otherwise(lock, self.standing, rows, __version__))
+
+    def _conclude(self, facts: Facts, outcomes: tuple[Outcome, ...], measured: frozenset[Key]) -> Report:
+        planned = planning.plan(self._specs, facts, self._request)
+        planned = judging.with_reasons(planned, self.standing, measured)
+        kept = judging.kept(self._lock, self.standing.valid)
+        kept = tuple(one for one in kept if selects(self._request.features, one.feature))
+        return pipeline.conclude(
+            self._request,
+            kb=self._kb,
+            facts=facts,
+            planned=planned,
+            outcomes=(*kept, *outcomes),
+            created=pipeline.now(),
+        )
+
+    def _concluded(
+        self, facts: Facts, outcomes: tuple[Outcome, ...], measured: frozenset[Key], builds: Builds
+    ) -> Report:
+        done = self._conclude(facts, outcomes, measured)
+        if broken := judging.without_import(self.standing, done.features):
+            self.standing = self.standing.without(broken)
+            done = self._conclude(facts, outcomes, measured)
+        rows = judging.unpredicted(self.standing, done.features)
+        rows = judging.marked(self._lock, self.standing, rows)
+        rows = (*rows, *judging.lost(self._lock, self.standing, rows, self._request.features))
+        missed = judging.missed(self._lock, self.standing, rows)
+        asked = replace(self._request, required=(*self._request.required, *missed))
+        return replace(done, features=rows, gate=gate.decide(asked, rows, done.findings, facts), builds=builds)

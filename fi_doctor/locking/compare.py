@@ -1,0 +1,53 @@
+"""What differs from the lock and which rows that touches: sets, and nothing is read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fi_doctor.locking.model import Key, Lock, rests_on
+
+# What tells most comes first; one file of many that a new version brings tells least.
+_ORDER = ("gpu", "driver", "python", "package", "nvcc", "host-compiler", "library", "variable", "knowledge", "probe")
+_MOST_WORDS = 3  # inputs that a reason names
+
+
+def names(lock: Lock) -> frozenset[str]:
+    """Every input that some row rests on; what else the lock holds does not matter."""
+    return frozenset().union(*(rests_on(row, lock) for row in lock.rows))
+
+
+def changed(lock: Lock, now: Mapping[str, str]) -> frozenset[str]:
+    """The inputs that are not as they were locked. One that the lock has no value for was never the same."""
+    return frozenset(name for name in names(lock) if name not in lock.inputs or lock.inputs[name] != now.get(name))
+
+
+def touched(lock: Lock, names: Iterable[str]) -> dict[Key, tuple[str, ...]]:
+    """The rows that rest on one of these inputs, each with those that it rests on, what tells most first."""
+    different = frozenset(names)
+    found = {row.key: different & rests_on(row, lock) for row in lock.rows}
+    return {key: tuple(sorted(inputs, key=_place)) for key, inputs in found.items() if inputs}
+
+
+def words(inputs: Iterable[str], lock: Lock, now: Mapping[str, str]) -> str:
+    """What changed, in one line: "driver 580.1 -> 590.2, package:flashinfer-python:norm/__init__.py and 3 more"."""
+    ordered = sorted(inputs, key=_place)
+    said = [_word(name, lock.inputs.get(name, "not locked"), now.get(name, "")) for name in ordered[:_MOST_WORDS]]
+    rest = len(ordered) - len(said)
+    return ", ".join(said) + (f" and {rest} more" if rest else "")
+
+
+def _word(name: str, before: str, after: str) -> str:
+    """A version is told, of a file only that it differs."""
+    if before.startswith("sha256:") and after.startswith("sha256:"):
+        return name
+    return f"{name} {_value(before)} -> {_value(after)}"
+
+
+def _value(value: str) -> str:
+    return "(another)" if value.startswith("sha256:") else value.removeprefix("=") or "empty"
+
+
+def _place(name: str) -> tuple[bool, int, str]:
+    """Versions before files, kinds in their order."""
+    kind, _, rest = name.partition(":")
+    return ":" in rest, _ORDER.index(kind) if kind in _ORDER else len(_ORDER), name

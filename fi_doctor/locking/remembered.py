@@ -1,0 +1,111 @@
+"""What was read of many files, remembered in the user's cache while names, sizes and times stay as they were."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from fi_doctor.facts.packages import Survey
+from fi_doctor.facts.vllm import read_vllm as read_files
+from fi_doctor.model import Missing, Vllm
+
+FRESH_NS = 2_000_000_000  # a file that is younger can change again without changing its times
+
+_VLLM = "vllm.json"
+_Kept = TypeVar("_Kept")
+
+
+class Found(NamedTuple):
+    """One file below a folder."""
+
+    name: str  # its path below the folder, with "/"
+    path: str
+    state: os.stat_result
+
+
+def scan(folder: Path, endings: tuple[str, ...] = ("",), *, without: str = "") -> list[Found]:
+    """Every file below a folder whose name ends so, compiled Python aside, by name.
+
+    Nothing without such a folder. without: a folder in it that is left out. Links to folders are not followed.
+    OSError where something may not be looked at.
+    """
+    return sorted(_scan(str(folder), endings, without), key=lambda found: found.name)
+
+
+def quick_key(files: Iterable[Found]) -> str:
+    """One word for names, sizes, times and inodes; "" where one of the files is so new that it can change unseen."""
+    whole = hashlib.sha256()
+    latest = 0
+    for name, _, state in files:
+        latest = max(latest, state.st_mtime_ns, state.st_ctime_ns)
+        words = f"{name}\0{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns} {state.st_ino} {state.st_dev}\n"
+        whole.update(words.encode("utf-8", "surrogateescape"))
+    return whole.hexdigest() if time.time_ns() - latest > FRESH_NS else ""
+
+
+def read_vllm(survey: Survey, folder: Path) -> Vllm | Missing:
+    """The facts of the installed vLLM, from `folder` where all its Python files and programs are as they were."""
+    origin = survey.modules.get("vllm", "")
+    if isinstance(origin, Missing) or not origin:
+        return read_files(survey)
+    root = Path(origin).parent
+    path = folder / _VLLM
+    key = ""
+    with contextlib.suppress(OSError):
+        key = quick_key(scan(root, (".py", "vllm-rs")))
+    known = recall(path, key, Vllm)
+    if known is not None and known.root == str(root):
+        return known
+    found = read_files(survey)
+    if key and isinstance(found, Vllm) and not found.unreadable:
+        keep(path, msgspec.json.encode((key, found)))
+    return found
+
+
+def recall(path: Path, key: str, kind: type[_Kept]) -> _Kept | None:
+    """What was kept in a file under this key; None where there is none, or no key."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        known, found = msgspec.json.decode(path.read_bytes(), type=tuple[str, msgspec.Raw])
+        if key and known == key:
+            return msgspec.json.decode(found, type=kind)
+    return None
+
+
+def keep(path: Path, data: bytes) -> None:
+    """Write a memory whole or not at all; a folder that cannot be written costs time and nothing else."""
+    scratch = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            scratch = file.name
+            file.write(data)
+        Path(scratch).replace(path)
+    except OSError:
+        if scratch:
+            Path(scratch).unlink(missing_ok=True)
+
+
+def _scan(folder: str, endings: tuple[str, ...], without: str) -> Iterator[Found]:
+    rest = [""]
+    while rest:
+        below = rest.pop()
+        try:
+            listing = os.scandir(f"{folder}/{below}")
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        with listing:
+            for entry in listing:
+                name = f"{below}{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    if name != without:
+                        rest.append(f"{name}/")
+                elif name.endswith(endings) and not name.endswith(".pyc") and entry.is_file():
+                    yield Found(name, entry.path, entry.stat())

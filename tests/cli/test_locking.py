@@ -1,0 +1,297 @@
+"""`fi-doctor lock` and `check --locked` as commands, on a machine with a fake NVML and a real FlashInfer's Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import msgspec
+import pytest
+from cli_command import ROOT, in_three_parts, outcome, shipped
+from msgspec.structs import replace
+
+from fi_doctor import pipeline
+from fi_doctor.model import Depth, Report, Request
+from fi_doctor.probing import plan
+from fi_doctor.reports import render
+
+VERSION = "0.5.3"
+MARKED = """
+from pathlib import Path
+Path({mark!r}).write_text("imported")
+__version__ = "2.14.0"
+"""
+# A driver says when it is loaded: the first thing that a CUDA context needs.
+LOADED = """
+__attribute__((constructor)) static void loaded(void) {{ fclose(fopen("{mark}", "w")); }}
+"""
+CACHED = ("norm", "silu_and_mul", "sampling", "page")
+
+
+class Machine:
+    """An installation, the environment that leads to it, and the command."""
+
+    def __init__(self, folder, doctor, wheel):
+        self.folder = folder
+        self.site = folder / "site"
+        self.lock = folder / "fi-doctor.lock"
+        self.marks = {name: folder / f"{name}.mark" for name in ("torch", "cuda")}
+        self._doctor = doctor
+        shutil.copytree(wheel, self.site / "flashinfer", ignore=shutil.ignore_patterns("__pycache__", "data"))
+        (self.site / "torch").mkdir()
+        (self.site / "torch" / "__init__.py").write_text(MARKED.format(mark=str(self.marks["torch"])))
+        (self.site / "torch" / "version.py").write_text("cuda = '13.0'\n__version__ = '2.14.0'\n")
+        for name, version in (("torch", "2.14.0"), ("flashinfer_python", VERSION)):
+            metadata = self.site / f"{name}-{version}.dist-info" / "METADATA"
+            metadata.parent.mkdir()
+            metadata.write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n")
+        self.ops = folder / "ws/.cache/flashinfer" / VERSION / "90a" / "cached_ops"
+        for name in CACHED:
+            (self.ops / name).mkdir(parents=True)
+            (self.ops / name / f"{name}.so").write_bytes(b"\x7fELF" + name.encode())
+        self._drivers()
+        self.env = {
+            "PYTHONPATH": f"{self.site}{os.pathsep}{ROOT}",
+            "LD_LIBRARY_PATH": str(folder / "driver"),
+            "FLASHINFER_WORKSPACE_BASE": str(folder / "ws"),
+            "CUDA_VISIBLE_DEVICES": "GPU-11111111-2222-3333-4444-555555555555",
+            "FAKE_CUDA_SEES": "0",
+            "XDG_CACHE_HOME": str(folder / "memory"),
+        }
+
+    def __call__(self, *words, argv=None, **changes):
+        return self._doctor(*words, argv=argv, env={**self.env, **changes})
+
+    def report(self, name="report.json", **changes):
+        """What would have been measured here, with every probe as it should end."""
+        done = self("report", "--depth", "static", "--json", "-q")
+        assert done.returncode == 0, done.stderr
+        facts = msgspec.json.decode(done.stdout, type=Report).facts
+        kb, specs = shipped()
+        request = Request(depth=Depth.RUN)
+        planned = plan.plan(specs, facts, request)
+        kept = ("import.", "norm.", "activation.", "sampling.")
+        outcomes = tuple(
+            loaded(one, outcome(one, broken=changes.get("broken", ()), wrong=()))
+            for one in planned
+            if one.is_tried and one.spec.feature.startswith(kept)
+        )
+        made = pipeline.conclude(
+            request, kb=kb, facts=facts, planned=planned, outcomes=outcomes, created=pipeline.now()
+        )
+        path = self.folder / name
+        path.write_text(render(made, "json"), encoding="utf-8")
+        for mark in self.marks.values():
+            mark.unlink(missing_ok=True)
+        return path
+
+    def locked(self, **changes):
+        done = self("lock", "--from", self.report(**changes))
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def _drivers(self):
+        folder = self.folder / "driver"
+        folder.mkdir()
+        sources = {
+            "libnvidia-ml.so.1": (ROOT / "tests/fake_nvml/nvml.c").read_text(),
+            "libcuda.so.1": (ROOT / "tests/fake_nvml/cuda.c").read_text() + LOADED.format(mark=self.marks["cuda"]),
+        }
+        for library, text in sources.items():
+            source = folder / f"{library}.c"
+            source.write_text(text)
+            subprocess.run(["cc", "-shared", "-fPIC", "-o", str(folder / library), str(source)], check=True)
+
+
+def loaded(planned, outcome):
+    """The outcome, with its module from the cache."""
+    source = {"module_from": "cache", "modules": (planned.spec.module,)} if planned.spec.module else {}
+    return replace(outcome, cells=tuple(replace(cell, **source) for cell in outcome.cells))
+
+
+@pytest.fixture
+def machine(tmp_path, doctor, unpacked):
+    return Machine(tmp_path, doctor, unpacked(VERSION))
+
+
+def rows(done):
+    return {row["feature"]: row for row in json.loads(done.stdout)["features"]}
+
+
+def test_a_locked_check_gives_the_locked_verdicts_without_cuda_and_without_torch(machine):
+    machine.locked()
+    done = machine("check", "--locked", "-f", "json")
+    assert done.returncode == 0, done.stderr
+    assert not machine.marks["torch"].exists()
+    assert not machine.marks["cuda"].exists()
+    row = rows(done)["norm.rmsnorm"]
+    assert (row["verdict"], row["evidence"], bool(row["locked"])) == ("works", "verified", True)
+    assert row["why"].startswith(f"locked {row['locked']}: ")
+    # The marks tell: a check without a lock asks CUDA, and the probe of the import imports torch.
+    machine("check", "--depth", "static")
+    assert machine.marks["cuda"].exists()
+    machine("check", "--feature", "import.torch")
+    assert machine.marks["torch"].exists()
+
+
+def test_the_command_itself_imports_nothing_that_is_examined(machine):
+    machine.locked()
+    code = (
+        "import sys; sys.argv[1:] = ['check', '--locked']; import fi_doctor.cli as cli\n"
+        "code = cli.run(sys.argv[1:]); found = {'torch', 'flashinfer', 'vllm', 'numpy', 'triton'} & set(sys.modules)\n"
+        "print(code, sorted(found), file=sys.stderr)"
+    )
+    done = machine(argv=[sys.executable, "-c", code])
+    assert done.stderr.splitlines()[-1] == "0 []"
+
+
+@pytest.mark.parametrize("form", ["console", "json", "yaml"])
+@pytest.mark.parametrize(("broken", "code"), [((), 0), (("sampling.top_k_top_p",), 1)], ids=["good", "broken"])
+def test_every_format_has_the_code_that_the_rows_give(machine, form, broken, code):
+    machine.locked(broken=broken)
+    done = machine("check", "--locked", "-f", form)
+    assert (done.returncode, "locked" in done.stdout) == (code, True)
+
+
+def test_the_console_says_locked_beside_the_evidence_and_among_what_was_judged(machine):
+    machine.locked()
+    lines = machine("check", "--locked").stdout
+    assert "verified (locked)" in lines
+    assert " rows locked 20" in lines
+
+
+def test_frozen_names_what_changed_and_cannot_tell(machine):
+    machine.locked()
+    (machine.ops / "sampling" / "sampling.so").write_bytes(b"\x7fELF another")
+    done = machine("check", "--locked", "--frozen", "-f", "json")
+    assert done.returncode == 3
+    found = rows(done)
+    assert (found["sampling.top_k_top_p"]["verdict"], found["norm.rmsnorm"]["verdict"]) == ("unknown", "works")
+    assert "cache:sampling" in found["sampling.top_k_top_p"]["why"]
+    assert "not as it was locked: cache:sampling" in done.stderr
+    assert not machine.marks["cuda"].exists()
+
+
+def test_what_changed_is_measured_again_and_only_that(machine):
+    machine.locked()
+    (machine.site / "flashinfer" / "new.py").write_text("\n")  # only import.flashinfer rests on every file
+    done = machine("check", "--locked", "-f", "json")
+    assert "measured again: import.flashinfer;" in done.stderr
+    found = rows(done)
+    assert found["import.torch"]["locked"]
+    assert found["import.flashinfer"]["locked"] == ""
+    assert {one["feature"] for one in json.loads(done.stdout)["outcomes"] if one["output"] or one["seconds"]} == {
+        "import.flashinfer"
+    }
+    # It cannot be imported with this torch, so that what needs it does not work either.
+    assert found["import.flashinfer"]["verdict"] == "broken"
+    assert found["norm.rmsnorm"]["verdict"] == "unknown"
+    assert "import.flashinfer does not work any more" in found["norm.rmsnorm"]["why"]
+    assert done.returncode in (1, 3)
+
+
+def test_a_lock_of_another_machine_says_what_differs(machine):
+    machine.locked()
+    other = "GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"  # SM121
+    done = machine("check", "--locked", "--frozen", "-f", "json", CUDA_VISIBLE_DEVICES=other)
+    assert done.returncode == 3
+    assert "gpu:sm90 present -> absent" in done.stderr
+
+
+def test_a_report_of_another_machine_is_not_locked(machine):
+    path = machine.report()
+    text = path.read_text().replace('"version": "2.14.0"', '"version": "2.13.0"')
+    path.write_text(text)
+    done = machine("lock", "--from", path)
+    assert done.returncode == 2
+    assert "torch 2.13.0 there, 2.14.0 here" in in_three_parts(done.stderr)["why"]
+    assert not machine.lock.exists()
+
+
+def test_a_report_that_proves_nothing_is_not_locked(machine):
+    path = machine.report()
+    written = json.loads(path.read_text())
+    written["outcomes"] = []
+    path.write_text(json.dumps(written))
+    done = machine("lock", "--from", path)
+    assert done.returncode == 3
+    assert not machine.lock.exists()
+
+
+def test_thorough_sees_what_size_and_times_hide(machine):
+    machine.locked()
+    library = machine.ops / "norm" / "norm.so"
+    done = machine("check", "--locked", "--frozen", "--thorough", "-f", "json")
+    assert done.returncode == 0, done.stderr
+    # A memory that says of the changed file what it said of the old one, as a clock that was set back could make it.
+    library.write_bytes(b"\x7fELFmron")
+    memory = next(machine.folder.rglob("digests.json"))
+    known = json.loads(memory.read_text())
+    state = library.stat()
+    digest = json.loads(machine.lock.read_text())["inputs"]["cache:norm"]
+    known["files"][str(library)] = [
+        [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino, state.st_dev],
+        digest,
+    ]
+    memory.write_text(json.dumps(known))
+    assert machine("check", "--locked", "--frozen", "--feature", "norm.*").returncode == 0
+    done = machine("check", "--locked", "--frozen", "--thorough", "--require", "norm.rmsnorm")
+    assert done.returncode == 3
+    assert "cache:norm" in done.stderr
+
+
+@pytest.mark.parametrize("memory", ["damaged", "unwritable"])
+def test_a_memory_that_cannot_be_used_changes_nothing(machine, memory):
+    machine.locked()
+    folder = machine.folder / "memory" / "fi-doctor"
+    if memory == "damaged":
+        for path in folder.iterdir():
+            path.write_text('{"half')
+    else:
+        shutil.rmtree(folder.parent)
+        folder.parent.write_text("a file in its place")
+    done = machine("check", "--locked")
+    assert done.returncode == 0, done.stderr
+
+
+MISTAKES = {
+    "no-lock": (["check", "--locked"], 'cannot read the lock "fi-doctor.lock"', "fi-doctor lock"),
+    "no-such-lock": (["check", "--locked", "x.lock"], '"x.lock"', "fi-doctor lock"),
+    "frozen-alone": (["check", "--frozen"], "--frozen", "fi-doctor check --help"),
+    "thorough-alone": (["check", "--thorough"], "--thorough", "fi-doctor check --help"),
+    "with-depth": (["check", "--locked", "--depth", "run"], "--depth and --locked", "leave one"),
+    "with-from": (["check", "--locked", "--from", "r.json"], "--from and --locked", "leave one"),
+    "with-example": (["check", "--locked", "--example", "h200"], "--example and --locked", "leave one"),
+    "unwritable": (["lock", "-o", "/nowhere/fi-doctor.lock"], "/nowhere/fi-doctor.lock", "-o"),
+    "onto-a-folder": (["lock", "-o", "/"], "'/'", "-o"),
+    "no-such-report": (["lock", "--from", "nothing.json"], "nothing.json", ""),
+}
+
+
+@pytest.mark.parametrize(("words", "what", "todo"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_2_with_what_and_what_to_do(doctor, words, what, todo):
+    done = doctor(*words)
+    assert done.returncode == 2, done.stderr
+    said = in_three_parts(done.stderr)
+    assert what in said["error"]
+    assert todo in said["try"]
+    assert done.stdout == ""
+
+
+def test_half_a_lock_is_2_and_an_existing_lock_is_kept_when_nothing_is_proved(machine):
+    machine.locked()
+    text = machine.lock.read_text()
+    machine.lock.write_text(text[: len(text) // 2])
+    done = machine("check", "--locked")
+    assert done.returncode == 2
+    assert "not written to its end" in in_three_parts(done.stderr)["why"]
+    machine.lock.write_text(text)
+    path = machine.report("other.json")
+    written = json.loads(path.read_text())
+    written["outcomes"] = []
+    path.write_text(json.dumps(written))
+    assert machine("lock", "--from", path).returncode == 3
+    assert machine.lock.read_text() == text
