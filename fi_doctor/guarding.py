@@ -51,8 +51,8 @@ class Guard:
     def dismiss(self) -> None:
         """Nobody is left to be ended."""
         if self.pid and self._owner == os.getpid():
-            os.kill(self.pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):  # somebody has ended or reaped it
+                os.kill(self.pid, signal.SIGKILL)
                 os.waitpid(self.pid, 0)
             self.pid = 0
         self._close()

@@ -58,8 +58,12 @@ class _Search(NamedTuple):
 
 
 def read_libraries(environ: Mapping[str, str], survey: Survey) -> dict[str, Library | Missing]:
-    """The CUDA libraries by short name: NAMES."""
-    return find_libraries(environ, make_target(survey), read_cache(environ))
+    """The CUDA libraries by short name: NAMES. What is not found without the cache may be in it."""
+    cache = read_cache(environ)
+    if not isinstance(cache, Missing):
+        return find_libraries(environ, make_target(survey), cache)
+    found = find_libraries(environ, make_target(survey), {})
+    return {name: cache if isinstance(library, Missing) else library for name, library in found.items()}
 
 
 def make_target(survey: Survey) -> Target:

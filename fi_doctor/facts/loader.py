@@ -15,11 +15,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from fi_doctor import sandbox
+from fi_doctor.facts import asking
+from fi_doctor.model import Missing
 
 # ruff: noqa: PTH100, PTH113, PTH118, PTH120 - paths are joined as ld.so joins them, and Path would rewrite them
-
-TIMEOUT_S = 5.0
 
 # Every process has these from its own start or loads them from the system; nothing of CUDA hangs on them.
 _BASE = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|pthread|util|gcc_s|stdc\+\+))\.so\b")
@@ -91,11 +90,13 @@ def parse_cache(text: str, kind: str) -> dict[str, str]:
     return found
 
 
-def read_cache(environ: Mapping[str, str]) -> dict[str, str]:
-    """The entries of /etc/ld.so.cache; empty where there is no ldconfig (musl) or no cache."""
+def read_cache(environ: Mapping[str, str]) -> dict[str, str] | Missing:
+    """The entries of /etc/ld.so.cache; empty without an ldconfig (musl) or a cache, Missing when it does not answer."""
     kind = _CACHE_KINDS.get(platform.machine(), platform.machine())
     for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig"):
-        said = sandbox.run([program, "-p"], timeout_s=TIMEOUT_S, env={**environ, "LC_ALL": "C"}, max_output=4 << 20)
+        said = asking.ask([program], "-p", environ={**environ, "LC_ALL": "C"}, max_output=4 << 20)
+        if silence := asking.silence([program], said):
+            return Missing(reason=silence)
         if not said.error:
             return parse_cache(said.stdout.decode(errors="replace"), kind)
     return {}

@@ -10,17 +10,18 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from fi_doctor import sandbox
+from fi_doctor.facts import asking
 from fi_doctor.facts.commandline import option_values, split_words, which
 from fi_doctor.model import Missing, Nvcc
-
-TIMEOUT_S = 5.0
 
 # FlashInfer's own expression (jit/cpp_ext.py get_cuda_version): what it does not match, FlashInfer cannot read either.
 _RELEASE = re.compile(r"release (\d+\.\d+),")
 _BUILD = re.compile(r"\bV(\d+\.\d+\.\d+)")
+_CODES = "--list-gpu-code"
 _GPU_CODE = re.compile(r"^sm_\d+[a-z]?$", re.MULTILINE)
 
 
@@ -83,15 +84,13 @@ def parse_dryrun(text: str) -> Folders | Missing:
 
 def ask(command: Command, environ: Mapping[str, str]) -> Answer | Missing:
     """An nvcc with its version and architectures; Missing when there is no such file."""
-    said = sandbox.run([*command.words, "--version"], timeout_s=TIMEOUT_S, env=environ)
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(asking.ask, command.words, word, environ=environ) for word in ("--version", _CODES)]
+    said, listed = (job.result() for job in asked)
     found = which(command.words[-1], environ) or command.words[-1]
     if is_absent(said.error) and not os.path.lexists(found):
         return Missing(reason=f"{command.path} does not exist")
-    # What hangs once is not waited for again.
-    listed = said
-    if not said.timed_out:
-        listed = sandbox.run([*command.words, "--list-gpu-code"], timeout_s=TIMEOUT_S, env=environ)
-    failure = _failure(said)
+    failure, unlisted = _failure(command.words, said), _failure(command.words, listed)
     version, build = parse_nvcc_version(said.stdout.decode(errors="replace"))  # FlashInfer does not read stderr
     nvcc = Nvcc(
         path=command.path,
@@ -99,7 +98,7 @@ def ask(command: Command, environ: Mapping[str, str]) -> Answer | Missing:
         found_by=command.found_by,
         version=Missing(reason=failure) if failure else version,
         build=Missing(reason=failure) if failure else build,
-        architectures=Missing(reason=_failure(listed)) if _failure(listed) else parse_gpu_code(_text(listed)),
+        architectures=Missing(reason=unlisted) if unlisted else parse_gpu_code(_text(listed)),
     )
     return Answer(nvcc, failure if said.error or said.timed_out else "")
 
@@ -115,21 +114,21 @@ def read_folders(words: Sequence[str], environ: Mapping[str, str]) -> Folders | 
     An nvcc that is not there has no folders of its own: headers are then looked for without it.
     """
     host = ["-ccbin", environ["CC"]] if "CC" in environ else []
-    said = sandbox.run([*words, *host, "--dryrun", "-x", "cu", "-E", os.devnull], timeout_s=TIMEOUT_S, env=environ)
+    said = asking.ask(words, *host, "--dryrun", "-x", "cu", "-E", os.devnull, environ=environ)
     if is_absent(said.error):
         return Folders((), (), ())
     if said.error or said.timed_out:
-        return Missing(reason=_failure(said))
+        return Missing(reason=_failure(words, said))
     return parse_dryrun(_text(said))
 
 
-def _failure(result: sandbox.Result) -> str:
+def _failure(words: Sequence[str], result: sandbox.Result) -> str:
     """Why a call gave no answer, as a sentence; "" when it did."""
     shown = shlex.join(result.argv)
     if result.error:
         return f"{shown} does not start: {result.error}"
     if result.timed_out:
-        return f"{shown} did not end within {TIMEOUT_S:g} s"
+        return asking.silence(words, result)
     if result.signal is not None:
         return f"{shown} was killed by signal {result.signal}"
     if result.returncode:

@@ -13,13 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fi_doctor import sandbox
+from fi_doctor.facts import asking
 from fi_doctor.facts.commandline import option_values, split_words, which
 from fi_doctor.model import Missing
 
 # ruff: noqa: PTH112, PTH113, PTH118, PTH119 - folders are joined and named as compilers spell them; Path would rewrite them
-
-TIMEOUT_S = 5.0
 
 _LAUNCHERS = frozenset({"ccache", "sccache", "distcc", "icecc"})
 _STANDARD_INCLUDES = ("/usr/local/include", "/usr/include")
@@ -39,7 +37,12 @@ class LinkFolders(NamedTuple):
 
     named: tuple[str, ...]  # by -L on FlashInfer's line, in order, whether they exist or not
     own: tuple[str, ...]  # LIBRARY_PATH, then the compiler's and the linker's own, those that exist, symlinks resolved
+    unknown: str  # why the compiler's own are not known, as a sentence; "" where they are
     nearby: tuple[str, ...]  # not searched: where an expert would look next (nvcc's own folder, LD_LIBRARY_PATH)
+
+    def beside(self, folders: Sequence[str]) -> LinkFolders:
+        """The same, with further folders nearby."""
+        return self._replace(nearby=_real([*folders, *self.nearby]))
 
 
 def parse_search_list(text: str) -> tuple[str, ...]:
@@ -88,7 +91,9 @@ def find_host_compiler(environ: Mapping[str, str]) -> HostCompiler | Missing:
 
 def read_version(compiler: HostCompiler, environ: Mapping[str, str]) -> str | Missing:
     """The first line of `c++ --version`."""
-    said = sandbox.run([*compiler.words, "--version"], timeout_s=TIMEOUT_S, env=environ)
+    said = asking.ask(compiler.words, "--version", environ=environ)
+    if silence := asking.silence(compiler.words, said):
+        return Missing(reason=silence)
     lines = said.stdout.decode(errors="replace").splitlines()
     if said.returncode == 0 and lines:
         return lines[0].strip()
@@ -101,34 +106,33 @@ def read_include_folders(
     *,
     first: Sequence[str] = (),
     system: Sequence[str] = (),
-) -> tuple[str, ...]:
+) -> tuple[str, ...] | Missing:
     """Where #include looks, given -I (`first`) and -isystem (`system`), with CPATH and CPLUS_INCLUDE_PATH.
 
-    The preprocessor is asked for its list. Without a compiler, or with one that prints no such list, the same order is
-    put together by its documentation.
+    The preprocessor is asked for its list; Missing when it does not answer. Without a compiler, or with one that prints
+    no such list, the same order is put together by its documentation.
     """
     if isinstance(compiler, HostCompiler):
         options = [f"-I{folder}" for folder in first]
         options += [word for folder in system for word in ("-isystem", folder)]
-        said = sandbox.run(
-            [*compiler.words, "-v", "-E", "-x", "c++", *options, os.devnull],
-            timeout_s=TIMEOUT_S,
-            env={**environ, "LC_ALL": "C"},
-        )
+        question = ("-v", "-E", "-x", "c++", *options, os.devnull)
+        said = asking.ask(compiler.words, *question, environ={**environ, "LC_ALL": "C"})
+        if silence := asking.silence(compiler.words, said, "-v -E"):
+            return Missing(reason=silence)
         if listed := parse_search_list(said.stderr.decode(errors="replace")):
             return listed
     ordered = (*first, *_paths(environ, "CPATH"), *system, *_paths(environ, "CPLUS_INCLUDE_PATH"), *_STANDARD_INCLUDES)
     return tuple(folder for folder in ordered if os.path.isdir(folder))
 
 
-def read_link_folders(
-    compiler: HostCompiler | Missing, cuda_home: str, nearby: Sequence[str], environ: Mapping[str, str]
-) -> LinkFolders:
+def read_link_folders(compiler: HostCompiler | Missing, cuda_home: str, environ: Mapping[str, str]) -> LinkFolders:
     """Where the link line of FlashInfer looks for libraries, FLASHINFER_EXTRA_LDFLAGS counted."""
     extra = split_words(environ.get("FLASHINFER_EXTRA_LDFLAGS", ""))
     named = (f"{cuda_home}/lib64", f"{cuda_home}/lib64/stubs", *option_values("-L", extra))
-    own = [*_paths(environ, "LIBRARY_PATH"), *_read_linker_folders(compiler, environ)]
-    return LinkFolders(named, _real(own), _real([*nearby, *_paths(environ, "LD_LIBRARY_PATH")]))
+    linker = _read_linker_folders(compiler, environ)
+    own = [*_paths(environ, "LIBRARY_PATH"), *(() if isinstance(linker, Missing) else linker)]
+    unknown = linker.reason if isinstance(linker, Missing) else ""
+    return LinkFolders(named, _real(own), unknown, _real(_paths(environ, "LD_LIBRARY_PATH")))
 
 
 def find_header(name: str, folders: Sequence[str]) -> str | Missing:
@@ -151,6 +155,8 @@ def find_library(name: str, folders: LinkFolders) -> str | Missing:
             path = os.path.join(folder, file)
             if os.path.isfile(path):
                 return path
+    if folders.unknown:
+        return Missing(reason=folders.unknown)
     named = [folder if os.path.isdir(folder) else f"{folder} (does not exist)" for folder in folders.named]
     searched = ", ".join([*named, *folders.own])
     return Missing(reason=f"lib{name}.so is in none of: {searched}" + _elsewhere(name, folders), absent=True)
@@ -170,21 +176,26 @@ def _elsewhere(name: str, folders: LinkFolders) -> str:
     return "".join(f"; {hint}" for hint in hints)
 
 
-def _read_linker_folders(compiler: HostCompiler | Missing, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The compiler's own library folders, then those of its ld."""
+def _read_linker_folders(compiler: HostCompiler | Missing, environ: Mapping[str, str]) -> tuple[str, ...] | Missing:
+    """The compiler's own library folders, then those of its ld; Missing when one of them does not answer."""
     if isinstance(compiler, Missing):
         return ()
-    said = sandbox.run([*compiler.words, "-print-search-dirs"], timeout_s=TIMEOUT_S, env={**environ, "LC_ALL": "C"})
+    said = asking.ask(compiler.words, "-print-search-dirs", environ={**environ, "LC_ALL": "C"})
+    if silence := asking.silence(compiler.words, said):
+        return Missing(reason=silence)
     text = said.stdout.decode(errors="replace")
     candidates = (os.path.join(folder, "ld") for folder in parse_search_dirs(text, "programs"))
     linker = next((path for path in candidates if os.access(path, os.X_OK)), which("ld", environ))
     dirs = parse_search_dirs(text, "libraries")
     if linker is None:
         return dirs
-    script = sandbox.run([linker, "--verbose"], timeout_s=TIMEOUT_S, env=environ).stdout.decode(errors="replace")
+    told = asking.ask([linker], "--verbose", environ=environ)
+    if silence := asking.silence([linker], told):
+        return Missing(reason=silence)
+    script = told.stdout.decode(errors="replace")
     sysroot = ""
     if 'SEARCH_DIR("=' in script:
-        root = sandbox.run([*compiler.words, "-print-sysroot"], timeout_s=TIMEOUT_S, env=environ)
+        root = asking.ask(compiler.words, "-print-sysroot", environ=environ)
         sysroot = root.stdout.decode(errors="replace").strip()
     return (*dirs, *parse_linker_dirs(script, sysroot))
 

@@ -182,14 +182,17 @@ def _read_jit(
     """The toolkit of this home; the nvcc of the gate is asked by another thread."""
     if isinstance(home, Missing):
         return home
-    search = _search(home, compiler, environ)
-    asked = _nvcc(gate_job.result())
-    is_same = isinstance(asked, Nvcc) and isinstance(compiler, Command) and compiler.words == (asked.path,)
+    is_same = isinstance(compiler, Command) and compiler.words == gate_command(home).words
+    with ThreadPoolExecutor(2) as pool:
+        search_job = pool.submit(_search, home, compiler, environ)
+        compiler_job = gate_job if is_same else pool.submit(_ask, compiler, environ)
+        asked, used = _nvcc(gate_job.result()), _nvcc(compiler_job.result())
+    search = search_job.result()
     return JitToolkit(
         cuda_home=home.path,
         found_by=home.found_by,
         nvcc=asked,
-        compiler=asked if is_same else _nvcc(_ask(compiler, environ)),
+        compiler=used,
         headers=search.headers,
         libraries=search.libraries,
         cccl=search.cccl,
@@ -202,15 +205,18 @@ def _read_jit(
 def _search(home: Home, compiler: Command | Missing, environ: Mapping[str, str]) -> _Search:
     """Where the build lines find what they name; the compilers are asked for their folders."""
     host = toolchain.find_host_compiler(environ)
-    own = read_folders(compiler.words, environ) if isinstance(compiler, Command) else Folders((), (), ())
     # FlashInfer leaves /usr/include out (#1793); up to 0.6 it names include/cccl too, as nvcc 13 does by itself.
     named = () if home.path == "/usr" else (f"{home.path}/include", f"{home.path}/include/cccl")
-    link = toolchain.read_link_folders(host, home.path, own.libraries if isinstance(own, Folders) else (), environ)
-    hosted = _read_includes("FLASHINFER_EXTRA_CFLAGS", host, Folders((), named, ()), environ)
-    includes: tuple[str, ...] | Missing = own if isinstance(own, Missing) else ()
-    if isinstance(own, Folders):
-        own = own._replace(system_includes=(*named, *own.system_includes))
-        includes = _read_includes("FLASHINFER_EXTRA_CUDAFLAGS", host, own, environ)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        link_job = pool.submit(toolchain.read_link_folders, host, home.path, environ)
+        hosted_job = pool.submit(_read_includes, "FLASHINFER_EXTRA_CFLAGS", host, Folders((), named, ()), environ)
+        own = read_folders(compiler.words, environ) if isinstance(compiler, Command) else Folders((), (), ())
+        includes: tuple[str, ...] | Missing = own if isinstance(own, Missing) else ()
+        if isinstance(own, Folders):
+            added = own._replace(system_includes=(*named, *own.system_includes))
+            includes = _read_includes("FLASHINFER_EXTRA_CUDAFLAGS", host, added, environ)
+    link, hosted = link_job.result(), hosted_job.result()
+    link = link.beside(own.libraries) if isinstance(own, Folders) else link
     return _Search(
         headers=_find_headers(HEADERS, includes),
         module_headers=_find_headers(MODULE_HEADERS, includes),
@@ -223,7 +229,7 @@ def _search(home: Home, compiler: Command | Missing, environ: Mapping[str, str])
 
 def _read_includes(
     variable: str, host: toolchain.HostCompiler | Missing, folders: Folders, environ: Mapping[str, str]
-) -> tuple[str, ...]:
+) -> tuple[str, ...] | Missing:
     """Where #include looks, with the options that a variable adds to FlashInfer's own."""
     extra = split_words(environ.get(variable, ""))
     return toolchain.read_include_folders(

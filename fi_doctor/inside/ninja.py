@@ -23,6 +23,7 @@ from fi_doctor.inside.excerpt import excerpt, pieces
 from fi_doctor.inside.looks import LAST_LOOK, LOOK, looks, pause_s
 
 _LINE_LIMIT = 1 << 18  # bytes of a line without an end, of which a command line is one
+VERSION_S = 5.0  # for ninja to say its version
 QUIET_S = 0.3  # between a command and that it failed there is no time
 
 SILENT = "a command ended without a word, as one that is killed does"  # as in model/phrases.py
@@ -269,8 +270,9 @@ def ninja_version() -> tuple[int, ...]:
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,
+            timeout=VERSION_S,
         )
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return (0,)
     return tuple(int(number) for number in re.findall(r"\d+", said.stdout)[:2])
 

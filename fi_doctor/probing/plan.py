@@ -24,6 +24,7 @@ from fi_doctor.model import (
     Requires,
     selects,
 )
+from fi_doctor.model.phrases import UNANSWERED
 
 ONLY_WHEN_CALLED = "it is compiled only when it is called"
 
@@ -63,7 +64,9 @@ def _place(spec: ProbeSpec, facts: Facts, sm: int | Missing, uuids: tuple[str, .
     unnamed = _no_architecture(facts) if spec.gpus else ""
     # What holds for the whole probe is not said again of every variant.
     whole = (
-        "nothing is built or run at depth static" if depth is Depth.STATIC else _stack_obstacle(spec, facts) or unnamed
+        "nothing is built or run at depth static"
+        if depth is Depth.STATIC
+        else _stack_obstacle(spec, facts) or unnamed or _silent_tool(spec, facts)
     )
     obstacles = {name: "" if whole else _obstacle(requires, facts, sm) for name, requires in variants.items()}
     planned = PlannedProbe(
@@ -149,6 +152,26 @@ def _stack_obstacle(spec: ProbeSpec, facts: Facts) -> str:
     if isinstance(facts.flashinfer, Missing):
         return _not_there("FlashInfer", facts.flashinfer)
     return ""
+
+
+def _silent_tool(spec: ProbeSpec, facts: Facts) -> str:
+    """That a compiler does not answer. FlashInfer asks without a time limit, and would wait as long as there is one.
+
+    What is prebuilt is tried all the same.
+    """
+    is_built = spec.has_build and not (
+        isinstance(facts.flashinfer, FlashInfer) and _is_prebuilt(spec.module, facts.flashinfer)
+    )
+    return silent_compiler(facts) if is_built else ""
+
+
+def silent_compiler(facts: Facts) -> str:
+    """The sentence of the first compiler that did not say its version; "" when all of them did, or failed."""
+    jit = facts.toolkit.jit
+    asked = [] if isinstance(jit, Missing) else [jit.nvcc, jit.compiler]
+    versions = [nvcc.version for nvcc in asked if not isinstance(nvcc, Missing)]
+    silent = (one.reason for one in (*versions, facts.toolkit.host_compiler_version) if isinstance(one, Missing))
+    return next((reason for reason in silent if UNANSWERED in reason), "")
 
 
 def _not_there(name: str, missing: Missing) -> str:
@@ -246,7 +269,9 @@ def missing_tool(facts: Facts) -> tuple[str, str] | None:
         "no ninja": facts.toolkit.ninja,
         "no host compiler": facts.toolkit.host_compiler,
     }
-    return next(((words, fact.reason) for words, fact in tools.items() if isinstance(fact, Missing)), None)
+    silent = silent_compiler(facts)
+    lacking = ((words, fact.reason) for words, fact in tools.items() if isinstance(fact, Missing))
+    return next(lacking, ("a compiler hangs", silent) if silent else None)
 
 
 def _is_prebuilt(module: str, flashinfer: FlashInfer) -> bool:

@@ -7,11 +7,13 @@ import sys
 
 import pytest
 
+from fi_doctor import sandbox
 from fi_doctor.facts import libraries, loader
 from fi_doctor.facts.libraries import Target, Wheel, find_libraries
 from fi_doctor.facts.loader import Process, Unresolved
 from fi_doctor.facts.torch_loading import Torch, parse_preloads
 from fi_doctor.model import Library, Missing
+from fi_doctor.sandbox import Result
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="builds shared objects with gcc")
 
@@ -383,3 +385,17 @@ def test_of_two_wheels_that_record_the_same_file_the_one_of_its_size_owns_it(tmp
 def _place(found):
     assert isinstance(found, Library), found
     return found.path, found.origin
+
+
+def test_an_ldconfig_that_hangs_is_named_where_its_answer_is_needed(tmp_path, monkeypatch):
+    late = Result(
+        argv=("/sbin/ldconfig", "-p"), returncode=None, signal=9, timed_out=True, stdout=b"", stderr=b"", seconds=5.0,
+        truncated=False, error="",
+    )  # fmt: skip
+    monkeypatch.setattr(sandbox, "run", lambda *_, **__: late)
+    said = Missing(reason="/sbin/ldconfig did not answer -p within 5 s")
+    assert loader.read_cache({}) == said
+    target = Target(program="", sys_path=(), torch=None, wheels=())
+    monkeypatch.setattr(libraries, "make_target", lambda _: target)
+    monkeypatch.setattr(loader, "default_folders", lambda: (str(tmp_path),))
+    assert set(libraries.read_libraries({}, None).values()) == {said}

@@ -4,6 +4,7 @@ import os
 import shutil
 import stat
 import subprocess
+import time
 
 import pytest
 
@@ -268,13 +269,41 @@ def test_every_other_nvcc_is_listed_once_and_wrappers_as_they_are(tmp_path, tool
     assert mine == [(str(other), "13.0"), (str(wrapper), "13.0")]
 
 
+HANGS = "while :; do sleep 0.05; done"
+
+
 def test_an_nvcc_that_hangs_is_named_and_holds_nobody_up(tmp_path, tools, monkeypatch):
-    monkeypatch.setattr("fi_doctor.facts.nvcc.TIMEOUT_S", 0.2)
-    fake_nvcc(tmp_path / "cuda", before=f"echo $1 >> {tmp_path}/asked; while :; do :; done")
+    monkeypatch.setattr("fi_doctor.facts.asking.TIMEOUT_S", 2.0)
+    nvcc = fake_nvcc(tmp_path / "cuda", before=HANGS)
+    begun = time.monotonic()
     facts = read({"PATH": str(tools), "CUDA_HOME": str(tmp_path / "cuda")}, torch_cuda="12.8")
-    assert isinstance(facts.gate_version, Missing)
-    assert "did not end within 0.2 s" in facts.gate_version.reason
-    assert "--list-gpu-code" not in (tmp_path / "asked").read_text()
+    assert time.monotonic() - begun < 3.8  # once, although there are three questions
+    said = Missing(reason=f"{nvcc} did not answer --version within 2 s")
+    assert (jit_of(facts).nvcc.version, jit_of(facts).nvcc.build) == (said, said)
+    assert jit_of(facts).nvcc.architectures == Missing(reason=f"{nvcc} did not answer --list-gpu-code within 2 s")
+    assert jit_of(facts).headers["cuda_runtime.h"].reason.startswith(f"{nvcc} did not answer --dryrun")
+    assert facts.gate_version == Missing(reason=f"get_cuda_version fails: {said.reason}")
+
+
+def test_two_compilers_that_hang_are_waited_for_once(tmp_path, tools, monkeypatch):
+    monkeypatch.setattr("fi_doctor.facts.asking.TIMEOUT_S", 2.0)
+    nvcc = fake_nvcc(tmp_path / "cuda", before=HANGS)
+    other = fake_nvcc(tmp_path / "other", before=HANGS)
+    (tools / "c++").unlink(missing_ok=True)
+    script(tools / "c++", HANGS)
+    environ = {
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "CUDA_HOME": str(tmp_path / "cuda"),
+        "FLASHINFER_NVCC": str(other),
+    }
+    begun = time.monotonic()
+    facts = read(environ, torch_cuda="12.8")
+    assert time.monotonic() - begun < 3.8
+    assert jit_of(facts).nvcc.version == Missing(reason=f"{nvcc} did not answer --version within 2 s")
+    assert jit_of(facts).compiler.version == Missing(reason=f"{other} did not answer --version within 2 s")
+    assert facts.host_compiler_version == Missing(reason="c++ did not answer --version within 2 s")
+    assert jit_of(facts).host_headers["cuda.h"] == Missing(reason="c++ did not answer -v -E within 2 s")
+    assert jit_of(facts).libraries["cudart"] == Missing(reason="c++ did not answer -print-search-dirs within 2 s")
 
 
 @needs_cxx
@@ -382,7 +411,7 @@ def test_libraries_are_found_where_the_real_linker_takes_them(tmp_path, files, e
         else:
             subprocess.run(["c++", "-shared", "-o", path, "-x", "c++", "-"], input=b"int x;", check=True)
     environ = {**os.environ, **{name: value.format(home=tmp_path) for name, value in environ.items()}}
-    folders = toolchain.read_link_folders(toolchain.find_host_compiler(environ), str(tmp_path), (), environ)
+    folders = toolchain.read_link_folders(toolchain.find_host_compiler(environ), str(tmp_path), environ)
     found = toolchain.find_library("cudart", folders)
     real = linked_by_the_real_linker(tmp_path, "cudart", environ)
     if winner:

@@ -13,7 +13,7 @@ from fi_doctor.model import (
     Requires,
 )
 from fi_doctor.probing import catalog
-from fi_doctor.probing.plan import plan
+from fi_doctor.probing.plan import missing_tool, plan
 
 NO = Missing(reason="no such thing")
 SPEC = ProbeSpec(
@@ -311,3 +311,24 @@ def test_a_slice_of_a_gpu_has_the_capability_of_the_sliced_ones(hopper):
     gpus = tuple(replace(gpu, mig=True, sm=90) for gpu in hopper.gpus.gpus)
     facts = replace(hopper, gpus=replace(hopper.gpus, gpus=gpus, cuda_order=("MIG-1",)))
     assert one(facts).sm == 90
+
+
+SILENT = Missing(reason="/cuda/bin/nvcc did not answer --version within 5 s")
+
+
+@pytest.mark.parametrize("machine", ["hopper", "laptop"])
+def test_what_a_compiler_that_hangs_would_build_is_not_tried_and_says_so(machine, request):
+    facts = request.getfixturevalue(machine)
+    jit = replace(facts.toolkit.jit, nvcc=replace(facts.toolkit.jit.nvcc, version=SILENT))
+    silent = replace(facts, toolkit=replace(facts.toolkit, jit=jit))
+    assert (one(silent).depth, one(silent).skip) == (Depth.STATIC, SILENT.reason)
+    assert one(silent, replace(SPEC, has_build=False, gpus=0)).depth is Depth.RUN
+    prebuilt = replace(silent, flashinfer=replace(facts.flashinfer, jit_cache_modules=("norm",)))
+    assert one(prebuilt).skip != SILENT.reason
+    assert missing_tool(silent) == ("a compiler hangs", SILENT.reason)
+
+
+def test_a_host_compiler_that_hangs_is_named(hopper):
+    silent = Missing(reason="c++ did not answer --version within 5 s")
+    facts = replace(hopper, toolkit=replace(hopper.toolkit, host_compiler_version=silent))
+    assert one(facts).skip == silent.reason

@@ -16,6 +16,10 @@ class Example(NamedTuple):
     silent_outcomes: tuple[Outcome, ...] = ()
 
 
+SILENT = make.missing("/usr/local/cuda-13.0/bin/nvcc did not answer --version within 5 s")
+FAILED = make.missing("/usr/local/cuda-13.0/bin/nvcc --version exits with code 1")
+
+
 def _checked(package: str, effect: str = "", *, disabled: bool = False, ok: bool = False) -> Facts:
     found = make.check(package, "0.7.2.post1" if ok else "0.6.13", ok=ok, effect=effect)
     return make.facts(flashinfer=make.flashinfer(version_checks=(found,), version_check_disabled=disabled))
@@ -146,6 +150,17 @@ EXAMPLES: dict[str, Example] = {
     ),
     "nvcc-not-taken": Example(
         make.facts(toolkit=make.without_nvcc(others=(make.nvcc(),))), make.facts(toolkit=make.without_nvcc())
+    ),
+    "nvcc-does-not-answer": Example(
+        _jit(
+            nvcc=make.nvcc(home="/usr/local/cuda-13.0", version=SILENT),
+            compiler=make.nvcc(home="/usr/local/cuda-13.0", version=SILENT),
+        ),
+        _jit(nvcc=make.nvcc(home="/usr/local/cuda-13.0", version=FAILED)),
+    ),
+    "host-compiler-does-not-answer": Example(
+        _toolkit(host_compiler_version=make.missing("c++ did not answer --version within 5 s")),
+        _toolkit(host_compiler_version=make.missing("c++ --version says nothing (exit code 1)")),
     ),
     "cuda-home-derived-from-nvcc-wrapper": Example(
         WRAPPED, _jit(home="/usr/local/cuda", found_by="which nvcc", nvcc=make.nvcc(home="/usr/local/cuda"))
