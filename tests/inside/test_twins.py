@@ -9,7 +9,7 @@ import pytest
 from fi_doctor.inside import ninja
 from fi_doctor.inside.jobs import Budget
 from fi_doctor.model import words
-from fi_doctor.probing import memory
+from fi_doctor.probing import estimates
 
 
 def test_a_command_that_said_nothing_is_called_the_same_on_both_sides():
@@ -23,4 +23,4 @@ def test_memory_carries_as_many_jobs_as_fi_doctor_estimates(jobs, memory_mib, pe
     module = SimpleNamespace(name="norm")
     work = SimpleNamespace(name="norm", modules=[module], objects=1)
     budget = Budget(jobs, memory_mib, {"norm": peak_mib})
-    assert budget.allowed([work]) == memory.carried(jobs, memory_mib, peak_mib)
+    assert budget.allowed([work]) == estimates.carried(jobs, memory_mib, peak_mib)
