@@ -88,8 +88,9 @@ def _hold(folder: Path) -> int:
     """A descriptor that says, as long as this process lives, that its folder is in use."""
     made = folder / "made"
     held = os.open(made, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
-    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    made.rename(folder / _HELD)  # locked before anybody sees it by this name
+    with contextlib.suppress(OSError):  # a file system without locks: without that name nobody removes it
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        made.rename(folder / _HELD)  # locked before anybody sees it by this name
     return held
 
 
