@@ -87,6 +87,7 @@ def parts_of(whole: Module, wishes: dict[str, dict[str, Any]], place: Path) -> l
         part.own = (*done.own, done.library.name)
     look([part for part in parts.values() if not part.state])
     count = max((done.all_objects for done in written.values() if isinstance(done, subset.Part)), default=0)
+    is_begun = sum(part.objects for part in parts.values()) < count
     for part in parts.values():
-        part.is_begun = sum(one.objects for one in parts.values()) < count
+        part.is_begun = is_begun
     return list(parts.values())
