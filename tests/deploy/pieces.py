@@ -10,7 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+
+from waiting import wait_for
 
 ROOT = pathlib.Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -156,12 +157,3 @@ def checkout(folder):
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, folder)
     return folder
-
-
-def wait_for(condition, seconds=30.0):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False

@@ -9,7 +9,8 @@ import sys
 
 import junitparser
 import pytest
-from pieces import ASKED, GITHUB, ROOT, script, wait_for
+from pieces import ASKED, GITHUB, ROOT, script
+from waiting import wait_for
 
 # Leaves what `python3 -m venv` and `pip install` leave, and takes nothing from elsewhere.
 QUICK_PYTHON = """#!/bin/sh

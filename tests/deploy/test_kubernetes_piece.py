@@ -7,7 +7,8 @@ import signal
 import sys
 
 import pytest
-from pieces import ASKED, EXAMPLE, checkout, script, wait_for
+from pieces import ASKED, EXAMPLE, checkout, script
+from waiting import wait_for
 
 SHELLS = ["sh", "bash"]
 

@@ -114,15 +114,21 @@ def test_whole_modules_are_compiled_into_the_cache_and_each_is_told(machine):
     assert (again.code, again.disk_mib, len(machine.compiled())) == (0, 0.0, 4)
 
 
-def test_a_run_that_is_killed_is_taken_up_where_it_was(machine):
-    machine.module("c", "true", "sleep 60")
-    machine.probe("c")
+def filling(machine):
+    """A process of its own that fills the cache, to be killed."""
     pid = os.fork()
     if pid == 0:
         try:
             fill(machine)
         finally:
             os._exit(0)
+    return pid
+
+
+def test_a_run_that_is_killed_is_taken_up_where_it_was(machine):
+    machine.module("c", "true", "sleep 60")
+    machine.probe("c")
+    pid = filling(machine)
     finished = {"a0", "a1", "b0", "b1", "c0"}
     try:
         assert wait_for(lambda: finished <= set(ended(machine)) and "c1" in machine.compiled())
@@ -144,12 +150,7 @@ def test_a_run_that_is_killed_is_taken_up_where_it_was(machine):
 def test_compilers_that_ignore_signals_end_with_a_run_that_is_killed(machine):
     machine.module("c", 'trap "" TERM HUP INT; while :; do sleep 1; done')
     machine.probe("c")
-    pid = os.fork()
-    if pid == 0:
-        try:
-            fill(machine)
-        finally:
-            os._exit(0)
+    pid = filling(machine)
     try:
         assert wait_for(lambda: "c0" in machine.compiled())
     finally:
