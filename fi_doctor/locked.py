@@ -121,7 +121,7 @@ class LockedCheck:
         return compare.words(self.changed, self._lock, self._now)
 
     def report(self) -> Report:
-        """The locked rows that hold; those that do not are unknown, and the gate counts them as asked for."""
+        """The locked rows that hold; those that do not are unknown, and the gate cannot tell where vLLM calls them."""
         return self._concluded(self._facts, (), frozenset(), Builds())
 
     def measured(self, gather: Callable[[], Gathering], watch: Watch) -> Report:
@@ -171,6 +171,7 @@ class LockedCheck:
             planned=planned,
             outcomes=(*kept, *outcomes),
             created=pipeline.now(),
+            locked=judging.days(self._lock, self.standing),
         )
 
     def _concluded(
@@ -181,8 +182,7 @@ class LockedCheck:
             self.standing = self.standing.without(broken)
             done = self._conclude(facts, outcomes, measured)
         rows = judging.unpredicted(self.standing, done.features)
-        rows = judging.marked(self._lock, self.standing, rows)
         rows = (*rows, *judging.lost(self._lock, self.standing, rows, self._request.features))
         missed = judging.missed(self._lock, self.standing, rows)
-        asked = replace(self._request, required=(*self._request.required, *missed))
-        return replace(done, features=rows, gate=gate.decide(asked, rows, done.findings, facts), builds=builds)
+        found = gate.decide(self._request, rows, done.findings, facts, missed=missed)
+        return replace(done, features=rows, gate=found, builds=builds)

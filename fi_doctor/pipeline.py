@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -15,6 +17,7 @@ from fi_doctor.model import (
     Doctor,
     Facts,
     KnowledgeBase,
+    Missing,
     Outcome,
     PlannedProbe,
     ProbeSpec,
@@ -109,7 +112,13 @@ def rejudge(recorded: Report, request: Request, *, kb: KnowledgeBase, specs: tup
     chosen = {probe.spec.id for probe in planned}
     outcomes = tuple(outcome for outcome in recorded.outcomes if outcome.probe in chosen)
     report = conclude(
-        request, kb=kb, facts=recorded.facts, planned=planned, outcomes=outcomes, created=recorded.created
+        request,
+        kb=kb,
+        facts=recorded.facts,
+        planned=planned,
+        outcomes=outcomes,
+        created=recorded.created,
+        locked={(row.feature, _number(row.sm)): row.locked for row in recorded.features if row.locked},
     )
     return msgspec.structs.replace(report, seconds=recorded.seconds, builds=recorded.builds)
 
@@ -122,10 +131,16 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
     planned: tuple[PlannedProbe, ...],
     outcomes: tuple[Outcome, ...],
     created: str,
+    locked: Mapping[tuple[str, int | None], str] = MappingProxyType({}),
 ) -> Report:
-    """The report that these facts and outcomes amount to; pure."""
+    """The report that these facts and outcomes amount to; pure.
+
+    locked: (feature, SM) -> the day of the measurement, of rows whose outcomes are those of a lock.
+    """
     found = findings.find(kb, facts, outcomes)
-    rows = matrix.judge(kb, facts, planned, outcomes, found, selected=request.features)
+    judged = matrix.judge(kb, facts, planned, outcomes, found, selected=request.features)
+    days = ((row, locked.get((row.feature, _number(row.sm)))) for row in judged)
+    rows = tuple(row.as_locked(day) if day else row for row, day in days)
     found = findings.with_contradictions(kb, facts, rows, found)
     return Report(
         schema=SCHEMA,
@@ -150,3 +165,7 @@ def symbols_of(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> tuple[str, ..
 def now() -> str:
     """The time for `Report.created`: ISO 8601, UTC."""
     return dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
+
+
+def _number(sm: int | Missing) -> int | None:
+    return None if isinstance(sm, Missing) else sm

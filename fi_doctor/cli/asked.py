@@ -90,9 +90,7 @@ def begin(asked: Asked) -> tuple[Asked, Gathering | None]:
     is imported and loaded: a third of a static check.
     """
     _check_source(asked)
-    if asked.depth is not None:
-        parse.choice(asked.depth, [depth.value for depth in Depth], asked.origin("depth"))
-    asked = _with_targets(asked)
+    asked = _ready(asked)
     if asked.is_recorded:
         return asked, None
     return asked, Gathering(sys.executable if asked.python is None else asked.python)
@@ -106,7 +104,7 @@ def begin_locked(
 
     _check_options(path, is_locked=is_locked, is_frozen=is_frozen, is_thorough=is_thorough)
     _check_unmeasured(asked)
-    asked = _with_targets(msgspec.structs.replace(settle(asked), depth=None))  # as deep as the lock says
+    asked = _ready(settle(asked))
     return asked, quick_gathering(asked)
 
 
@@ -121,8 +119,10 @@ def quick_gathering(asked: Asked) -> Gathering:
     return Gathering(python, asks_cuda=False, vllm=partial(read_vllm, folder=memory_folder()))
 
 
-def _with_targets(asked: Asked) -> Asked:
-    """Where the report goes, once it is known that it can be written there."""
+def _ready(asked: Asked) -> Asked:
+    """The same with the depth looked at, and where the report goes, once it is known that it can be written there."""
+    if asked.depth is not None:
+        parse.choice(asked.depth, [depth.value for depth in Depth], asked.origin("depth"))
     if not asked.targets:
         asked = msgspec.structs.replace(asked, targets=outputs.targets(asked.formats, "--format", asked.output))
     outputs.check(asked.targets)

@@ -93,9 +93,7 @@ def diff(  # noqa: PLR0913 - the options of a command
 
 
 def schema(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="report, difference or policy; lock, where there are locks.")
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="report, difference, policy or lock.")],
 ) -> int:
     """The JSON Schema of what fi-doctor writes or reads."""
     from fi_doctor.cli import schemas

@@ -17,7 +17,7 @@ from fi_doctor.locking import compare, document, judging
 from fi_doctor.locking.digests import Digests, memory_folder
 from fi_doctor.locking.inputs import Inputs
 from fi_doctor.locking.model import LOCK_NAME, Lock
-from fi_doctor.model import KnowledgeBase, ProbeSpec, Report
+from fi_doctor.model import Depth, KnowledgeBase, ProbeSpec, Report
 from fi_doctor.probing import catalog, plan
 
 
@@ -56,7 +56,8 @@ def check(asked: Asked, path: str | None, quick: Gathering, *, is_frozen: bool, 
     digests = Digests(memory_folder(), thorough=is_thorough)
     found = _compared(asked=asked, held=held, quick=quick, kb=kb, specs=specs, digests=digests)
     digests.save()
-    report = _report(asked, found, is_frozen=is_frozen)
+    # Whoever says in a policy or a variable that nothing is to be run says it of this check too.
+    report = _report(asked, found, is_frozen=is_frozen or asked.depth not in (None, Depth.RUN.value))
     outputs.write(report, asked.targets)
     return commands.told(asked, report)
 

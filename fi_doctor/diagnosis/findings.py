@@ -115,7 +115,7 @@ def _beaten(rule: Rule, facts: Facts, rows: tuple[FeatureRow, ...]) -> Finding |
     ]
     if not working:
         return None
-    named = ", ".join(row.name for row in working)
+    named = ", ".join(f"{row.name} (locked {row.locked})" if row.locked else row.name for row in working)
     return Finding(
         id=MEASURED_BEATS_KNOWN,
         cause="contradiction",

@@ -34,22 +34,26 @@ _SAID = {
 }
 
 
-def decide(request: Request, rows: tuple[FeatureRow, ...], found: tuple[Finding, ...], facts: Facts) -> Gate:
+def decide(
+    request: Request,
+    rows: tuple[FeatureRow, ...],
+    found: tuple[Finding, ...],
+    facts: Facts,
+    *,
+    missed: tuple[FeatureRow, ...] | None = None,
+) -> Gate:
     """What holds of the selected and the required rows, of the versions and of the findings.
 
-    1: one of them was measured and does not hold. 3: nothing that counts was measured, a required row could not be
-    told, or a failure is only predicted. 1 beats 3.
+    missed: the rows of which a lock says that they work and of which nothing is known any more; None without a lock.
+    1: one of them was measured and does not hold. 3: nothing that counts was measured, a required or a locked row could
+    not be told, or a failure is only predicted. 1 beats 3.
     """
     chosen = tuple(row for row in rows if selects(request.features, row.feature))
-    troubled = _judge(request, rows, found, facts)
+    troubled = [*_judge(request, rows, found, facts), *_by_lock(missed)]
     excuses = allowed.excuses(request, chosen, troubled)
-    judged = _judge(
-        request,
-        rows,
-        tuple(one for one in found if not any(one.id in excuse.findings for excuse in excuses)),
-        facts,
-        excused=frozenset(name for excuse in excuses for name in excuse.rows),
-    )
+    excused = frozenset(name for excuse in excuses for name in excuse.rows)
+    left = tuple(one for one in found if not any(one.id in excuse.findings for excuse in excuses))
+    judged = [*_judge(request, rows, left, facts, excused=excused), *_by_lock(missed, excused)]
     decider = _decider(judged)
     code = {None: HOLDS, Holds.NO: FAILS}.get(decider and decider.ruling.holds, CANNOT_TELL)
     counted = _counted(chosen)
@@ -101,6 +105,11 @@ def _judge(
     ]
 
 
+def _by_lock(missed: tuple[FeatureRow, ...] | None, excused: frozenset[str] = frozenset()) -> list[Judged]:
+    """What a lock asks, where there is one."""
+    return [] if missed is None else [rulings.still_known([row for row in missed if row.name not in excused])]
+
+
 def _decider(judged: Sequence[Judged]) -> Judged | None:
     """The first that was measured and does not hold, else the first that cannot be told; None where all hold.
 
@@ -126,7 +135,7 @@ def _failed_required(request: Request, judged: Sequence[Judged]) -> tuple[str, .
 
 
 def _summary(rows: tuple[FeatureRow, ...]) -> str:
-    """Every verdict that occurs, unknown among them: "5 rows work, 2 broken"."""
+    """Every verdict that occurs, unknown among them, and what was not measured now: "5 rows work, 2 broken"."""
     if not rows:
         return "no row is selected"
     parts: list[str] = []
@@ -135,4 +144,5 @@ def _summary(rows: tuple[FeatureRow, ...]) -> str:
         if number:
             noun = (" row" if number == 1 else " rows") if not parts else ""
             parts.append(f"{number}{noun} {one if number == 1 else many}")
-    return ", ".join(parts)
+    locked = sum(bool(row.locked) for row in rows)
+    return ", ".join([*parts, *([f"{locked} of these locked"] if locked else [])])

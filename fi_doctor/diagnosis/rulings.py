@@ -27,6 +27,7 @@ from fi_doctor.model import (
 REQUIRE = "--require"
 DEFAULT = "default"
 FAIL_ON = "fail-on"
+LOCKED = "--locked"
 _SEVERITIES = {severity.value: severity.rank for severity in Severity}
 
 
@@ -62,9 +63,10 @@ def something_measured(counted: list[FeatureRow]) -> Judged:
     said = "at least one selected row was measured"
     if not counted:
         return _judged(said, DEFAULT, Holds.CANNOT_TELL, "no row is selected")
-    number = sum(is_measured(row.verdict, row.evidence) for row in counted)
-    if number:
-        return _judged(said, DEFAULT, Holds.YES, f"{number} of {len(counted)}")
+    measured = [row for row in counted if is_measured(row.verdict, row.evidence)]
+    if measured:
+        number = f"{len(measured)} of {len(counted)}"
+        return _judged(said, DEFAULT, Holds.YES, _joined(number, _locked(measured)))
     what = "nothing that needs a GPU was measured" if counted[0].needs_gpu else "nothing was measured"
     why = f"{what}: {short(counted[0].why.rpartition('; not run: ')[2])}"
     return _judged(said, DEFAULT, Holds.CANNOT_TELL, why, f"; {why}")
@@ -87,7 +89,16 @@ def required(asked: Requirement, rows: tuple[FeatureRow, ...], excused: frozense
             every = [row for row in counted if _gives(row, asked)[0] is not Holds.YES]
             return _judged(said, asked.source, holds, why, f"; required: {why}", rows=every)
     why = "" if len(counted) == len(found) else f"{len(found) - len(counted)} of {len(found)} rows are allowed to fail"
-    return _judged(said, asked.source, Holds.YES, why)
+    return _judged(said, asked.source, Holds.YES, _joined(_locked(counted), why))
+
+
+def still_known(missed: list[FeatureRow]) -> Judged:
+    """Of every row that works by the lock and that vLLM calls, it is known how it stands."""
+    said = "no row that was locked as working is unknown"
+    if not missed:
+        return _judged(said, LOCKED, Holds.YES)
+    why = f"{missed[0].name} is unknown: {short(missed[0].why.rpartition('; not run: ')[2])}"
+    return _judged(said, LOCKED, Holds.CANNOT_TELL, why, f"; {why}", rows=missed)
 
 
 def version(facts: Facts, name: str, wanted: str, source: str) -> Judged:
@@ -165,10 +176,24 @@ def _gives(row: FeatureRow, asked: Requirement) -> tuple[Holds, str]:
     if row.verdict is Verdict.WORKS and not measured:
         return Holds.CANNOT_TELL, f"{row.name} is {row.verdict}: {short(row.why)}"
     if row.evidence.rank < asked.evidence.rank:
-        return Holds.CANNOT_TELL, f"{row.name} {row.verdict} by {row.evidence}, {asked.evidence} is asked for"
+        how = f"{row.evidence} (locked {row.locked})" if row.locked else row.evidence
+        return Holds.CANNOT_TELL, f"{row.name} {row.verdict} by {how}, {asked.evidence} is asked for"
     if asked.scope is Scope.FULL and row.scope is not Scope.FULL and row.evidence is not Evidence.DECLARED:
         return Holds.CANNOT_TELL, f"{row.name} {row.verdict} for a {row.scope}, full is asked for: {short(row.why)}"
     return Holds.YES, ""
+
+
+def _locked(rows: list[FeatureRow]) -> str:
+    """Which of the rows were not measured now, in words: "locked 2026-11-28"; "" where all of them were."""
+    locked = [row for row in rows if row.locked]
+    if not locked:
+        return ""
+    number = "" if len(locked) == len(rows) else f"{len(locked)} of {len(rows)} rows "
+    return f"{number}locked {', '.join(sorted({row.locked for row in locked}))}"
+
+
+def _joined(*words: str) -> str:
+    return ", ".join(word for word in words if word)
 
 
 def _judged(  # noqa: PLR0913 - the parts of a ruling

@@ -84,14 +84,9 @@ def without_import(standing: Standing, rows: Iterable[FeatureRow]) -> dict[Key, 
     return {key: why for key in standing.valid if not key.feature.startswith("import.")}
 
 
-def marked(lock: Lock, standing: Standing, rows: Iterable[FeatureRow]) -> tuple[FeatureRow, ...]:
-    """The rows, those of the lock with the day of their measurement, in a field and in words."""
-    days = {row.key: row.measured[:10] for row in lock.rows if row.key in standing.valid}
-    found = []
-    for row in rows:
-        day = days.get(key_of(row.feature, row.sm), "")
-        found.append(replace(row, locked=day, why=f"locked {day}: {row.why}") if day else row)
-    return tuple(found)
+def days(lock: Lock, standing: Standing) -> dict[tuple[str, int | None], str]:
+    """The rows that hold, each with the day of its measurement."""
+    return {row.key: row.measured[:10] for row in lock.rows if row.key in standing.valid}
 
 
 def unpredicted(standing: Standing, rows: Iterable[FeatureRow]) -> tuple[FeatureRow, ...]:
@@ -120,19 +115,15 @@ def lost(
     )
 
 
-def missed(lock: Lock, standing: Standing, rows: Iterable[FeatureRow]) -> tuple[str, ...]:
-    """Features that worked when they were locked, that vLLM calls, and of which nothing is known now."""
+def missed(lock: Lock, standing: Standing, rows: Iterable[FeatureRow]) -> tuple[FeatureRow, ...]:
+    """Rows that worked when they were locked, that vLLM calls, and of which nothing is known now."""
     worked = {row.key for row in lock.rows if row.verdict is Verdict.WORKS}
     return tuple(
-        sorted(
-            {
-                row.feature
-                for row in rows
-                if row.vllm_calls
-                and row.verdict is Verdict.UNKNOWN
-                and key_of(row.feature, row.sm) in worked & standing.invalid.keys()
-            }
-        )
+        row
+        for row in rows
+        if row.vllm_calls
+        and row.verdict is Verdict.UNKNOWN
+        and key_of(row.feature, row.sm) in worked & standing.invalid.keys()
     )
 
 

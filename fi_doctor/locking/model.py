@@ -34,7 +34,9 @@ class LockedRow(Data, frozen=True):
     evidence: Evidence
     scope: Scope
     why: str
-    measured: str  # ISO 8601, UTC: when the report was made that it is from
+    measured: (
+        str  # ISO 8601, UTC: when the report was made that it is from; the day alone where that took it from a lock
+    )
     deciding: tuple[str, ...]  # the variants that decide it for the installed vLLM; ("",) where the probe has none
     inputs: tuple[str, ...]  # names in Lock.inputs, sorted
     groups: tuple[str, ...] = ()  # names in Lock.groups: it rests on their inputs too

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 
+from msgspec.structs import replace
+
 from fi_doctor.model.base import Closed, Data, Missing
 from fi_doctor.model.facts import Facts
 from fi_doctor.model.policy import Gate, Policy
@@ -45,6 +47,23 @@ class FeatureRow(Data, frozen=True):
         if isinstance(self.sm, Missing) or not self.needs_gpu:
             return self.feature
         return f"{self.feature} on SM{self.sm}"
+
+    def as_locked(self, day: str) -> FeatureRow:
+        """The same, of which nothing was measured now: in a field, and in words wherever a reason is given."""
+        cells = tuple(replace(cell, why=_locked(day, cell.why)) for cell in self.cells)
+        return replace(self, locked=day, why=_locked(day, self.why), cells=cells)
+
+    def without_lock(self) -> FeatureRow:
+        """The row as it was when it was measured."""
+        if not self.locked:
+            return self
+        prefix = _locked(self.locked, "")
+        cells = tuple(replace(cell, why=cell.why.removeprefix(prefix)) for cell in self.cells)
+        return replace(self, locked="", why=self.why.removeprefix(prefix), cells=cells)
+
+
+def _locked(day: str, why: str) -> str:
+    return f"locked {day}: {why}"
 
 
 class Finding(Data, frozen=True):

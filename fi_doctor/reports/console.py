@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.text import Text
 
-from fi_doctor.model import Evidence, FeatureRow, Outcome, Report, Verdict
+from fi_doctor.model import Evidence, FeatureRow, Report, Verdict
 from fi_doctor.reports import failures
 from fi_doctor.reports.answer import basis, by_sm, exit_line, headline, not_installed
 from fi_doctor.reports.built import cost_line, first_start_line
@@ -54,7 +54,7 @@ def _parts(report: Report, width: int) -> Iterator[Text]:
     if not not_installed(report) or any(row.evidence is not Evidence.NONE for row in report.features):
         yield from _rows(report, width)
     yield from findings(report, width)
-    yield from _failures(failures.failed(report), width)
+    yield from _failures(report, width)
     yield from _to_settle(report, width)
 
 
@@ -128,13 +128,14 @@ def _use(row: FeatureRow) -> str:
     return use + releases[0] if releases else use
 
 
-def _failures(outcomes: list[Outcome], width: int) -> Iterator[Text]:
+def _failures(report: Report, width: int) -> Iterator[Text]:
+    outcomes = failures.failed(report)
     if not outcomes:
         return
     yield from _section("Probes that failed:")
     shown: dict[tuple[str, ...], str] = {}
     for outcome in outcomes:
-        yield from _plain(wrap(failures.summary(outcome), width, "  ", "    "), style="red")
+        yield from _plain(wrap(failures.summary(outcome, report), width, "  ", "    "), style="red")
         lines = tuple(failures.deciding_lines(outcome))
         if lines in shown:
             lines = (f"(the same lines as {shown[lines]})",)

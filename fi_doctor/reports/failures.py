@@ -28,15 +28,20 @@ def failed(report: Report) -> list[Outcome]:
     return [out for out in tried if not out.detail.endswith(absent)]
 
 
-def summary(outcome: Outcome) -> str:
-    """One line: which probe and variants, how it ended, how far it had come, where its module came from."""
+def summary(outcome: Outcome, report: Report) -> str:
+    """One line: which probe and variants, how it ended, how far it had come, where its module came from.
+
+    Of what was taken from a lock also the day.
+    """
     bad = _bad_cells(outcome)
     variants = names(clean(cell.variant, 60) for cell in bad if cell.variant)
     stage, ending = (bad[0].stage, bad[0].ending) if bad else (outcome.stage, outcome.ending)
     detail = clean((bad[0].detail if bad else "") or outcome.detail, 300)
     source = clean(bad[0].module_from, 60) if bad else ""
     reached = f"stage reached: {stage}{f'; module from: {source}' if source else ''}"
-    return f"{title(outcome)}{f', {variants}' if variants else ''}: {ending}: {detail} ({reached})"
+    day = _locked(outcome, report)
+    how = f"{f'locked {clean(day, 40)}: ' if day else ''}{ending}: {detail} ({reached})"
+    return f"{title(outcome)}{f', {variants}' if variants else ''}: {how}"
 
 
 def title(outcome: Outcome) -> str:
@@ -81,6 +86,13 @@ def how_to_settle(report: Report) -> list[tuple[str, str]]:
         minutes = max(1, round(2 * report.request.budget_s / 60))
         hints.append(("give it more time", f"{_check(report, selected=False)} --budget {minutes}m {only}"))
     return hints
+
+
+def _locked(outcome: Outcome, report: Report) -> str:
+    """The day of the measurement where its rows are those of a lock, else ""."""
+    rows = [row for row in report.features if row.feature == outcome.feature]
+    ours = [row for row in rows if isinstance(outcome.sm, Missing) or row.sm == outcome.sm]
+    return next((row.locked for row in ours if row.locked), "")
 
 
 def _bad_cells(outcome: Outcome) -> list[CellOutcome]:

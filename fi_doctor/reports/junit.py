@@ -1,7 +1,8 @@
 """The report as JUnit XML: a suite for the gate, one for each family, a case for each row.
 
 failure: measured, and what was asked does not hold. error: the probe broke or timed out, or nobody can tell what was
-required. skipped: not applicable, not asked, or allowed to fail. The schema is that of Jenkins (xunit's junit-10.xsd).
+required. skipped: not applicable, not asked, or allowed to fail. system-out: what is to be said of a case that passed.
+The schema is that of Jenkins (xunit's junit-10.xsd).
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _told(report: Report, row: FeatureRow) -> Iterator[str]:
     failed = failures.failed(report)
     for outcome in outcomes_of(report, row):
         if outcome in failed:
-            yield failures.summary(outcome)
+            yield failures.summary(outcome, report)
             yield from failures.deciding_lines(outcome)
             if outcome.reproduce:
                 yield f"reproduce: {clean(outcome.reproduce, 4000)}"
@@ -88,6 +89,8 @@ def _add_suite(root: ET.Element, name: str, cases: list[_Case], report: Report) 
             why = clean(case.standing.why, _MESSAGE)
             child = ET.SubElement(element, tag, {"type": case.standing.word, "message": why})
             child.text = "\n".join([clean(case.standing.why, 4000), *case.told])
+        elif case.standing.why:
+            ET.SubElement(element, "system-out").text = clean(case.standing.why, 4000)
 
 
 def _counts(cases: Iterable[_Case]) -> dict[str, str]:

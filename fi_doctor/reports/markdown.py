@@ -9,7 +9,7 @@ from fi_doctor.model import ActionKind, FeatureRow, Report, Scope, Verdict
 from fi_doctor.reports import failures
 from fi_doctor.reports.answer import EXIT_MEANINGS, basis, headline
 from fi_doctor.reports.document import in_order
-from fi_doctor.reports.table import group_cells
+from fi_doctor.reports.table import evidence, group_cells
 from fi_doctor.reports.text import clean
 
 _WHY = 400  # characters in the table; the machine formats have all of it
@@ -80,7 +80,7 @@ def _rows(report: Report) -> Iterator[str]:
     for row in report.features:
         verdict = str(row.verdict) if row.verdict is Verdict.WORKS else f"**{row.verdict}**"
         scope = ", subset" if row.scope is Scope.SUBSET and row.verdict is Verdict.WORKS else ""
-        yield f"| {words(row.name)} | {verdict} | {row.evidence}{scope} | {words(row.why, _WHY)} |"
+        yield f"| {words(row.name)} | {verdict} | {evidence(row)}{scope} | {words(row.why, _WHY)} |"
         yield from _cells(row)
 
 
@@ -111,7 +111,7 @@ def _failures(report: Report) -> Iterator[str]:
     yield "## Probes that failed"
     for outcome in failed:
         yield ""
-        yield f"- {words(failures.summary(outcome))}"
+        yield f"- {words(failures.summary(outcome, report))}"
         lines = failures.deciding_lines(outcome)
         lines += [f"reproduce: {clean(outcome.reproduce, 4000)}"] if outcome.reproduce else []
         if lines:

@@ -40,7 +40,7 @@ def of_row(report: Report, row: FeatureRow) -> Standing:
     if excuse is not None:
         return Standing(State.SKIPPED, f"allowed until {excuse.expires}, {excuse.reason}: {said}", row.verdict)
     if row.verdict is Verdict.WORKS:
-        return Standing(State.PASSED)
+        return Standing(State.PASSED, said if row.locked else "")
     if row.verdict is Verdict.UNKNOWN and any(_broke(out) for out in outcomes_of(report, row)):
         return Standing(State.ERROR, said, row.verdict)
     return Standing(State.SKIPPED, said, row.verdict)
@@ -48,9 +48,9 @@ def of_row(report: Report, row: FeatureRow) -> Standing:
 
 def of_cell(cell: Cell, row: FeatureRow, of_its_row: Standing) -> Standing:
     """How a variant stands: one that does not decide its row fails nothing, however it ended."""
-    if cell.verdict is Verdict.WORKS:
-        return Standing(State.PASSED)
     said = f"{cell.verdict} ({cell.evidence}): {cell.why}"
+    if cell.verdict is Verdict.WORKS:
+        return Standing(State.PASSED, said if row.locked else "")
     if cell.verdict.is_failure and of_its_row.state is State.FAILED:
         return Standing(State.FAILED, said, cell.verdict)
     if cell.verdict.is_failure and row.verdict is Verdict.WORKS:
@@ -68,7 +68,7 @@ def of_ruling(holds: Holds, why: str) -> Standing:
     """How one requirement stands."""
     match holds:
         case Holds.YES:
-            return Standing(State.PASSED)
+            return Standing(State.PASSED, why)
         case Holds.NO:
             return Standing(State.FAILED, why, holds)
         case _:

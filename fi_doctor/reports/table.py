@@ -47,7 +47,7 @@ def matrix(rows: tuple[FeatureRow, ...], width: int) -> list[Text]:
         "feature": min(_FEATURE_WIDTH, max(7, *(cell_len(name) for row in rows for name in _names(row)))),
         "SM": max(2, *(len(_sm(row)) for row in rows)) if has_sm else 0,
         "verdict": max(7, *(len(item.verdict) for item in judged)),
-        "evidence": max(8, *(len(_evidence(item)) for item in judged)),
+        "evidence": max(8, *(len(evidence(item)) for item in judged)),
         "scope": max(5, *(len(_scope(item)) for item in judged)) if has_scope else 0,
     }
     sizes = {name: size for name, size in sizes.items() if size}
@@ -78,6 +78,12 @@ def group_cells(row: FeatureRow) -> list[list[Cell]]:
         why = "" if cell.verdict is Verdict.WORKS else cell.why
         groups.setdefault((cell.verdict, cell.evidence, cell.scope, why), []).append(cell)
     return sorted(groups.values(), key=lambda cells: (cells[0].verdict is not row.verdict, cells[0].why not in row.why))
+
+
+def evidence(judged: FeatureRow | Cell) -> str:
+    """The evidence; a row that was not measured now says so beside how it was known then."""
+    is_locked = isinstance(judged, FeatureRow) and judged.locked
+    return f"{judged.evidence} (locked)" if is_locked else str(judged.evidence)
 
 
 def fold(text: str, width: int) -> list[str]:
@@ -113,7 +119,7 @@ def _drawn(line: _Line, sizes: dict[str, int], gap: int, indent: int, width: int
     judged = {
         "SM": Text(line.sm),
         "verdict": Text(str(line.judged.verdict), style=VERDICT_STYLES[line.judged.verdict]),
-        "evidence": Text(_evidence(line.judged)),
+        "evidence": Text(evidence(line.judged)),
         "scope": Text(_scope(line.judged)),
     }
     for number in range(max(len(names), len(why) if is_beside else 1)):
@@ -196,12 +202,6 @@ def _cell_name(cell: Cell, row: FeatureRow) -> str:
 
 def _sm(row: FeatureRow) -> str:
     return "-" if isinstance(row.sm, Missing) else str(row.sm)
-
-
-def _evidence(judged: FeatureRow | Cell) -> str:
-    """A row that was not measured now says so beside how it was known then."""
-    is_locked = isinstance(judged, FeatureRow) and judged.locked
-    return f"{judged.evidence} (locked)" if is_locked else str(judged.evidence)
 
 
 def _scope(judged: FeatureRow | Cell) -> str:

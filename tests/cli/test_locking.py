@@ -156,6 +156,38 @@ def test_every_format_has_the_code_that_the_rows_give(machine, form, broken, cod
     assert (done.returncode, "locked" in done.stdout) == (code, True)
 
 
+def test_formats_and_the_policy_are_those_of_a_check(machine):
+    machine.locked()
+    (machine.folder / "gate.toml").write_text(
+        'format = ["console", "junit:out.xml", "markdown:out.md"]\n[require]\n"norm.rmsnorm" = "verified"\n'
+    )
+    done = machine("check", "--locked", "--config", "gate.toml", "--explain-gate")
+    assert done.returncode == 0, done.stderr
+    day = json.loads(machine.lock.read_text())["rows"][0]["measured"][:10]
+    told = done.stderr.splitlines()
+    assert f"gate: yes          norm.rmsnorm: works, verified, full (gate.toml: require): locked {day}" in told
+    assert told[-1].startswith("fi-doctor: ")
+    assert "of these locked" in told[-1]
+    for name in ("out.xml", "out.md"):
+        assert f"locked {day}" in (machine.folder / name).read_text()
+    both = machine("check", "--locked", "--no-config", "-f", "github", "-f", "json:out.json")
+    assert (both.returncode, "::notice title=fi-doctor%3A exit 0%2C" in both.stdout) == (0, True)
+    assert json.loads((machine.folder / "out.json").read_text())["gate"]["code"] == 0
+
+
+@pytest.mark.parametrize("depth", ["static", "build"])
+def test_where_a_policy_lets_nothing_run_what_changed_is_unknown(machine, depth):
+    machine.locked()
+    (machine.folder / "fi-doctor.toml").write_text(f'depth = "{depth}"\n')
+    assert machine("check", "--locked").returncode == 0
+    (machine.ops / "sampling" / "sampling.so").write_bytes(b"\x7fELF another")
+    done = machine("check", "--locked")
+    assert done.returncode == 3
+    assert "measured again" not in done.stderr
+    refused = machine("check", "--locked", "--no-config", FI_DOCTOR_DEPTH="deep")
+    assert (refused.returncode, "FI_DOCTOR_DEPTH" in in_three_parts(refused.stderr)["error"]) == (2, True)
+
+
 def test_the_console_says_locked_beside_the_evidence_and_among_what_was_judged(machine):
     machine.locked()
     lines = machine("check", "--locked").stdout
@@ -172,6 +204,9 @@ def test_frozen_names_what_changed_and_cannot_tell(machine):
     assert (found["sampling.top_k_top_p"]["verdict"], found["norm.rmsnorm"]["verdict"]) == ("unknown", "works")
     assert "cache:sampling" in found["sampling.top_k_top_p"]["why"]
     assert "not as it was locked: cache:sampling" in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert "sampling.top_k_top_p on SM90 is unknown: since it was locked: cache:sampling" in last
+    assert "required" not in last
     assert not machine.marks["cuda"].exists()
 
 

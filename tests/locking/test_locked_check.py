@@ -84,6 +84,11 @@ def test_frozen_rows_that_changed_are_unknown_with_what_changed_and_the_code_is_
     assert "package:flashinfer-python:data/csrc/sampling.cu" in row.why
     assert rows(report)["norm.rmsnorm"].locked
     assert report.gate.code == 3
+    assert report.gate.reason.endswith(
+        f"; sampling.top_k_top_p on SM90 is unknown: {row.why.rpartition('; not run: ')[2]}"
+    )
+    assert "required" not in report.gate.reason
+    assert report.gate.failed_required == ()
 
 
 def test_a_row_that_vllm_never_calls_does_not_matter(machine):
@@ -263,3 +268,42 @@ def test_the_schema_fits_what_is_written(machine):
     import jsonschema
 
     jsonschema.validate(json.loads(document.to_json(machine.lock())), document.schema())
+
+
+def again(machine, report, request=None):
+    from fi_doctor import pipeline
+
+    return pipeline.rejudge(report, request or report.request, kb=machine.kb, specs=machine.specs)
+
+
+def test_a_report_of_a_locked_check_that_is_judged_again_still_says_locked(machine):
+    write(machine.site / "flashinfer/data/csrc/norm.cu", "another")
+    lock = machine.lock()
+    write(machine.site / "flashinfer/data/csrc/norm.cu", "a third")
+    report = machine.checked(lock).report()
+    found = again(machine, report)
+    assert {row.feature: row.locked for row in found.features} == {row.feature: row.locked for row in report.features}
+    row = rows(found)["sampling.top_k_top_p"]
+    assert (row.locked, row.why) == (CREATED[:10], rows(report)["sampling.top_k_top_p"].why)
+    assert all(cell.why.startswith(f"locked {CREATED[:10]}: ") for cell in row.cells)
+
+
+def test_a_lock_of_a_locked_report_keeps_the_day_of_the_measurement(machine):
+    report = replace(machine.checked(machine.lock()).report(), created="2039-01-01T00:00:00+00:00")
+    second = machine.lock(again(machine, report))
+    assert {row.feature for row in second.rows} == set(ROWS)
+    assert {row.measured for row in second.rows} == {CREATED[:10]}
+    assert not [row.why for row in second.rows if "locked" in row.why]
+    assert rows(machine.checked(second).report())["norm.rmsnorm"].locked == CREATED[:10]
+
+
+def test_a_failure_that_nothing_explains_says_that_it_was_locked(machine):
+    broken = tuple(
+        replace(one, cells=tuple(replace(c, ending=type(c.ending)("signalled"), detail="SIGSEGV") for c in one.cells))
+        if one.feature == "sampling.top_k_top_p"
+        else one
+        for one in machine.report.outcomes
+    )
+    report = machine.checked(machine.lock(judged(machine, broken))).report()
+    [finding] = [one for one in report.findings if one.id == "unexplained-failure"]
+    assert finding.why.startswith(f"locked {CREATED[:10]}: ")

@@ -312,6 +312,38 @@ def one_variant_broken():
     return report(rows, outcomes=(*others, crash), gate=gate(rows, 1, '"norm.rmsnorm" is broken on SM90'))
 
 
+def from_a_lock():
+    """Rows that a lock holds: works, works with a variant that crashes, broken; and one that does not hold any more."""
+    cells = (cell("float16"), cell("float32", Verdict.BROKEN, Evidence.RAN, "killed by SIGSEGV while it ran"))
+    lost = "since it was locked: cache:sampling"
+    locked = {
+        "norm.rmsnorm": row("norm.rmsnorm", cells=cells),
+        "kv.append_paged": row("kv.append_paged", Verdict.BROKEN, Evidence.RAN, "killed by SIGABRT while it ran"),
+    }
+    rows = tuple(
+        row(name, Verdict.UNKNOWN, Evidence.NONE, lost)
+        if name == "sampling.top_k_top_p"
+        else locked.get(name, row(name)).as_locked("2026-11-20")
+        for name in FEATURES
+    )
+    ended = {"norm.rmsnorm": "SIGSEGV", "kv.append_paged": "SIGABRT"}
+    outcomes = tuple(
+        outcome(
+            name,
+            stage=Stage.BUILT,
+            ending=Ending.SIGNALLED,
+            detail=detail,
+            cells=(CellOutcome(variant="", stage=Stage.BUILT, ending=Ending.SIGNALLED, detail=detail),),
+            output="",
+            seconds={},
+            reproduce="",
+        )
+        for name, detail in ended.items()
+    )
+    missed = tuple(one for one in rows if one.verdict is Verdict.UNKNOWN)
+    return report(rows, outcomes=outcomes, gate=decide(Request(depth=Depth.RUN), rows, (), facts(), missed=missed))
+
+
 def broken_toolkit():
     """A wrapper named nvcc outside its toolkit: every build fails at the link."""
     why = "build failed: /usr/bin/ld: cannot find -lcudart: No such file or directory"
@@ -572,6 +604,7 @@ SAMPLES = {
     "all-good": all_good,
     "broken-toolkit": broken_toolkit,
     "empty": empty,
+    "from-a-lock": from_a_lock,
     "hostile": hostile,
     "no-gpu": no_gpu,
     "one-cause": one_cause,

@@ -16,6 +16,7 @@ from report_samples import (
     cell,
     empty,
     facts,
+    from_a_lock,
     one_variant_broken,
     outcome,
     report,
@@ -47,6 +48,7 @@ ATTRIBUTES = {
     "failure": {"type", "message"},
     "error": {"type", "message"},
     "skipped": {"type", "message"},
+    "system-out": set(),
 }
 ROW = "norm.rmsnorm on SM90"
 
@@ -210,3 +212,24 @@ def test_markdown_says_what_decided():
     text = render(decided(with_row(Verdict.BROKEN, why="it crashed")), "markdown")
     assert text.startswith("# fi-doctor: exit 1, measured, and does not hold\n")
     assert "| **no** (decides) | no selected row is broken or wrong-result | default |" in text
+
+
+def test_what_a_lock_holds_says_so_wherever_it_is_named():
+    done = from_a_lock()
+    # github names what fails alone, and counts the others.
+    for form, lines in {"console": 6, "markdown": 6, "junit": 6, "github": 1, "json": 6, "yaml": 6}.items():
+        text = render(done, form, width=200)
+        assert text.count("locked 2026-11-20") >= lines, form
+        told = [line for line in text.splitlines() if "killed by SIGABRT" in line]
+        assert told, form
+        assert [line for line in told if "locked 2026-11-20" not in line] == [], form
+        assert ("6 rows locked 2026-11-20" if form == "console" else "6 of these locked") in text, form
+
+
+def test_a_case_that_passes_by_a_lock_says_so_and_one_that_passes_now_does_not():
+    root = ET.fromstring(render(from_a_lock(), "junit"))
+    said = {case.get("name"): case.findtext("system-out") for case in root.iter("testcase")}
+    assert said["norm.fused_add_rmsnorm on SM90"].startswith("works (verified): locked 2026-11-20: ")
+    assert said[f"{ROW}: norm.rmsnorm float16"].startswith("works (verified): locked 2026-11-20: ")
+    rows = {case.get("name"): case for case in ET.fromstring(render(all_good(), "junit")).iter("testcase")}
+    assert rows["norm.fused_add_rmsnorm on SM90"].find("system-out") is None
