@@ -1,10 +1,11 @@
 """How long `fi-doctor check --locked` takes where nothing has changed, on the machine at hand.
 
-    python benchmarks/locked.py [--lock fi-doctor.lock] [--python /venv/bin/python] [--runs 15] [--cold FOLDER]
+    python benchmarks/locked.py [--lock LOCK | --from REPORT] [--python /venv/bin/python] [--runs 15] [--cold FOLDER]
 
 Without --lock one is made first, by `fi-doctor lock`, which checks this machine; --cold does so with an empty JIT cache
-in FOLDER, and the check that the lock stands for is then compared with the locked one. Exits 1 when a goal is missed:
-1 s for the median, and with --cold a hundredth of that check. The interpreter that is examined should have torch,
+in FOLDER, --from takes a JSON report of a check of this machine. The check that the lock stands for is then compared
+with the locked one. Exits 1 when a goal is missed: 1 s for the median, and with --cold or --from a hundredth of that
+check. The interpreter that is examined should have torch,
 FlashInfer and vLLM installed, or the figure says little.
 """
 
@@ -35,13 +36,14 @@ def run(*words, env=None):
     return seconds, done
 
 
-def make(path, python, env):
-    """The seconds of the check by which the lock is made."""
-    seconds, done = run("lock", "-o", str(path), *python, env=env)
+def make(path, python, env, report):
+    """The seconds of the check by which the lock is made, or which the report tells of."""
+    source = ["--from", str(report)] if report else []
+    seconds, done = run("lock", "-o", str(path), *source, *python, env=env)
     print(done.stderr.strip().splitlines()[-1])
     if not path.is_file():
         sys.exit("nothing was proved here: --lock names a lock to take")
-    return seconds
+    return json.loads(report.read_text())["seconds"] if report else seconds
 
 
 def told(report, lock):
@@ -61,7 +63,9 @@ def told(report, lock):
 
 def main():
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("--lock", type=pathlib.Path)
+    source = arguments.add_mutually_exclusive_group()
+    source.add_argument("--lock", type=pathlib.Path)
+    source.add_argument("--from", type=pathlib.Path, dest="report")
     arguments.add_argument("--python")
     arguments.add_argument("--runs", type=int, default=15)
     arguments.add_argument("--cold", type=pathlib.Path)
@@ -73,7 +77,7 @@ def main():
         env["FLASHINFER_WORKSPACE_BASE"] = str(asked.cold.absolute())
     with tempfile.TemporaryDirectory() as scratch:
         path = asked.lock or pathlib.Path(scratch) / "fi-doctor.lock"
-        checked_s = 0.0 if asked.lock else make(path, python, env)
+        checked_s = 0.0 if asked.lock else make(path, python, env, asked.report)
         words = ["check", "--locked", str(path), "--frozen", *python]
         fresh = {**env, "XDG_CACHE_HOME": f"{scratch}/memory"}
         first_s, done = run(*words, "-f", "json", env=fresh)
@@ -89,9 +93,10 @@ def main():
     is_missed = median > GOAL_S or held < len(lock["rows"])
     if checked_s:
         ratio = checked_s / median
-        goal = f" (goal {GOAL_RATIO}x{', MISSED' if ratio < GOAL_RATIO else ''})" if asked.cold else ""
+        is_cold = bool(asked.cold or asked.report)
+        goal = f" (goal {GOAL_RATIO}x{', MISSED' if ratio < GOAL_RATIO else ''})" if is_cold else ""
         print(f"the check that it stands for: {checked_s:.1f} s, {ratio:.0f}x{goal}")
-        is_missed |= bool(asked.cold) and ratio < GOAL_RATIO
+        is_missed |= is_cold and ratio < GOAL_RATIO
     return 1 if is_missed else 0
 
 
