@@ -13,6 +13,7 @@ from fi_doctor.locking.digests import Digests, of_text
 from fi_doctor.locking.model import ABSENT
 from fi_doctor.locking.names import ALL_PYTHON, FLASHINFER, VLLM
 from fi_doctor.model import (
+    OWN,
     Driver,
     Facts,
     FlashInfer,
@@ -44,7 +45,7 @@ class Inputs:
     ) -> None:
         self._facts = facts
         self._kb = kb
-        self._probes = {spec.id: spec.path for spec in specs}
+        self._probes = {spec.id: spec for spec in specs}
         self._digests = digests
         self._environ = environ
         flashinfer = facts.flashinfer
@@ -111,7 +112,12 @@ class Inputs:
         return "present, in MIG mode" if any(gpu.mig is True for gpu in ours) else "present"
 
     def _probe(self, name: str) -> str:
-        return self._digests.file(Path(self._probes[name])) if name in self._probes else ABSENT
+        """The file of one of ours; of somebody else's the whole folder, in which its kernel may lie, too."""
+        spec = self._probes.get(name)
+        if spec is None:
+            return ABSENT
+        path = Path(spec.path)
+        return self._digests.file(path) if spec.origin == OWN else self._digests.tree(path.parent)
 
     def _package(self, rest: str) -> str:
         name, _, path = rest.partition(":")

@@ -41,6 +41,7 @@ from fi_doctor.model.policy import (
     Ruling,
 )
 from fi_doctor.model.probes import (
+    OWN,
     CellOutcome,
     Depth,
     Ending,
@@ -72,6 +73,7 @@ from fi_doctor.model.words import Evidence, Scope, Severity, Verdict
 
 __all__ = [
     "DIFFERENCE_SCHEMA",
+    "OWN",
     "SCHEMA",
     "WARMING_SCHEMA",
     "Action",

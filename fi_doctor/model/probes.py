@@ -55,6 +55,9 @@ class Subset(Strict, frozen=True):
     without: str = ""  # regular expression of kernel instances to leave out: to see that a gap is noticed
 
 
+OWN = "fi-doctor"  # the origin of our own probes
+
+
 class ProbeSpec(Data, frozen=True):
     """One probe as its PROBE literal declares it; read with ast, never imported."""
 

@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fi_doctor.errors import BrokenDoctorError, DataError
-from fi_doctor.model import ProbeSpec
+from fi_doctor.model import OWN, ProbeSpec
 from fi_doctor.probing.declared import Declared, convert
 
 GROUP = "fi_doctor.probes"
-OWN = "fi-doctor"
 OWN_PACKAGE = "fi_doctor_probes"
 MOST_BYTES = 1 << 20  # of one probe
 

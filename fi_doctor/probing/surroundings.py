@@ -25,6 +25,7 @@ CACHES = {
     "TRTLLM_DG_CACHE_DIR": "deep_gemm",
     "TRITON_CACHE_DIR": "triton",
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TORCH_EXTENSIONS_DIR": "torch_extensions",
     "CUTE_DSL_CACHE_DIR": "cute_dsl",
     "CUDA_CACHE_PATH": "cuda",
     "TMPDIR": "tmp",  # must exist

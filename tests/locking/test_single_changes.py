@@ -212,3 +212,16 @@ def test_what_does_not_matter_touches_no_row(machine, change):
     change(machine)
     assert machine.touched(lock) == set()
     assert len(machine.checked(lock).standing.valid) == len(ROWS)
+
+
+def test_the_folder_of_somebody_else_s_probe_counts_with_the_kernel_in_it(machine):
+    folder = machine.folder / "theirs"
+    write(folder / "csrc" / "kernel.cu", "one")
+    spec = next(spec for spec in machine.specs if spec.id == "norm.rmsnorm")
+    shutil.copy(spec.path, folder / "probe.py")
+    theirs = replace(spec, path=str(folder / "probe.py"), origin="acme")
+    machine.specs = tuple(theirs if one is spec else one for one in machine.specs)
+    lock = machine.lock()
+    assert machine.touched(lock) == set()
+    write(folder / "csrc" / "kernel.cu", "two")
+    assert machine.touched(lock) == {"norm.rmsnorm"}
