@@ -77,6 +77,8 @@ def _bound(sources, module, name):
 
 def _imported(sources, module, node, name):
     original = next((alias.name for alias in node.names if (alias.asname or alias.name) == name), None)
+    if node.names[0].name == "*":
+        return _bound(sources, _absolute(sources, module, node), name)
     if original is None:
         return []
     source = _absolute(sources, module, node)
