@@ -160,6 +160,7 @@ FUSED_MOE_90 = {
 # Masks: 0 none, 1 causal, 2 custom, 3 of several items. No call of vLLM's takes the last two.
 BATCH_PREFILL = {
     "no_mask_or_causal": Units(optional=("*_kernel_mask_[23].cu",)),
+    "paged": Units(optional=("*_ragged_*kernel_mask_?.cu", "*_paged_*kernel_mask_[23].cu")),
     "paged_causal": Units(optional=("*_ragged_*kernel_mask_?.cu", "*_paged_*kernel_mask_[023].cu")),
 }
 
