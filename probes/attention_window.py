@@ -1,9 +1,9 @@
 """Is attention with a sliding window right, for prompts (FA2 and FA3), in decoding steps and in a CUDA graph?
 
-Variants: fa2_d128 and fa3_d128 are prompts over pages (BatchPrefillWithPagedKVCacheWrapper, causal), tc_d128 are
-decoding steps on tensor cores, graph_tc_d128 the same in a CUDA graph, replayed three times with other inputs and once
-more after each of plan() and fast_decode_plan(). They are called as vLLM calls them, window_left being the size of the
-window less 1.
+Variants: fa2_d128 and fa3_d128 are prompts over pages (BatchPrefillWithPagedKVCacheWrapper, causal), *_noncausal_d128
+the same with all keys behind a query in sight, as vLLM 0.33 has it for drafts, tc_d128 are decoding steps on tensor
+cores, graph_tc_d128 the same in a CUDA graph, replayed three times with other inputs and once more after each of plan()
+and fast_decode_plan(). They are called as vLLM calls them, window_left being the size of the window less 1.
 
 Shapes: bf16; heads of 128, 8 query heads over 2 KV heads and 4 over 4; NHD and HND, pages of 16 tokens in shuffled
 order; windows of 16 and 128 tokens over requests of 1 to 2100, so that the window begins in the middle of a page, at
@@ -45,6 +45,8 @@ PROBE = {
     "variants": {
         "fa2_d128": {},
         "fa3_d128": {"sm": ">=90,<91"},
+        "fa2_noncausal_d128": {},
+        "fa3_noncausal_d128": {"sm": ">=90,<91"},
         "tc_d128": {},
         "graph_tc_d128": {"symbols": ["flashinfer.decode.fast_decode_plan"]},
     },
@@ -99,13 +101,14 @@ def run(variant):
             _check_batch(requests, _decode_wrapper, _plan_decode, found)
     else:
         for requests in PROMPTS:
-            _check_batch(requests, functools.partial(_prefill_wrapper, variant[:3]), _plan_prefill, found)
+            wrapper_of = functools.partial(_prefill_wrapper, variant[:3])
+            _check_batch(requests, wrapper_of, _plan_prefill, found, causal="noncausal" not in variant)
     return {"windows": " ".join(str(window + 1) for window in WINDOWS), **found.measured()}
 
 
-def _check_batch(requests, wrapper_of, plan, found):
+def _check_batch(requests, wrapper_of, plan, found, *, causal=True):
     for layout, heads, window_left in itertools.product(("NHD", "HND"), HEADS, WINDOWS):
-        batch = _Batch(requests, heads, window_left, _generator(5))
+        batch = _Batch(requests, heads, window_left, _generator(5), causal=causal)
         pages = _Pages(batch, layout)
         pages.fill(batch)
         wrapper = wrapper_of(layout)
@@ -212,7 +215,7 @@ def _plan_prefill(wrapper, batch, pages, indices):
         batch.heads[1],
         SIZE,
         PAGE,
-        causal=True,
+        causal=batch.causal,
         sm_scale=batch.scale,
         window_left=batch.window_left,
         logits_soft_cap=None,
@@ -301,11 +304,11 @@ def _capture(wrapper, call):
 class _Batch:
     """Queries, keys and values of some requests (queries, keys), and what attention makes of them."""
 
-    def __init__(self, requests, heads, window_left, generator):
+    def __init__(self, requests, heads, window_left, generator, *, causal=True):
         import torch
 
         self.requests, self.heads, self.window_left, self.generator = tuple(requests), heads, window_left, generator
-        self.scale = 0.75 / math.sqrt(SIZE)
+        self.scale, self.causal = 0.75 / math.sqrt(SIZE), causal
         self.query_indptr = _ints([0, *itertools.accumulate(queries for queries, _ in requests)])  # on the host
         rows, keys = (sum(request[i] for request in requests) for i in (0, 1))
         self.fused = torch.full((rows, heads[0] + 2 * heads[1], SIZE), math.nan, device=_device()).bfloat16()
@@ -370,7 +373,8 @@ class _Batch:
         scores = torch.einsum("qhd,khd->qhk", query, key) * self.scale
         stands = torch.arange(len(key) - len(query), len(key), device=query.device)[:, None]
         behind = stands - torch.arange(len(key), device=query.device)
-        scores = scores.masked_fill(((behind < 0) | (behind > self.window_left))[:, None], -math.inf)
+        hidden = (behind > self.window_left) | ((behind < 0) & self.causal)
+        scores = scores.masked_fill(hidden[:, None], -math.inf)
         weights = scores.softmax(-1)
         out, spread = (torch.einsum("qhk,khd->qhd", weights, one) for one in (value, value.abs()))
         return out, spread, scores.logsumexp(-1) / math.log(2)

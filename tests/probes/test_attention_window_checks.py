@@ -35,6 +35,7 @@ FAULTS = (
     "query_changed",
     "lse_natural",
 )
+WINDOW_FAULTS = FAULTS[:4]
 GRAPH_FAULTS = (
     "graph_does_nothing",
     "graph_keeps_query",
@@ -45,9 +46,11 @@ GRAPH_FAULTS = (
 )
 CASES = [
     *(("fa2_d128", fault) for fault in (*FAULTS, "window_of_last_query_only")),
+    *(("fa2_noncausal_d128", fault) for fault in WINDOW_FAULTS),
     *(("tc_d128", fault) for fault in FAULTS),
     *(("graph_tc_d128", fault) for fault in GRAPH_FAULTS),
 ]
+VARIANTS = ["fa2_d128", "fa3_d128", "fa2_noncausal_d128", "fa3_noncausal_d128", "tc_d128", "graph_tc_d128"]
 SAID = r"are wrong|before or behind|another (tensor|LSE) than|changed its"
 
 
@@ -69,7 +72,7 @@ def probe(faults, monkeypatch):
     return module
 
 
-@pytest.mark.parametrize("variant", ["fa2_d128", "fa3_d128", "tc_d128", "graph_tc_d128"])
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_right_kernels_pass_and_use_an_eighth_of_the_tolerance(variant, probe):
     import flashinfer._paged
 
@@ -81,7 +84,7 @@ def test_right_kernels_pass_and_use_an_eighth_of_the_tolerance(variant, probe):
 
 
 def test_every_variant_is_tested_here(probe):
-    assert {"fa3_d128", *(variant for variant, _ in CASES)} == set(probe.PROBE["variants"])
+    assert list(probe.PROBE["variants"]) == VARIANTS
 
 
 @pytest.mark.parametrize(("variant", "fault"), CASES)
