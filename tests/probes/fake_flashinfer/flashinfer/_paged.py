@@ -18,6 +18,10 @@ def get_batch_prefill_module(backend, *args):
         raise RuntimeError("Ninja build failed. Ninja output:\nerror: static assertion failed")
 
 
+def determine_attention_backend(device, pos_encoding_mode, fp16_qk, custom_mask, dtype_q, dtype_kv):
+    return "fa3" if has("mixed_types_refused") else "fa2"
+
+
 class _Wrapper:
     def __init__(self, float_workspace_buffer, kv_layout="NHD", use_cuda_graph=False, backend="auto"):
         assert float_workspace_buffer.dtype == torch.uint8
@@ -29,7 +33,7 @@ class _Wrapper:
         assert types[1] == types[0] or types[1] == torch.float8_e4m3fn
         assert self._backend in {"fa2", "fa3", "auto"}
         if self._backend == "auto":
-            self._backend = "fa2"
+            self._backend = determine_attention_backend(self.device, 0, None, None, *types[:2])
         flags = (0, window_left >= 0, (logits_soft_cap or 0) > 0, False)
         get_batch_prefill_module(self._backend, *types, torch.int32, size, size, *flags)
         self.heads, self.causal = heads, causal
@@ -53,15 +57,12 @@ class _Wrapper:
         for (key, value), (begin, end) in zip(requests, pairwise(rows), strict=True):
             if begin < end and len(key):
                 result[begin:end], logarithm[begin:end] = self._attend(q[begin:end], key, value, sinks, scales)
-        result = result.to(out.dtype)
-        if has("last_row_unwritten"):
-            result[-1] = out[-1]
-        if has("last_row_off_by_4_percent"):
-            result[-1] *= 1.04
-        if has("heads_swapped"):
-            result[-1, :2] = result[-1, :2].flip(0)
+        result = _spoiled(result.to(out.dtype), out)
         if scales[2] != 1.0 and not has("v_scale_ignored"):
-            result = (result * scales[2]).to(out.dtype)
+            result = (result * scales[1 if has("scales_swapped") else 2]).to(out.dtype)
+        if has("v_scale_in_a_copy"):
+            out.copy_(result / scales[2])
+            return result
         out.copy_(result)
         spoil(out)
         if lse is not None:
@@ -70,10 +71,12 @@ class _Wrapper:
 
     def _attend(self, query, key, value, sinks, scales):
         group = self.heads[0] // self.heads[1]
-        scale = self.scale * scales[0] * (1 if has("k_scale_ignored") else scales[1])
+        scale = self.scale * (1 if has("q_scale_ignored") else scales[0]) * (1 if has("k_scale_ignored") else scales[1])
         of = torch.arange(self.heads[0]) % self.heads[1] if has("kv_heads_interleaved") else None
         of = torch.arange(self.heads[0]) // group if of is None else of
         key, value = key.float()[:, of], value.float()[:, of]
+        if has("values_saturate"):
+            value = value.clamp(-240, 240)
         scores = torch.einsum("qhd,khd->hqk", query.float(), key) * scale
         if self.soft_cap:
             capped = self.soft_cap * torch.tanh(scores / self.soft_cap)
@@ -98,8 +101,11 @@ class _Wrapper:
         p = (scores - top).exp()
         if has("coarse"):
             p = p.to(torch.float8_e5m2).float()
-        p = p.bfloat16().float()
-        total = p.sum(-1, keepdim=True)
+        if self.types[0] == torch.float8_e4m3fn:
+            total, p = p.sum(-1, keepdim=True), (p * 448).to(torch.float8_e4m3fn).float() / 448
+        else:
+            p = p.bfloat16().float()
+            total = p.sum(-1, keepdim=True)
         if sinks is not None and not has("sink_dropped"):
             total = total + (sinks[:, None, None] * (1 / math.log(2) if has("sink_log2") else 1) - top).exp()
         out = (torch.einsum("hqk,khd->qhd", p, value) / total[..., 0].T[..., None]).nan_to_num(0.0)
@@ -121,6 +127,17 @@ class _Wrapper:
                 [one[pages].flatten(0, 1)[: length - (has("last_key_lost") and length > 1)] for one in by_token]
             )
         return [(value, key) if has("key_and_value_swapped") else (key, value) for key, value in found]
+
+
+def _spoiled(result, out):
+    """With what can go wrong in the last row."""
+    if has("last_row_unwritten"):
+        result[-1] = out[-1]
+    if has("last_row_off_by_4_percent"):
+        result[-1] *= 1.04
+    if has("heads_swapped"):
+        result[-1, :2] = result[-1, :2].flip(0)
+    return result
 
 
 class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
