@@ -222,6 +222,12 @@ EXAMPLES: dict[str, Example] = {
         (_cell("attention.sinks", make.cell(variant="fa2_d64")),),
         (_cell("attention.sinks", CAP_IGNORED),),
     ),
+    "two-empty-states-merge-to-nan": Example(
+        HEALTHY,
+        HEALTHY,
+        (_cell("attention.cascade", make.cell(Ending.WRONG, Stage.RAN, "empty_merge_state")),),
+        (_cell("attention.cascade", make.cell(Ending.WRONG, Stage.RAN, "merge_state")),),
+    ),
     "unoffered-head-size-is-not-refused": Example(
         HEALTHY,
         HEALTHY,
