@@ -47,6 +47,9 @@ class _Wrapper:
         self.soft_cap *= (1 + has("soft_cap_times_log2e") * (1 / math.log(2) - 1)) / (1 + has("soft_cap_halved"))
         self.types, self.size = types, size
         PLANNED.append(self)
+        if has("second_plan_taken_for_both"):  # what the workspace holds of an earlier plan is overwritten
+            for other in PLANNED[-2:-1]:
+                other.causal, other.window_left, other.soft_cap = self.causal, self.window_left, self.soft_cap
 
     def _run(self, q, requests, rows, out, lse, sinks=None, scales=(1.0, 1.0, 1.0)):
         """requests: keys and values of each; rows: begins of its queries."""
@@ -55,7 +58,10 @@ class _Wrapper:
         q = self.frozen.get("q", q) if self.frozen else q
         result, logarithm = torch.zeros(q.shape), torch.full(q.shape[:2], -math.inf)
         for (key, value), (begin, end) in zip(requests, pairwise(rows), strict=True):
-            if begin < end and len(key):
+            if not len(key):
+                result[begin:end] = math.nan if has("empty_is_nan") else 0.0
+                logarithm[begin:end] = 0.0 if has("empty_lse_is_zero") else -math.inf
+            elif begin < end:
                 result[begin:end], logarithm[begin:end] = self._attend(q[begin:end], key, value, sinks, scales)
         result = _spoiled(result.to(out.dtype), out)
         if scales[2] != 1.0 and not has("v_scale_ignored"):
