@@ -10,12 +10,17 @@ from flashinfer.faults import has, spoil
 
 BUILDS = []  # the arguments of every module that was asked for
 PLANNED = []  # the wrappers that were planned, in order
+KEPT = {}
 
 
 def get_batch_prefill_module(backend, *args):
     BUILDS.append((backend, *args))
     if backend == "fa3" and args[0] != args[1] and has("mixed_types_refused"):
         raise RuntimeError("Ninja build failed. Ninja output:\nerror: static assertion failed")
+
+
+def get_customize_batch_prefill_module(backend, uri, *jit_args, **_jit_kwargs):
+    BUILDS.append((backend, uri))
 
 
 def determine_attention_backend(device, pos_encoding_mode, fp16_qk, custom_mask, dtype_q, dtype_kv):
@@ -35,7 +40,8 @@ class _Wrapper:
         if self._backend == "auto":
             self._backend = determine_attention_backend(self.device, 0, None, None, *types[:2])
         flags = (0, window_left >= 0, (logits_soft_cap or 0) > 0, False)
-        get_batch_prefill_module(self._backend, *types, torch.int32, size, size, *flags)
+        if getattr(self, "jit_args", None) is None:
+            get_batch_prefill_module(self._backend, *types, torch.int32, size, size, *flags)
         self.heads, self.causal = heads, causal
         self.scale = size**-0.5 if sm_scale is None or has("scale_ignored") else sm_scale
         self.window_left = -1 if has("window_ignored") else window_left
@@ -50,6 +56,8 @@ class _Wrapper:
         if has("second_plan_taken_for_both"):  # what the workspace holds of an earlier plan is overwritten
             for other in PLANNED[-2:-1]:
                 other.causal, other.window_left, other.soft_cap = self.causal, self.window_left, self.soft_cap
+        if has("first_window_taken_for_both"):
+            self.window_left = PLANNED[0].window_left
 
     def _run(self, q, requests, rows, out, lse, sinks=None, scales=(1.0, 1.0, 1.0)):
         """requests: keys and values of each; rows: begins of its queries."""
@@ -147,6 +155,12 @@ def _spoiled(result, out):
 
 
 class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
+    def __init__(self, float_workspace_buffer, kv_layout="NHD", backend="auto", jit_args=None, jit_kwargs=None):
+        super().__init__(float_workspace_buffer, kv_layout, backend=backend)
+        self.jit_args = jit_args
+        if jit_args is not None:
+            get_customize_batch_prefill_module(backend, *jit_args, **jit_kwargs)
+
     def plan(
         self,
         qo_indptr,
@@ -197,7 +211,11 @@ class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
             lse = torch.empty(q.shape[:2])
         requests = self._table(*self.table, self.page_size, paged_kv_cache)
         scales = [1.0 if one is None else one for one in (q_scale, k_scale, v_scale)]
-        sinks = args[0] if args else None
+        sinks, scale = args or (None, None)
+        assert scale in {None, self.scale}
+        if has("sinks_of_last_call"):  # kept by the first wrapper that had some, and taken for all
+            sinks = KEPT.setdefault("sinks", sinks) if sinks is not None else KEPT.get("sinks", torch.empty(0))
+            sinks = sinks[: q.shape[1]] if len(sinks) else None
         out = self._run(q, requests, self.rows, out, lse if return_lse else None, sinks, scales)
         return (out, lse) if return_lse else out
 
@@ -214,12 +232,14 @@ class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper
         head_dim_vo=128,
         window_left=-1,
     ):
-        super().__init__(float_workspace_buffer, kv_layout, backend=backend)
-        self.built_for = window_left
-
-    def plan(self, *args, **kwargs):
-        assert (kwargs["window_left"] >= 0) == (self.built_for >= 0)
-        super().plan(*args, **kwargs)
+        types = (q_data_type, kv_data_type, q_data_type, torch.int32)
+        super().__init__(
+            float_workspace_buffer=float_workspace_buffer,
+            kv_layout=kv_layout,
+            backend=backend,
+            jit_args=[f"sink_swa_{window_left >= 0}_{backend}", *types, head_dim_qk, head_dim_vo],
+            jit_kwargs={"use_sliding_window": window_left >= 0},
+        )
 
 
 class BatchPrefillWithRaggedKVCacheWrapper(_Wrapper):
