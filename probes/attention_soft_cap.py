@@ -53,7 +53,7 @@ PROBE = {
     "timeout_s": 120,
     "build_timeout_s": 1200,
     "compiles": ["nvcc"],
-    "subset": {"units": "paged", "if_short": True},  # of pages, without a mask or with the causal one
+    "subset": {"units": "paged"},  # all that is called: pages without a mask or with the causal one
     "checks": "numbers",
 }
 
