@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 from fi_doctor.inside import subset
 from fi_doctor.inside.instances import CannotSplit
 from fi_doctor.inside.modules import Module, look
-from fi_doctor.inside.units import units_of
-
-FEW = 20  # objects: no part has fewer, so what is left of a whole module is compiled instead
+from fi_doctor.inside.units import few, units_of
 
 
 class PartSpec(NamedTuple):
@@ -40,7 +38,7 @@ def take_parts(modules: dict[str, Module], probes: list[dict[str, Any]], folder:
         if whole.state or not units_of(whole.name) or not users <= wishes.keys():
             continue
         is_spare = all(wishes[probe]["if_short"] for probe in users)
-        if whole.objects <= FEW and not is_spare:
+        if whole.objects <= few(whole.name) and not is_spare:
             continue
         parts = parts_of(whole, {probe: wishes[probe] for probe in sorted(users)}, Path(folder) / whole.name)
         rest = [user for user in whole.users if not any(user in part.users for part in parts)]

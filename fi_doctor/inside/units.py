@@ -160,6 +160,7 @@ FUSED_MOE_90 = {
 # Masks: 0 none, 1 causal, 2 custom, 3 of several items. No call of vLLM's takes the last two.
 BATCH_PREFILL = {
     "no_mask_or_causal": Units(optional=("*_kernel_mask_[23].cu",)),
+    "paged": Units(optional=("*_ragged_*kernel_mask_?.cu", "*_paged_*kernel_mask_[23].cu")),
     "paged_causal": Units(optional=("*_ragged_*kernel_mask_?.cu", "*_paged_*kernel_mask_[023].cu")),
 }
 
@@ -169,3 +170,8 @@ def units_of(module: str) -> dict[str, Units]:
     if module == "fused_moe_90":
         return FUSED_MOE_90
     return BATCH_PREFILL if module.startswith("batch_prefill_") else {}
+
+
+def few(module: str) -> int:
+    """As many objects as its parts have at least: where no more is left of the whole, the whole is compiled."""
+    return 20 if module == "fused_moe_90" else 4

@@ -160,8 +160,11 @@ def test_a_line_that_also_turns_on_what_fails_is_not_recommended():
 
 def test_what_a_line_turns_on_besides_and_is_not_known_to_work_is_said():
     [one] = advised(machine("0.33.0"), outcome("attention.prefill", 90, works=True))
-    rows = "attention.decode, attention.sinks and attention.xqa"
-    assert one.why.endswith(f"not known to work of what the line turns on: {rows}")
+    others = (
+        "attention.decode, attention.mixed_groups, attention.sinks, attention.soft_cap, attention.window "
+        "and attention.xqa"
+    )
+    assert one.why.endswith(f"not known to work of what the line turns on: {others}")
 
 
 @pytest.mark.parametrize(

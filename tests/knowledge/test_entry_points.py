@@ -11,7 +11,9 @@ from fi_doctor import knowledge
 from fi_doctor.facts.symbols import Symbols
 
 FEATURES = knowledge.load().features
-ENTRIES = sorted({name for feature in FEATURES for name in (*feature.entry, feature.generator) if "." in name})
+NOWHERE = {"flashinfer.prefill.single_prefill_with_kv_cache_return_weights"}  # their rows say that there is none
+NAMES = {name for feature in FEATURES for name in (*feature.entry, feature.generator) if "." in name}
+ENTRIES = sorted(NAMES - NOWHERE)
 CALLED = sorted({use.entry for feature in FEATURES for use in feature.vllm if "." in use.entry})
 
 
@@ -32,6 +34,14 @@ def defined(unpacked, version, entry):
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_every_entry_point_is_a_function_or_a_class_of_the_wheel(unpacked, version, entry):
     assert defined(unpacked, version, entry)
+
+
+@pytest.mark.wheels
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("entry", sorted(NOWHERE))
+def test_what_a_row_says_is_nowhere_is_in_no_wheel(unpacked, version, entry):
+    assert entry in NAMES
+    assert Symbols(unpacked(version), version).where(entry).absent
 
 
 @pytest.mark.wheels

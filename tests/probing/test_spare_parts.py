@@ -76,9 +76,10 @@ class MaskMachine(Machine):
                 text = KERNEL.format(kind=kind.capitalize(), mask=mask)
                 (self.place / f"batch_prefill_{kind}_sm90_kernel_mask_{mask}.cu").write_text(text)
 
-    def probe_of(self, name, units):
+    def probe_of(self, name, units, *, if_short=True):
         path = self.folder / f"fake_{name}.py"
-        path.write_text(PROBE.format(name=name, units=units))
+        text = PROBE.format(name=name, units=units)
+        path.write_text(text if if_short else text.replace(', "if_short": True', ""))
         self.specs.append(catalog.parse(path.read_text(), str(path), "tests"))
 
     def judged(self, request):
@@ -122,6 +123,15 @@ def test_a_part_is_compiled_where_there_is_not_and_named_so(machine, tmp_path):
     assert outcomes["prefill"].whole_module.startswith(f"{MODULE} is not compiled: 9 objects, estimated ")
     assert not list(machine.ops.rglob("*.so"))
     assert len(list((tmp_path / "kept").rglob("*kernel_mask_?.o"))) == 4
+
+
+def test_a_probe_that_needs_a_part_only_gets_no_more_though_there_is_time(machine):
+    machine.probe_of("window", "paged", if_short=False)
+    _, builds, found = machine.judged(LONG)
+    whole = "not compiled: 9 objects; parts stand for it"
+    assert builds.modules == {MODULE: whole, f"{MODULE}.paged": "built"}
+    assert (found["window"]["causal"].verdict, found["window"]["causal"].scope) == (Verdict.WORKS, Scope.SUBSET)
+    assert found["window"]["custom"].verdict is Verdict.BROKEN  # its mask is left out
 
 
 def test_a_mask_that_is_left_out_says_its_name_when_it_is_called(machine):

@@ -204,11 +204,29 @@ EXAMPLES: dict[str, Example] = {
     "sinks-drop-soft-cap": Example(
         HEALTHY, HEALTHY, (_cell("attention.sinks", CAP_IGNORED),), (_cell("attention.sinks", CAP_REFUSED),)
     ),
+    "fp8-cache-takes-fa3-that-does-not-compile": Example(
+        make.facts(packages={"flashinfer-python": "0.5.3"}),
+        make.facts(packages={"flashinfer-python": "0.6.7.post3"}),
+        (_cell("attention.fp8_kv", make.cell(Ending.RAISED, Stage.IMPORTED, "auto_bf16q_d128")),),
+        (_cell("attention.fp8_kv", make.cell(Ending.RAISED, Stage.IMPORTED, "auto_bf16q_d128")),),
+    ),
+    "fp8-query-with-window-hangs": Example(
+        HEALTHY,
+        HEALTHY,
+        (_cell("attention.fp8_kv", make.cell(Ending.TIMED_OUT, Stage.BUILT, "fa3_fp8q_window_d128")),),
+        (_cell("attention.fp8_kv", make.cell(Ending.TIMED_OUT, Stage.BUILT, "fa3_fp8q_d128")),),
+    ),
     "sink-module-key-lacks-head-size": Example(
         HEALTHY,
         HEALTHY,
         (_cell("attention.sinks", make.cell(variant="fa2_d64")),),
         (_cell("attention.sinks", CAP_IGNORED),),
+    ),
+    "two-empty-states-merge-to-nan": Example(
+        HEALTHY,
+        HEALTHY,
+        (_cell("attention.cascade", make.cell(Ending.WRONG, Stage.RAN, "empty_merge_state")),),
+        (_cell("attention.cascade", make.cell(Ending.WRONG, Stage.RAN, "merge_state")),),
     ),
     "unoffered-head-size-is-not-refused": Example(
         HEALTHY,

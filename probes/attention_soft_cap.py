@@ -1,0 +1,495 @@
+"""Is attention with a soft cap on its logits right, for prompts (FA2 and FA3), in decoding steps and in a CUDA graph?
+
+The cap makes a logit s into cap * tanh(s / cap) before the softmax, as Gemma 2 (50) and Grok (30) have it.
+
+Variants: fa2_d128 and fa3_d128 are prompts over pages (BatchPrefillWithPagedKVCacheWrapper, causal), tc_d128 are
+decoding steps on tensor cores, graph_tc_d128 the same in a CUDA graph, replayed three times with other inputs and once
+more after each of plan() and fast_decode_plan(). They are called as vLLM calls them, which gives the cap to plan().
+
+Shapes: bf16; heads of 128, 8 query heads over 2 KV heads and 4 over 4; NHD and HND, pages of 16 tokens in shuffled
+order; caps of 50 and 6; requests of 1 to 2100 tokens, in batches whose KV is split and in others. NaN lies in spare
+pages, behind the last token of a last page, between queries, and around and in the outputs before the call. The first
+and the last key of a request have a logit of 12 with its last query (11.8 and 5.8 after the caps); others have a
+standard deviation of 2.25, so that a cap that is not applied, applied twice or in the wrong base moves every row.
+
+Tolerance: |out - ref| <= (2^-7 + 2^-11 L) (sum_i p_i |v_i| + |ref|) + 1e-5, element by element against float64: the
+unit roundoff of bf16 is 2^-8; p is rounded in the product with v and in the sum that divides it, the output once, and
+the parts of a split request once more. The kernels take tanh.approx, whose relative error is 2^-11: L is the largest
+capped logit of the row and head. LSE (base 2): (2^-8 + 2^-11 L) / ln 2 + 1e-4.
+
+Modules: one of fa2 and one of fa3, of ten sources; that there is a cap is compiled in (use_logits_cap_True), its size
+is not. Only those of pages without a mask (decoding) and with the causal one are called.
+
+Upstream: include/flashinfer/attention/variants.cuh (use_logits_soft_cap),
+include/flashinfer/attention/hopper/variants.cuh (LogitsSoftCap), include/flashinfer/math.cuh (tanh);
+vllm/v1/attention/backends/flashinfer.py
+"""
+
+import functools
+import itertools
+import math
+import os
+import sys
+
+PROBE = {
+    "id": "attention.soft_cap",
+    "feature": "attention.soft_cap",
+    "module": "batch_prefill_with_kv_cache",
+    "requires": {
+        "sm": ">=80",
+        "flashinfer": ">=0.5",
+        "symbols": [
+            "flashinfer.prefill.BatchPrefillWithPagedKVCacheWrapper",
+            "flashinfer.decode.BatchDecodeWithPagedKVCacheWrapper",
+        ],
+    },
+    "variants": {
+        "fa2_d128": {},
+        "fa3_d128": {"sm": ">=90,<91"},
+        "tc_d128": {},
+        "graph_tc_d128": {"symbols": ["flashinfer.decode.fast_decode_plan"]},
+    },
+    "gpus": 1,
+    "timeout_s": 120,
+    "build_timeout_s": 1200,
+    "compiles": ["nvcc"],
+    "subset": {"units": "paged"},  # all that is called: pages without a mask or with the causal one
+    "checks": "numbers",
+}
+
+SIZE = 128
+HEADS = ((8, 2), (4, 4))  # query heads and KV heads
+CAPS = (50.0, 6.0)
+PAGE = 16
+PROMPTS = (  # queries and keys of each request; the KV of the second batch is split
+    ((3, 77), (1, 18), (2, 127), (40, 40)),
+    ((1, 310), (0, 21), (37, 37), (128, 513), (200, 331), (1, 2100)),
+)
+STEPS = ((1, 15, 16, 17, 128, 129, 300), (2000, 3, 144, 16, 1, 700, 129), (130, 16, 1, 2000, 31, 128, 5))  # keys
+REPLAYS = 3
+SPARE_PAGES = 5
+GUARD = 8  # rows of NaN around an output
+EDGE_LOGIT = 12.0  # before the cap
+WORKSPACE_BYTES = 128 * 2**20  # the size that FlashInfer recommends
+UNIT = 2.0**-8  # unit roundoff of bf16
+TANH = 2.0**-11  # relative error of tanh.approx
+
+
+def build(variant):
+    """Compile and load what plan() asks for: a soft cap, no window."""
+    import flashinfer.page
+    import torch
+    from flashinfer.prefill import get_batch_prefill_module
+
+    bf16 = torch.bfloat16
+    backend = "fa3" if variant.startswith("fa3") else "fa2"
+    window, soft_cap, fp16_qk = False, True, False
+    get_batch_prefill_module(backend, bf16, bf16, bf16, torch.int32, SIZE, SIZE, 0, window, soft_cap, fp16_qk)
+    if backend == "fa3" and hasattr(flashinfer.page, "block_sparse_indices_to_vector_sparse_offsets"):
+        flashinfer.page.get_page_module()  # of FlashInfer 0.5, where fa3 turns page numbers into offsets with it
+
+
+def run(variant):
+    found = _Found()
+    if variant.startswith("graph_"):
+        for layout, cap in zip(("NHD", "HND"), CAPS, strict=True):
+            _check_graph(layout, cap, found)
+    elif variant.startswith("tc_"):
+        for requests in [[(1, keys) for keys in lengths] for lengths in STEPS[:2]]:
+            _check_batch(requests, _decode_wrapper, _plan_decode, found)
+    else:
+        for requests in PROMPTS:
+            _check_batch(requests, functools.partial(_prefill_wrapper, variant[:3]), _plan_prefill, found)
+    return {"soft_caps": " ".join(map(str, CAPS)), **found.measured()}
+
+
+def _check_batch(requests, wrapper_of, plan, found):
+    for layout, heads, cap in itertools.product(("NHD", "HND"), HEADS, CAPS):
+        batch = _Batch(requests, heads, cap, _generator(5))
+        pages = _Pages(batch, layout)
+        pages.fill(batch)
+        wrapper = wrapper_of(layout)
+        plan(wrapper, batch, pages, pages.indices)
+        found.where = f"{layout}, {batch}"
+        for with_lse in (False, True):
+            found.compare(*_call(wrapper, batch, pages, with_lse=with_lse), batch)
+
+
+def _call(wrapper, batch, pages, *, with_lse):
+    """As vLLM calls it, and once more for the LSE: both outputs with the guard around them."""
+    guarded, guarded_lse = batch.empty_output(), batch.empty_lse()
+    out, lse = guarded[GUARD:-GUARD], guarded_lse[GUARD:-GUARD]
+    given = [tensor.clone() for tensor in (batch.fused, pages.memory)]
+    if with_lse:
+        returned = wrapper.run(batch.query, pages.memory, k_scale=1.0, v_scale=1.0, out=out, lse=lse, return_lse=True)
+        assert returned[1].data_ptr() == lse.data_ptr(), "run() returned another LSE than the one that was given"
+        returned = returned[0]
+    else:
+        returned = wrapper.run(batch.query, pages.memory, k_scale=1.0, v_scale=1.0, out=out)
+    assert returned.data_ptr() == out.data_ptr(), "run() returned another tensor than out"
+    for name, before, after in zip(("query", "cache"), given, (batch.fused, pages.memory), strict=True):
+        assert _same(before, after), f"run() changed its {name}"
+    return guarded, guarded_lse if with_lse else None
+
+
+def _check_graph(layout, cap, found):
+    generator = _generator(6)
+    batches = [_Batch([(1, keys) for keys in lengths], HEADS[0], cap, generator) for lengths in STEPS]
+    total = max(sum(_pages_of(batch)) for batch in batches) + SPARE_PAGES
+    pages = [_Pages(batch, layout, total) for batch in batches]
+    graph = _Graph(layout, batches[0], pages[0])
+    for turn in range(REPLAYS):
+        batch = _Batch(batches[0].requests, HEADS[0], cap, generator)
+        found.where = f"{layout}, replay {turn + 1} of a CUDA graph with new inputs, {batch}"
+        found.compare(graph.replay_with(pages[0], batch), None, batch)
+    for batch, table, plan in zip(batches[1:], pages[1:], (graph.plan, graph.fast_decode_plan), strict=True):
+        plan(table, batch)
+        found.where = f"{layout}, replay of a CUDA graph after {plan.__name__}, {batch}"
+        found.compare(graph.replay_with(table, batch), None, batch)
+
+
+class _Graph:
+    """One decoding call in a CUDA graph, with the memory that the graph knows."""
+
+    def __init__(self, layout, batch, pages):
+        import flashinfer.decode
+        import torch
+
+        ints = {"dtype": torch.int32, "device": batch.query.device}
+        self.indptr = torch.zeros(len(batch.requests) + 1, **ints)
+        self.indices = torch.zeros(pages.total, **ints)
+        self.last_page_len = torch.zeros(len(batch.requests), **ints)
+        self.wrapper = flashinfer.decode.BatchDecodeWithPagedKVCacheWrapper(
+            _workspace(_device()),
+            layout,
+            use_cuda_graph=True,
+            use_tensor_cores=True,
+            paged_kv_indptr_buffer=self.indptr,
+            paged_kv_indices_buffer=self.indices,
+            paged_kv_last_page_len_buffer=self.last_page_len,
+        )
+        self.query, self.memory, self.guarded = batch.query, pages.memory, batch.empty_output()
+        pages.fill(batch)
+        self.plan(pages, batch)
+        self.replay = _capture(self.wrapper, self.call)
+
+    def call(self):
+        self.wrapper.run(self.query, self.memory, k_scale=1.0, v_scale=1.0, out=self.guarded[GUARD:-GUARD])
+
+    def plan(self, pages, batch):
+        _plan_decode(self.wrapper, batch, pages, self._placed(pages))
+
+    def fast_decode_plan(self, pages, batch):
+        """FlashInfer leaves the buffers of the lengths to the caller here."""
+        self.indptr.copy_(pages.indptr)
+        self.last_page_len.copy_(pages.last_page_len)
+        _fast_plan(self.wrapper, batch, pages, self._placed(pages))
+
+    def _placed(self, pages):
+        """The page numbers, as the part of the buffer that vLLM has filled with them."""
+        used = self.indices[: len(pages.indices)]
+        used.copy_(pages.indices)
+        return used
+
+    def replay_with(self, pages, batch):
+        """The output, poisoned before, for other inputs in the same memory."""
+        self.query.copy_(batch.query)
+        pages.fill(batch, self.memory)
+        self.guarded.fill_(math.nan)
+        self.replay()
+        return self.guarded
+
+
+def _plan_prefill(wrapper, batch, pages, indices):
+    import torch
+
+    wrapper.plan(
+        batch.query_indptr,
+        pages.indptr,
+        indices,
+        pages.last_page_len,
+        batch.heads[0],
+        batch.heads[1],
+        SIZE,
+        PAGE,
+        causal=True,
+        sm_scale=batch.scale,
+        window_left=-1,
+        logits_soft_cap=batch.cap,
+        q_data_type=torch.bfloat16,
+        kv_data_type=torch.bfloat16,
+        fixed_split_size=-1,
+        disable_split_kv=False,
+    )
+
+
+def _plan_decode(wrapper, batch, pages, indices):
+    import torch
+
+    wrapper.plan(
+        indptr=pages.indptr,
+        indices=indices,
+        last_page_len=pages.last_page_len,
+        num_qo_heads=batch.heads[0],
+        num_kv_heads=batch.heads[1],
+        head_dim=SIZE,
+        page_size=PAGE,
+        pos_encoding_mode="NONE",
+        window_left=-1,
+        logits_soft_cap=batch.cap,
+        q_data_type=torch.bfloat16,
+        kv_data_type=torch.bfloat16,
+        sm_scale=batch.scale,
+        non_blocking=True,
+    )
+
+
+def _fast_plan(wrapper, batch, pages, indices):
+    """What vLLM calls from its second step on when the batch is in a graph."""
+    import flashinfer.decode
+    import torch
+
+    flashinfer.decode.fast_decode_plan(
+        wrapper,
+        indptr=pages.indptr,
+        indices=indices,
+        last_page_len=pages.last_page_len,
+        num_qo_heads=batch.heads[0],
+        num_kv_heads=batch.heads[1],
+        head_dim=SIZE,
+        page_size=PAGE,
+        pos_encoding_mode="NONE",
+        window_left=-1,
+        logits_soft_cap=batch.cap,
+        q_data_type=torch.bfloat16,
+        kv_data_type=torch.bfloat16,
+        sm_scale=batch.scale,
+        non_blocking=True,
+    )
+
+
+def _prefill_wrapper(backend, layout):
+    import flashinfer.prefill
+
+    return flashinfer.prefill.BatchPrefillWithPagedKVCacheWrapper(_workspace(_device()), layout, backend=backend)
+
+
+def _decode_wrapper(layout):
+    import flashinfer.decode
+
+    return flashinfer.decode.BatchDecodeWithPagedKVCacheWrapper(_workspace(_device()), layout, use_tensor_cores=True)
+
+
+def _capture(wrapper, call):
+    """A function that replays the call from a CUDA graph; run before on a side stream, as torch wants it."""
+    import torch
+
+    if wrapper.device.type == "cpu":
+        return wrapper.stand_in_for_a_graph(call)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+class _Batch:
+    """Queries, keys and values of some requests (queries, keys), and what attention makes of them."""
+
+    def __init__(self, requests, heads, cap, generator):
+        import torch
+
+        self.requests, self.heads, self.cap, self.generator = tuple(requests), heads, cap, generator
+        self.scale = 0.75 / math.sqrt(SIZE)
+        self.query_indptr = _ints([0, *itertools.accumulate(queries for queries, _ in requests)])  # on the host
+        rows, keys = (sum(request[i] for request in requests) for i in (0, 1))
+        self.fused = torch.full((rows, heads[0] + 2 * heads[1], SIZE), math.nan, device=_device()).bfloat16()
+        self.query = self.fused[:, : heads[0]]
+        self.query.copy_(3 * self._normal(rows, heads[0]))
+        self.key, self.value = (self._normal(keys, heads[1]).bfloat16() for _ in range(2))
+        self._let_edges_answer()
+        self.expected, self.spread, self.lse, self.largest = self._attention()
+
+    def __str__(self):
+        sizes = " ".join(f"{queries}/{keys}" for queries, keys in self.requests)
+        return f"{self.heads[0]}/{self.heads[1]} heads, soft cap {self.cap:g}, queries/keys {sizes}"
+
+    def empty_output(self):
+        import torch
+
+        shape = (len(self.query) + 2 * GUARD, self.heads[0], SIZE)
+        return torch.full(shape, math.nan, dtype=torch.bfloat16, device=self.query.device)
+
+    def empty_lse(self):
+        import torch
+
+        return torch.full((len(self.query) + 2 * GUARD, self.heads[0]), math.nan, device=self.query.device)
+
+    def parts(self):
+        """Each request's rows of queries and of keys."""
+        query_end = key_end = 0
+        for queries, keys in self.requests:
+            query_end, key_end = query_end + queries, key_end + keys
+            yield slice(query_end - queries, query_end), slice(key_end - keys, key_end)
+
+    def _normal(self, rows, count):
+        import torch
+
+        return torch.randn((rows, count, SIZE), generator=self.generator, device=self.generator.device)
+
+    def _let_edges_answer(self):
+        """The first and the last key of a request, in every head."""
+        for queries, keys in self.parts():
+            if queries.start == queries.stop:
+                continue
+            last = self.query[queries.stop - 1].float().unflatten(0, (self.heads[1], -1))
+            wanted = (last / last.square().sum(-1, keepdim=True)).sum(1) * (EDGE_LOGIT / self.scale)
+            self.key[[keys.start, keys.stop - 1]] = wanted.to(self.key.dtype)
+
+    def _attention(self):
+        """In float64: output, sum_i p_i |v_i| for each of its elements, LSE in base 2, and the largest capped logit."""
+        import torch
+
+        done = [self._attend(queries, keys) for queries, keys in self.parts() if queries.start < queries.stop]
+        return [torch.cat(tensors) for tensors in zip(*done, strict=True)]
+
+    def _attend(self, queries, keys):
+        """One request: its last query stands at its last key."""
+        import torch
+
+        group = self.heads[0] // self.heads[1]
+        query = self.query[queries].double()
+        key, value = (tensor[keys].double().repeat_interleave(group, 1) for tensor in (self.key, self.value))
+        scores = torch.einsum("qhd,khd->qhk", query, key) * self.scale
+        scores = self.cap * torch.tanh(scores / self.cap)
+        largest = scores.abs().amax(-1)
+        stands = torch.arange(len(key) - len(query), len(key), device=query.device)[:, None]
+        behind = stands - torch.arange(len(key), device=query.device)
+        scores = scores.masked_fill((behind < 0)[:, None], -math.inf)
+        weights = scores.softmax(-1)
+        out, spread = (torch.einsum("qhk,khd->qhd", weights, one) for one in (value, value.abs()))
+        return out, spread, scores.logsumexp(-1) / math.log(2), largest
+
+
+def _pages_of(batch):
+    """How many pages each request's keys lie in."""
+    return [-(-keys // PAGE) for _, keys in batch.requests]
+
+
+class _Pages:
+    """Where the keys of a batch lie: pages in shuffled order, some between them nobody's."""
+
+    def __init__(self, batch, layout, total=None):
+        import torch
+
+        counts = _pages_of(batch)
+        self.layout, self.total = layout, total or sum(counts) + SPARE_PAGES
+        self.indptr = _ints([0, *itertools.accumulate(counts)])
+        self.last_page_len = _ints([(keys - 1) % PAGE + 1 for _, keys in batch.requests])
+        order = torch.randperm(self.total, generator=batch.generator, device=_device())
+        self.indices = order[: sum(counts)].int()
+        slots = [
+            (first * PAGE + at)
+            for first, (_, keys) in zip(self.indptr.tolist(), batch.requests, strict=False)
+            for at in range(keys)
+        ]
+        slots = torch.tensor(slots, device=_device())
+        self.page, self.place = self.indices.long()[slots // PAGE], slots % PAGE  # of each key of all requests in turn
+        inner = (PAGE, batch.heads[1]) if layout == "NHD" else (batch.heads[1], PAGE)
+        self.memory = torch.empty((self.total, 2, *inner, SIZE), dtype=torch.bfloat16, device=_device())
+
+    def fill(self, batch, memory=None):
+        """NaN everywhere, then the keys and values at their places."""
+        memory = self.memory if memory is None else memory
+        memory.fill_(math.nan)
+        for half, new in zip(memory.unbind(1), (batch.key, batch.value), strict=True):
+            (half if self.layout == "NHD" else half.transpose(1, 2))[self.page, self.place] = new
+
+
+class _Found:
+    """What the comparisons of a variant came to."""
+
+    def __init__(self):
+        self.where = ""
+        self.calls = self.elements = 0
+        self.worst = self.worst_lse = 0.0
+
+    def compare(self, guarded, guarded_lse, batch):
+        """Every element; NaN is never within a tolerance."""
+        self.calls += 1
+        bound = (2 * UNIT + TANH * batch.largest)[..., None] * (batch.spread + batch.expected.abs()) + 1e-5
+        self.worst = max(self.worst, self._share(guarded, batch.expected, bound, "elements"))
+        if guarded_lse is not None:
+            bound = (UNIT + TANH * batch.largest) / math.log(2) + 1e-4
+            self.worst_lse = max(self.worst_lse, self._share(guarded_lse, batch.lse, bound, "LSEs"))
+
+    def _share(self, guarded, expected, bound, name):
+        """The largest error as a share of its bound."""
+        got = guarded[GUARD:-GUARD]
+        share = (got.double() - expected).abs() / bound
+        wrong = ~(share <= 1)
+        if wrong.any():
+            at = tuple(wrong.nonzero()[0].tolist())
+            raise AssertionError(
+                f"{self.where}: {int(wrong.sum())} of {wrong.numel()} {name} are wrong, the first at {at}: "
+                f"got {got[at].item():.6g}, expected {expected[at].item():.6g}"
+            )
+        for rows in (guarded[:GUARD], guarded[-GUARD:]):
+            assert rows.isnan().all(), f"{self.where}: something was written before or behind the {name}"
+        self.elements += got.numel()
+        return share.max().item()
+
+    def measured(self):
+        return {
+            "calls": self.calls,
+            "elements": self.elements,
+            "wrong_elements": 0,
+            "share_of_tolerance": round(self.worst, 3),
+            "share_of_lse_tolerance": round(self.worst_lse, 3),
+        }
+
+
+def _same(before, after):
+    """Bit for bit, NaN too."""
+    import torch
+
+    return torch.equal(before.view(torch.int16), after.view(torch.int16))
+
+
+def _ints(values):
+    import torch
+
+    return torch.tensor(values, dtype=torch.int32)
+
+
+@functools.cache
+def _workspace(device):
+    """FlashInfer wants it zeroed before its first use."""
+    import torch
+
+    return torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
+
+
+def _generator(seed):
+    import torch
+
+    return torch.Generator(_device()).manual_seed(seed)
+
+
+def _device():
+    """The GPU; the CPU only where the checks themselves are tested against a stand-in for FlashInfer."""
+    import torch
+
+    name = os.environ.get("FI_DOCTOR_PROBE_DEVICE", "cuda")
+    return torch.device(name, 0) if name == "cuda" else torch.device(name)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or PROBE["variants"]:
+        build(name)
+        print(name, run(name))

@@ -1,0 +1,77 @@
+"""The checks of attention.cascade, on the CPU against a stand-in: right kernels pass, each fault is caught."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
+
+PROBE = Path(__file__).parents[2] / "probes" / "attention_cascade.py"
+SMALLER = {"REQUESTS": (((1, 1), (1, 17), (20, 90)),), "WORKSPACE_BYTES": 16}
+MERGE_FAULTS = (
+    "natural_base",
+    "weights_alike",
+    "last_state_lost",
+    "last_row_off_by_4_percent",
+    "large_lse_overflows",
+    "nan_element",
+)
+IN_PLACE = ("in_place_does_nothing", "mask_ignored", "lse_not_updated", "other_changed")
+EMPTY = ("both_empty_is_nan", "empty_is_one")
+LEVELS = ("prefix_lost", "prefix_counted_twice", "prefix_is_causal", "natural_base", "wrong_last_page", "scale_ignored")
+CASES = [
+    *(("merge_state", fault) for fault in MERGE_FAULTS),
+    *(("merge_states", fault) for fault in MERGE_FAULTS),
+    *(("merge_state_in_place", fault) for fault in (*MERGE_FAULTS, *IN_PLACE)),
+    *(("graph_merge_state_in_place", fault) for fault in (*MERGE_FAULTS, "in_place_does_nothing", "lse_not_updated")),
+    *((f"empty_{name}", fault) for name in ("merge_state", "merge_state_in_place", "merge_states") for fault in EMPTY),
+    *(("levels_d128", fault) for fault in LEVELS),
+]
+
+
+@pytest.fixture
+def probe(faults, monkeypatch):
+    import flashinfer._paged
+    import flashinfer.prefill
+    import flashinfer.utils
+
+    monkeypatch.setattr(flashinfer.prefill, "get_batch_prefill_module", flashinfer._paged.get_batch_prefill_module)
+    function = flashinfer._paged.determine_attention_backend
+    monkeypatch.setattr(flashinfer.utils, "determine_attention_backend", function, raising=False)
+    spec = importlib.util.spec_from_file_location("attention_cascade", PROBE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for constant, value in SMALLER.items():
+        monkeypatch.setattr(module, constant, value)
+    return module
+
+
+def test_every_variant_is_tested_here(probe):
+    assert set(probe.PROBE["variants"]) == {variant for variant, _ in CASES}
+
+
+@pytest.mark.parametrize("variant", dict.fromkeys(variant for variant, _ in CASES))
+def test_right_kernels_pass_and_use_an_eighth_of_the_tolerance(variant, probe):
+    import flashinfer._paged
+
+    probe.build(variant)
+    measured = probe.run(variant)
+    assert 0.125 < measured["share_of_tolerance"] < 1
+    assert len(set(flashinfer._paged.BUILDS)) == (variant == "levels_d128")  # what is built is what plan() asks for
+    assert all(isinstance(value, (bool, int, float, str)) for value in measured.values())
+
+
+@pytest.mark.parametrize(("variant", "fault"), CASES)
+def test_a_fault_is_caught(variant, fault, probe, faults, monkeypatch):
+    monkeypatch.setattr(faults, "ACTIVE", fault)
+    with pytest.raises(AssertionError, match=r"are wrong|was changed") as caught:
+        probe.run(variant)
+    assert caught.traceback[-1].path == PROBE
+
+
+def test_states_that_are_both_empty_are_asked_for_in_variants_of_their_own(probe, faults, monkeypatch):
+    monkeypatch.setattr(faults, "ACTIVE", "both_empty_is_nan")
+    for variant in ("merge_state", "merge_state_in_place", "merge_states", "levels_d128"):
+        probe.run(variant)

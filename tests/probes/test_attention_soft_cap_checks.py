@@ -1,0 +1,93 @@
+"""The checks of attention.soft_cap, on the CPU against a stand-in: right kernels pass, each fault is caught."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
+
+PROBE = Path(__file__).parents[2] / "probes" / "attention_soft_cap.py"
+SMALLER = {
+    "PROMPTS": (((3, 77), (1, 18), (2, 129), (0, 21), (33, 150), (1, 400)),),
+    "STEPS": ((1, 16, 17, 128, 129), (400, 3, 144, 16, 1), (130, 16, 1, 300, 31)),
+    "HEADS": ((4, 2), (2, 2)),
+    "WORKSPACE_BYTES": 16,
+}
+FAULTS = (
+    "soft_cap_ignored",
+    "soft_cap_times_log2e",
+    "soft_cap_halved",
+    "soft_cap_missed_by_one_head",
+    "scale_ignored",
+    "wrong_last_page",
+    "last_key_lost",
+    "key_and_value_swapped",
+    "kv_heads_interleaved",
+    "heads_swapped",
+    "coarse",
+    "last_row_off_by_4_percent",
+    "nan_element",
+    "last_row_unwritten",
+    "written_behind",
+    "out_ignored",
+    "query_changed",
+    "lse_natural",
+)
+GRAPH_FAULTS = (
+    "graph_does_nothing",
+    "graph_keeps_query",
+    "graph_keeps_page_table",
+    "graph_keeps_lengths",
+    "soft_cap_ignored",
+    "soft_cap_halved",
+)
+CASES = [
+    *(("fa2_d128", fault) for fault in FAULTS),
+    *(("tc_d128", fault) for fault in FAULTS),
+    *(("graph_tc_d128", fault) for fault in GRAPH_FAULTS),
+]
+VARIANTS = ["fa2_d128", "fa3_d128", "tc_d128", "graph_tc_d128"]
+SAID = r"are wrong|before or behind|another (tensor|LSE) than|changed its"
+
+
+@pytest.fixture
+def probe(faults, monkeypatch):
+    import flashinfer._paged
+    import flashinfer.decode
+    import flashinfer.prefill
+
+    for name in ("BatchPrefillWithPagedKVCacheWrapper", "get_batch_prefill_module"):
+        monkeypatch.setattr(flashinfer.prefill, name, getattr(flashinfer._paged, name))
+    for name in ("BatchDecodeWithPagedKVCacheWrapper", "fast_decode_plan"):
+        monkeypatch.setattr(flashinfer.decode, name, getattr(flashinfer._paged, name))
+    spec = importlib.util.spec_from_file_location("attention_soft_cap", PROBE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for constant, value in SMALLER.items():
+        monkeypatch.setattr(module, constant, value)
+    return module
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_right_kernels_pass_and_use_an_eighth_of_the_tolerance(variant, probe):
+    import flashinfer._paged
+
+    probe.build(variant)
+    measured = probe.run(variant)
+    assert 0.125 < measured["share_of_tolerance"] < 1
+    assert len(set(flashinfer._paged.BUILDS)) == 1  # what is built is what plan() asks for
+    assert all(isinstance(value, (bool, int, float, str)) for value in measured.values())
+
+
+def test_every_variant_is_tested_here(probe):
+    assert list(probe.PROBE["variants"]) == VARIANTS
+
+
+@pytest.mark.parametrize(("variant", "fault"), CASES)
+def test_a_fault_is_caught(variant, fault, probe, faults, monkeypatch):
+    monkeypatch.setattr(faults, "ACTIVE", fault)
+    with pytest.raises(AssertionError, match=SAID) as caught:
+        probe.run(variant)
+    assert caught.traceback[-1].path == PROBE
