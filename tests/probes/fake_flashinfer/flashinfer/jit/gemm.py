@@ -11,3 +11,7 @@ class Spec:
 
 def gen_gemm_module():
     return Spec("gemm")
+
+
+def gen_fp8_blockscale_gemm_sm90_module():
+    return Spec("fp8_blockscale_gemm_90")
