@@ -1,7 +1,7 @@
 """Is attention with a sliding window right, for prompts (FA2 and FA3), in decoding steps and in a CUDA graph?
 
 Variants: fa2_d128 and fa3_d128 are prompts over pages (BatchPrefillWithPagedKVCacheWrapper, causal), *_noncausal_d128
-the same with all keys behind a query in sight, as vLLM 0.33 has it for drafts, tc_d128 are decoding steps on tensor
+the same without that mask, as newer vLLM has it where attention is bidirectional, tc_d128 are decoding steps on tensor
 cores, graph_tc_d128 the same in a CUDA graph, replayed three times with other inputs and once more after each of plan()
 and fast_decode_plan(). They are called as vLLM calls them, window_left being the size of the window less 1.
 

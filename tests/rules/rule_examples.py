@@ -228,6 +228,12 @@ EXAMPLES: dict[str, Example] = {
         (_cell("attention.cascade", make.cell(Ending.WRONG, Stage.RAN, "empty_merge_state")),),
         (_cell("attention.cascade", make.cell(Ending.WRONG, Stage.RAN, "merge_state")),),
     ),
+    "window-without-mask-loses-keys": Example(
+        HEALTHY,
+        HEALTHY,
+        (_cell("attention.window", make.cell(Ending.WRONG, Stage.RAN, "fa2_noncausal_d128")),),
+        (_cell("attention.window", make.cell(Ending.WRONG, Stage.RAN, "fa2_d128")),),
+    ),
     "unoffered-head-size-is-not-refused": Example(
         HEALTHY,
         HEALTHY,
