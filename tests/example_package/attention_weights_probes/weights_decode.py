@@ -35,6 +35,12 @@ LENGTHS = (1, 300, 17, 0, 128, 129, 255)
 POSITIONS, HEADS, HEAD_SIZE = 300, 8, 128
 SCALE = 1.25 / math.sqrt(HEAD_SIZE)  # not the usual one, so that a default in place of what was passed shows
 GUARD = 64
+TAKEN_AWAY = (  # by torch's builder, and FlashInfer's headers want them: how half and bf16 become other types
+    "__CUDA_NO_HALF_OPERATORS__",
+    "__CUDA_NO_HALF_CONVERSIONS__",
+    "__CUDA_NO_HALF2_OPERATORS__",
+    "__CUDA_NO_BFLOAT16_CONVERSIONS__",
+)
 
 
 def build(variant):
@@ -78,7 +84,7 @@ def _extension():
         name="attention_weights",
         sources=[str(folder / "binding.cpp"), str(folder / "attention_weights.cu")],
         extra_include_paths=[str(env.FLASHINFER_INCLUDE_DIR)],
-        extra_cuda_cflags=["-O3", "-std=c++17"],
+        extra_cuda_cflags=["-O3", "-std=c++17", *(f"-U{name}" for name in TAKEN_AWAY)],
     )
 
 
