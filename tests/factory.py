@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from fi_doctor.facts.packages import Survey
 from fi_doctor.model import (
+    Calls,
     Cell,
     CellOutcome,
     Depth,
@@ -20,6 +21,8 @@ from fi_doctor.model import (
     Interpreter,
     JitToolkit,
     Library,
+    Misfit,
+    MisfitKind,
     Missing,
     Nvcc,
     Outcome,
@@ -202,6 +205,37 @@ def vllm(**changes) -> Vllm:
         flags={"--attention-backend": "engine/arg_utils.py:743"},
         keys={"AttentionConfig.use_trtllm_attention": "config/attention.py:41"},
         other_variables={"VLLM_BATCH_INVARIANT": "model_executor/layers/batch_invariant.py"},
+    )
+    return replace(base, **changes)
+
+
+def calls(*misfits: Misfit, **changes) -> Calls:
+    """A vLLM that calls two functions of FlashInfer, besides what does not fit."""
+    base = Calls(
+        files=3,
+        fitting=2,
+        calls={
+            "flashinfer.norm.rmsnorm": ("layernorm.py:7", "layernorm.py:9"),
+            "flashinfer.top_k_top_p_sampling_from_logits": ("sampler.py:5",),
+        },
+        places={
+            "flashinfer.norm.rmsnorm": "norm/__init__.py:642",
+            "flashinfer.top_k_top_p_sampling_from_logits": "sampling.py:1659",
+        },
+        names={},
+        misfits=misfits,
+        unbound=(),
+    )
+    return replace(base, **changes)
+
+
+def misfit(kind: MisfitKind = MisfitKind.UNKNOWN_KEYWORD, **changes) -> Misfit:
+    base = Misfit(
+        kind=kind,
+        name="flashinfer.sampling.top_k_top_p_sampling_from_logits",
+        caller="sampler.py:5",
+        callee="sampling.py:1659",
+        text="unexpected keyword argument 'seed'",
     )
     return replace(base, **changes)
 

@@ -237,14 +237,7 @@ def explain(
     return commands.explain(name)
 
 
-@app.command()
-def features() -> int:
-    """The rows of the matrix and what vLLM does with each."""
-    from fi_doctor.cli import commands
-
-    return commands.features()
-
-
+app.command()(documents.features)
 app.command()(documents.schema)
 
 

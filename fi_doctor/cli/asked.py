@@ -10,6 +10,7 @@ import msgspec
 from fi_doctor.cli import outputs, parse
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
+from fi_doctor.facts.calls import unread
 from fi_doctor.model import Depth
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def begin_warm(asked: AskedWarm) -> Gathering:
     if asked.is_all and asked.features:
         raise UsageError("--all and --feature: all rows or some of them", todo="fi-doctor warm --all")
     _check_python(asked.python, "warm")
-    return Gathering(sys.executable if asked.python is None else asked.python)
+    return Gathering(sys.executable if asked.python is None else asked.python, calls=unread)
 
 
 def begin_check(asked: Asked) -> tuple[Asked, Gathering | None]:
@@ -116,7 +117,7 @@ def quick_gathering(asked: Asked) -> Gathering:
     from fi_doctor.locking.remembered import read_vllm
 
     python = sys.executable if asked.python is None else asked.python
-    return Gathering(python, asks_cuda=False, vllm=partial(read_vllm, folder=memory_folder()))
+    return Gathering(python, asks_cuda=False, vllm=partial(read_vllm, folder=memory_folder()), calls=unread)
 
 
 def _ready(asked: Asked) -> Asked:

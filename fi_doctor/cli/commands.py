@@ -131,7 +131,7 @@ def _explained(kb: KnowledgeBase) -> dict[str, list[tuple[str, str]]]:
 
 def judge(asked: Asked, gathering: Gathering | None, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> Report:
     """The report on this machine, or on the recording that is asked for."""
-    source = gathering or _recorded(asked)
+    source = gathering or recorded(asked)
     known = tuple(feature.id for feature in listed_features(kb, specs))
     return _judged(asked, request_of(asked, known, kb), kb, specs, source)
 
@@ -167,7 +167,7 @@ def _judged(
 ) -> Report:
     if isinstance(source, Report):
         if asked.as_recorded:
-            return _as_recorded(asked, request, source)
+            return _asrecorded(asked, request, source)
         depth = Depth(asked.depth) if asked.depth and asked.depth != "static" else source.request.depth
         # Of rows that were not asked for there, nothing was recorded.
         features = request.features or source.request.features
@@ -184,7 +184,7 @@ def _judged(
         )
 
 
-def _as_recorded(asked: Asked, request: Request, source: Report) -> Report:
+def _asrecorded(asked: Asked, request: Request, source: Report) -> Report:
     """The recorded rows that are asked for, and what today's question makes of them: no code of the file counts."""
     if asked.depth not in (None, Depth.STATIC.value, source.request.depth.value):
         raise UsageError(
@@ -204,7 +204,8 @@ def _as_recorded(asked: Asked, request: Request, source: Report) -> Report:
     )
 
 
-def _recorded(asked: Asked) -> Report:
+def recorded(asked: Asked) -> Report:
+    """The report that is named, or the example."""
     if asked.example is not None:
         shipped = examples.names()
         if not shipped:

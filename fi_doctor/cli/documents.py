@@ -1,4 +1,4 @@
-"""The options of the commands on what fi-doctor writes: `lock`, `diff` and `schema`."""
+"""The options of the commands on what fi-doctor writes: `lock`, `diff`, `features` and `schema`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fi_doctor.cli.options import Budget, FeatureOption, From, Jobs, Memory, Python, Quiet
+from fi_doctor.cli.options import Budget, Example, FeatureOption, From, Jobs, Memory, Output, Python, Quiet
 
 
 def lock(  # noqa: PLR0913 - the options of a command
@@ -92,8 +92,46 @@ def diff(  # noqa: PLR0913 - the options of a command
     return differing.diff(asked)
 
 
+def features(  # noqa: PLR0913 - the options of a command
+    *,
+    missing: Annotated[bool, typer.Option("--missing", help="Only what is missing somewhere, and where.")] = False,
+    calls: Annotated[
+        bool, typer.Option("--calls", help="How vLLM calls FlashInfer: what does not fit, what cannot be told.")
+    ] = False,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="The rows of the matrix, and what each release of vLLM does with them.")
+    ] = False,
+    python: Python = None,
+    from_: From = None,
+    example: Example = None,
+    format_: Annotated[
+        str, typer.Option("--format", "-f", metavar="console|json|markdown", help="How to write it.")
+    ] = "console",
+    output: Output = None,
+) -> int:
+    """What a complete backend needs, and what is there.
+
+    For each operator: whether the installed FlashInfer has it, where the installed vLLM calls it, and whether it works
+    here, by a report or a static look. Exits 0 once it is written; --missing and --calls exit 3 where nothing can be
+    told.
+    """
+    from fi_doctor.cli import covering
+
+    asked = covering.AskedFeatures(
+        only_missing=missing,
+        is_calls=calls,
+        is_rows=rows,
+        python=python,
+        from_file=from_,
+        example=example,
+        form=format_,
+        output=output,
+    )
+    return covering.features(asked)
+
+
 def schema(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="report, difference, policy or lock.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="report, difference, policy, lock or coverage.")],
 ) -> int:
     """The JSON Schema of what fi-doctor writes or reads."""
     from fi_doctor.cli import schemas

@@ -15,6 +15,7 @@ _MODULES = {
     "difference": "fi_doctor.reports.changes",
     "policy": "fi_doctor.knowledge.policy_schema",
     "lock": "fi_doctor.locking.document",
+    "coverage": "fi_doctor.reports.coverage",
 }
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fi_doctor import conditions
 from fi_doctor.conditions import Truth, View
-from fi_doctor.diagnosis import called
+from fi_doctor.diagnosis import called, misfits
 from fi_doctor.model import (
     Action,
     ActionKind,
@@ -34,11 +34,12 @@ UPSTREAM = "https://github.com/flashinfer-ai/flashinfer/issues"
 
 
 def find(kb: KnowledgeBase, facts: Facts, outcomes: tuple[Outcome, ...]) -> tuple[Finding, ...]:
-    """The rules that surely hold, the gravest first."""
+    """The rules that surely hold, and calls of vLLM that do not fit, the gravest first."""
     view = View(facts, outcomes)
     rows = tuple(feature.id for feature in kb.features)
     held = (rule for rule in kb.rules if conditions.holds(rule.when, view) is Truth.YES)
-    return _sorted(_as_called(_finding(rule, view, rows), rule, kb, view) for rule in held)
+    known = (_as_called(_finding(rule, view, rows), rule, kb, view) for rule in held)
+    return _sorted((*known, *misfits.find(kb, facts, outcomes)))
 
 
 def with_contradictions(

@@ -9,15 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fi_doctor.facts import packages, toolkit
+from fi_doctor.facts.calls import read_calls
 from fi_doctor.facts.environment import read_environment
 from fi_doctor.facts.flashinfer import read_flashinfer
 from fi_doctor.facts.gpus import read_gpus, read_gpus_of_nvml
 from fi_doctor.facts.libraries import read_libraries
 from fi_doctor.facts.system import read_system
 from fi_doctor.facts.vllm import read_vllm
-from fi_doctor.model import Facts, Interpreter, Library, Missing, Vllm
+from fi_doctor.model import Calls, Facts, Interpreter, Library, Missing, Vllm
 
 SOURCES = {
+    "calls": "files of the installed vllm and flashinfer, which are not imported",
     "environment": "the environment given to fi-doctor, by allow-list",
     "flashinfer": "files of the installed package, which is not imported",
     "interpreter": "inside/survey.py, run by the examined interpreter",
@@ -31,7 +33,7 @@ SOURCES = {
 }
 
 
-_READERS = 6
+_READERS = 7
 
 
 def collect(python: str, *, symbols: tuple[str, ...] = (), environ: Mapping[str, str] | None = None) -> Facts:
@@ -46,7 +48,7 @@ class Gathering:
     """Reading that has begun. It mostly waits for children (the examined interpreter, nvcc): time for other things.
 
     asks_cuda: whether the CUDA driver is asked, in a child; without it NVML tells of the GPUs.
-    vllm: reads the installed vLLM, which takes longest of all.
+    vllm, calls: read the installed vLLM, and how it calls FlashInfer, which takes longest of all.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Gathering:
         *,
         asks_cuda: bool = True,
         vllm: Callable[[packages.Survey], Vllm | Missing] = read_vllm,
+        calls: Callable[[packages.Survey], Calls | Missing] = read_calls,
     ) -> None:
         self.environ = dict(os.environ if environ is None else environ)
         pool = ThreadPoolExecutor(max_workers=_READERS)
@@ -63,9 +66,10 @@ class Gathering:
         self._compilers = pool.submit(toolkit.ask_compilers, self.environ)
         self._gpus = pool.submit(read_gpus if asks_cuda else read_gpus_of_nvml, self.environ)
         self._system = pool.submit(read_system)
-        self._read = vllm
+        self._readers = (vllm, calls)
         self._libraries = pool.submit(self._read_libraries)
         self._vllm = pool.submit(self._read_vllm)
+        self._calls = pool.submit(self._read_calls)
         pool.shutdown(wait=False)
 
     def finish(self, symbols: tuple[str, ...] = ()) -> Facts:
@@ -89,13 +93,17 @@ class Gathering:
             environment=read_environment(self.environ),
             sources=dict(sorted({**SOURCES, **gpu_sources}.items())),
             vllm=self._vllm.result(),
+            calls=self._calls.result(),
         )
 
     def _read_libraries(self) -> dict[str, Library | Missing]:
         return read_libraries(self.environ, self._survey.result())
 
     def _read_vllm(self) -> Vllm | Missing:
-        return self._read(self._survey.result())
+        return self._readers[0](self._survey.result())
+
+    def _read_calls(self) -> Calls | Missing:
+        return self._readers[1](self._survey.result())
 
 
 def interpreter(seen: packages.Survey, environ: Mapping[str, str]) -> Interpreter:

@@ -12,6 +12,7 @@ from fi_doctor.facts.builds import Builder, read_builder, read_stale
 from fi_doctor.facts.companions import DISABLE, Companions, built_modules, count_cubins
 from fi_doctor.facts.majors import read_majors
 from fi_doctor.facts.packages import Survey, constants
+from fi_doctor.facts.public import read_public
 from fi_doctor.facts.symbols import Symbols
 from fi_doctor.model import FlashInfer, GpuFacts, Missing, ToolkitFacts
 
@@ -23,7 +24,8 @@ def read_flashinfer(
 ) -> FlashInfer | Missing:
     """What the flashinfer that an import would get says of itself, its cache and its companions.
 
-    symbols: dotted names to look up, "flashinfer.norm.rmsnorm". Missing when nothing can be imported as flashinfer.
+    symbols: dotted names to look up, "flashinfer.norm.rmsnorm", and patterns of names, "*awq*". Missing when nothing
+    can be imported as flashinfer.
     """
     origin = survey.modules.get("flashinfer", Missing(reason="flashinfer was not looked for"))
     if isinstance(origin, Missing):
@@ -31,7 +33,7 @@ def read_flashinfer(
     root = Path(origin).parent
     if not root.is_dir():
         return Missing(reason=f"{root} is not a folder; FlashInfer cannot compile from inside an archive")
-    version, commit = _build_meta(root)
+    version, commit = read_build_meta(root)
     own_version = version if isinstance(version, str) else UNKNOWN_VERSION
     tags, tags_from = architectures(root, environ, gpus, toolkit)
     base = cache_base(environ)
@@ -41,7 +43,8 @@ def read_flashinfer(
     cubin_dir = companions.cubin_dir()
     builder = read_builder(root)
     names = Symbols(root, f"flashinfer {own_version}")
-    places = {name: names.where(name) for name in symbols}
+    patterns = [name for name in symbols if "*" in name]
+    places = {name: names.where(name) for name in symbols if "*" not in name}
     return FlashInfer(
         root=str(root),
         version=version,
@@ -62,6 +65,7 @@ def read_flashinfer(
         symbols=places,
         shared_ninja_log=builder.shares_log,
         stale_modules=_stale(builder, cache_dir, toolkit, environ),
+        public=read_public(root, names, patterns),
         majors={name: read_majors(root, place) for name, place in places.items() if _is_generator(name)},
     )
 
@@ -84,6 +88,22 @@ def access(folder: Path) -> tuple[bool | Missing, int | Missing]:
         reason = Missing(reason=f"{folder}: {error.strerror or error}")
         return reason, reason
     return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK), owner
+
+
+def read_build_meta(root: Path) -> tuple[str | Missing, str | Missing]:
+    """Version and commit. The commit's name changed from __git_version__ to __git_commit__ in 0.7."""
+    path = root / "_build_meta.py"
+    values = constants(path)
+    if isinstance(values, Missing):
+        reason = Missing(reason=f"FlashInfer calls itself {UNKNOWN_VERSION}: {values.reason}")
+        return reason, reason
+    version = values.get("__version__")
+    commit = values.get("__git_commit__") or values.get("__git_version__")
+    known = isinstance(commit, str) and commit != "unknown"
+    return (
+        version if isinstance(version, str) else Missing(reason=f"{path} has no __version__"),
+        str(commit) if known else Missing(reason=f"{path} names no commit"),
+    )
 
 
 def _is_generator(name: str) -> bool:
@@ -124,19 +144,3 @@ def _home(environ: Mapping[str, str]) -> str:
         return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
         return "/"  # Path.home() raises there; a cache below / is the nearest thing that can be said
-
-
-def _build_meta(root: Path) -> tuple[str | Missing, str | Missing]:
-    """Version and commit. The commit's name changed from __git_version__ to __git_commit__ in 0.7."""
-    path = root / "_build_meta.py"
-    values = constants(path)
-    if isinstance(values, Missing):
-        reason = Missing(reason=f"FlashInfer calls itself {UNKNOWN_VERSION}: {values.reason}")
-        return reason, reason
-    version = values.get("__version__")
-    commit = values.get("__git_commit__") or values.get("__git_version__")
-    known = isinstance(commit, str) and commit != "unknown"
-    return (
-        version if isinstance(version, str) else Missing(reason=f"{path} has no __version__"),
-        str(commit) if known else Missing(reason=f"{path} names no commit"),
-    )

@@ -136,6 +136,10 @@ class Symbols:
             return self._place(path, line)
         return self._inside(dotted, path, line, parts[1:])
 
+    def source(self, path: Path) -> Source | Missing:
+        """A file of the package; Missing when it cannot be read or is no Python."""
+        return self._source(path)
+
     def _inside(self, dotted: str, path: Path, line: int, rest: list[str]) -> str | Missing:
         """A member of the class at that line."""
         source = self._source(path)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fi_doctor.errors import BrokenDoctorError, DataError
-from fi_doctor.knowledge.consistency import check_whole
+from fi_doctor.knowledge.consistency import check_operators, check_whole
 from fi_doctor.knowledge.decode import decode_list, decode_record, read_yaml
-from fi_doctor.model import Feature, KnowledgeBase, Rule, Setting, Strict
+from fi_doctor.model import Feature, KnowledgeBase, Operator, Rule, Setting, Strict
 
 SCHEMA = "fi-doctor.knowledge/1"
 _SHIPPED = Path(__file__).parent / "data"
@@ -41,6 +41,10 @@ def load(folder: Path | None = None) -> KnowledgeBase:
         rule = decode_record(Rule, read_yaml(path, place, errors), name, errors)
         if rule is not None:
             rules[name] = rule
+    written = place / "operators.yaml"  # a folder may do without
+    known = read_yaml(written, place, errors) if written.exists() else None
+    operators = decode_list(Operator, known, "operators.yaml", errors)
+    errors += check_operators(tuple(operators))
     errors += check_whole(rules, tuple(features), tuple(settings))
     if errors or head is None:
         raise _broken(place, errors, shipped=folder is None)
@@ -50,6 +54,7 @@ def load(folder: Path | None = None) -> KnowledgeBase:
         rules=tuple(sorted(rules.values(), key=lambda rule: rule.id)),
         features=tuple(features),
         settings=tuple(settings),
+        operators=tuple(operators),
     )
 
 

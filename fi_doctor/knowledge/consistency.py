@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from fi_doctor import conditions
 from fi_doctor.conditions.ranges import number_in, number_range, version_in, version_range
-from fi_doctor.model import Action, ActionKind, Feature, Rule, Setting, Verdict, VllmUse
+from fi_doctor.model import Action, ActionKind, Feature, Operator, Rule, Setting, Verdict, VllmUse
 
 _RULE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 _FEATURE_ID = re.compile(r"[a-z0-9]+\.[a-z0-9_]+")
@@ -33,6 +33,21 @@ def check_whole(rules: dict[str, Rule], features: tuple[Feature, ...], settings:
     # One variable may be read by several packages, each with its own range.
     errors += _repeated("settings", [f"{setting.name} of {setting.owner}" for setting in settings])
     return errors
+
+
+def check_operators(operators: tuple[Operator, ...]) -> list[str]:
+    """What is wrong with the operators of a complete backend. Rows that they name may be added later."""
+    errors = [
+        f"operators.yaml: {one.id}: {wrong}"
+        for one in operators
+        for wrong, is_wrong in (
+            ("neither entry nor patterns: nothing says what FlashInfer calls it", not (one.entry or one.patterns)),
+            ("entry: expected names of FlashInfer", any(not name.startswith("flashinfer.") for name in one.entry)),
+            ("patterns: expected small letters and a *", any("*" not in w or w != w.lower() for w in one.patterns)),
+        )
+        if is_wrong
+    ]
+    return errors + _repeated("operators.yaml", [one.id for one in operators])
 
 
 def _check_rule(place: str, rule: Rule, settings: set[str], rows: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ import re
 import textwrap
 
 from fi_doctor.errors import UsageError
-from fi_doctor.model import Evidence, Feature, KnowledgeBase, Rule, Scope, Setting, Verdict, VllmUse
+from fi_doctor.model import Evidence, Feature, KnowledgeBase, MisfitKind, Rule, Scope, Setting, Verdict, VllmUse
 
 WORDS = {
     Verdict.WORKS.value: (
@@ -54,6 +54,26 @@ WORDS = {
     "unexplained-failure": (
         "A row fails here and no known problem explains it. `fi-doctor probes show ID` prints the script that fails; "
         "it needs nothing of fi-doctor and can be pasted into an upstream issue."
+    ),
+    MisfitKind.MISSING_NAME.value: (
+        "The installed vLLM imports or reads a name that the installed FlashInfer has not, by the sources of both: "
+        "ImportError or AttributeError where vLLM comes to it. `fi-doctor features --calls` lists all places."
+    ),
+    MisfitKind.MISSING_LAZILY.value: (
+        "The installed vLLM looks for a name only when it is called, and the installed FlashInfer has none: the call "
+        "then says that FlashInfer is not available. `fi-doctor features --calls` lists all places."
+    ),
+    MisfitKind.UNKNOWN_KEYWORD.value: (
+        "The installed vLLM passes a keyword that the installed FlashInfer's function does not take, by the sources of "
+        "both: TypeError where vLLM comes to it. `fi-doctor features --calls` lists all places."
+    ),
+    MisfitKind.TOO_MANY.value: (
+        "The installed vLLM passes more arguments by position than the installed FlashInfer's function takes, or one "
+        "of them twice: TypeError where vLLM comes to it, and worse where the order has changed and the number has not."
+    ),
+    MisfitKind.MISSING_ARGUMENT.value: (
+        "The installed vLLM does not pass an argument that the installed FlashInfer's function cannot do without: "
+        "TypeError where vLLM comes to it. `fi-doctor features --calls` lists all places."
     ),
 }
 

@@ -1,7 +1,9 @@
 """The frozen types and closed sets that cross a stage boundary."""
 
 from fi_doctor.model.base import Closed, Data, Missing, Strict
+from fi_doctor.model.calls import Calls, Misfit, MisfitKind, Unbound
 from fi_doctor.model.changes import DIFFERENCE_SCHEMA, Cause, CauseKind, Difference, FactChange, RowChange
+from fi_doctor.model.coverage import COVERAGE_SCHEMA, Coverage, Covered, Here
 from fi_doctor.model.facts import (
     Driver,
     Facts,
@@ -24,6 +26,7 @@ from fi_doctor.model.knowledge import (
     Condition,
     Feature,
     KnowledgeBase,
+    Operator,
     Rule,
     Setting,
     VllmUse,
@@ -72,6 +75,7 @@ from fi_doctor.model.watch import Silent, Watch
 from fi_doctor.model.words import Evidence, Scope, Severity, Verdict
 
 __all__ = [
+    "COVERAGE_SCHEMA",
     "DIFFERENCE_SCHEMA",
     "OWN",
     "SCHEMA",
@@ -82,12 +86,15 @@ __all__ = [
     "Allowance",
     "BuildCost",
     "Builds",
+    "Calls",
     "Cause",
     "CauseKind",
     "Cell",
     "CellOutcome",
     "Closed",
     "Condition",
+    "Coverage",
+    "Covered",
     "Data",
     "Depth",
     "Difference",
@@ -106,14 +113,18 @@ __all__ = [
     "Gate",
     "Gpu",
     "GpuFacts",
+    "Here",
     "Holds",
     "Interpreter",
     "JitToolkit",
     "KnowledgeBase",
     "Library",
     "Majors",
+    "Misfit",
+    "MisfitKind",
     "Missing",
     "Nvcc",
+    "Operator",
     "Outcome",
     "Package",
     "Place",
@@ -139,6 +150,7 @@ __all__ = [
     "Subset",
     "SystemFacts",
     "ToolkitFacts",
+    "Unbound",
     "Verdict",
     "VersionCheck",
     "Vllm",

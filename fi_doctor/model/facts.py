@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fi_doctor.model.base import Data, Missing
+from fi_doctor.model.calls import Calls
 
 
 class Gpu(Data, frozen=True):
@@ -138,6 +139,8 @@ class FlashInfer(Data, frozen=True, tag_field="kind", tag="flashinfer"):
     stale_modules: dict[str, str] = {}
     # Generator function, "flashinfer.jit.comm.gen_trtllm_comm_module" -> the majors that it is compiled for.
     majors: dict[str, Majors | Missing] = {}
+    # Pattern, "*awq*" -> the public names that match and where they are defined, "gemm/gemm_base.py:333".
+    public: dict[str, dict[str, str]] = {}
 
 
 class Majors(Data, frozen=True, tag_field="kind", tag="majors"):
@@ -205,6 +208,7 @@ class Facts(Data, frozen=True):
     environment: dict[str, str]  # variables by allow-list, secrets hidden
     sources: dict[str, str]
     vllm: Vllm | Missing = Missing(reason="it was not read")
+    calls: Calls | Missing = Missing(reason="they were not read")  # of that FlashInfer by that vLLM
 
     @property
     def vllm_version(self) -> str:

@@ -74,6 +74,18 @@ class Feature(Strict, frozen=True):
     generator: str = ""  # FlashInfer's function whose supported_major_versions say for which GPUs it is compiled
 
 
+class Operator(Strict, frozen=True):
+    """Something that a complete FlashInfer backend of vLLM needs."""
+
+    id: str
+    group: str
+    title: str
+    entry: tuple[str, ...] = ()  # dotted FlashInfer names, any of which will do
+    patterns: tuple[str, ...] = ()  # of public names, in small letters, "*awq*", where no name is known
+    rows: tuple[str, ...] = ()  # globs of the rows that say whether it works here
+    instead: str = ""  # what serves where FlashInfer does not
+
+
 class Setting(Strict, frozen=True):
     """A variable or flag that may be recommended."""
 
@@ -93,3 +105,4 @@ class KnowledgeBase(Strict, frozen=True):
     rules: tuple[Rule, ...]
     features: tuple[Feature, ...]
     settings: tuple[Setting, ...]
+    operators: tuple[Operator, ...] = ()

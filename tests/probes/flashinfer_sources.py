@@ -1,222 +1,78 @@
-"""FlashInfer as source text: finds what a dotted name is in a wheel, without importing it, and binds calls to it."""
+"""Whether what a probe takes from FlashInfer fits what a release has, as fi_doctor reads vLLM's calls; no import."""
 
 import ast
-import inspect
-import zipfile
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
+
+from fi_doctor.facts.calls.binding import fit
+from fi_doctor.facts.calls.callees import Callees
+from fi_doctor.facts.calls.read_file import File
+from fi_doctor.facts.calls.uses import CALLED, uses
+from fi_doctor.facts.calls.values import OPTIONAL
+from fi_doctor.model import Missing
 
 MODULE_ATTRIBUTES = ("__file__", "__name__", "__path__")  # every module has them
 
 
-class NotFoundInWheelError(LookupError):
-    """The wheel has nothing of that name."""
-
-
 @dataclass
 class Sources:
-    """The modules of one FlashInfer, read from a folder or straight from a wheel."""
+    """The callable names of one FlashInfer."""
 
     version: str
-    root: Path  # a folder that holds flashinfer/, or a wheel
-    trees: dict = field(default_factory=dict)
+    callees: Callees
 
-    def tree(self, module):
-        """The parsed module, or None when there is none of that name."""
-        if module not in self.trees:
-            text = self._read(module.replace(".", "/") + "/__init__.py") or self._read(module.replace(".", "/") + ".py")
-            self.trees[module] = ast.parse(text) if text is not None else None
-        return self.trees[module]
+    @classmethod
+    def read(cls, version, package):
+        """package: the folder flashinfer/ of that version."""
+        return cls(version, Callees(package, f"flashinfer {version}"))
 
-    def is_package(self, module):
-        return self._read(module.replace(".", "/") + "/__init__.py") is not None
-
-    def _read(self, name):
-        if self.root.is_dir():
-            path = self.root / name
-            return path.read_text(encoding="utf-8") if path.is_file() else None
-        with zipfile.ZipFile(self.root) as wheel:
-            return wheel.read(name).decode() if name in wheel.namelist() else None
+    def has(self, dotted):
+        return not isinstance(self.callees.find(dotted), Missing)
 
 
-def definitions(sources, dotted):
-    """Every def, class or assignment that a dotted name may be (both sides of an if count), or else the module."""
-    module, parts = "flashinfer", dotted.split(".")[1:]
-    for place, part in enumerate(parts):
-        found = _bound(sources, module, part)
-        nodes = [item for item in found if isinstance(item, ast.AST)]
-        if nodes and place < len(parts) - 1:
-            raise TypeError(f"flashinfer {sources.version}: {module}.{part} is no module, {dotted} cannot be checked")
-        if nodes:
-            return nodes
-        if not found and sources.tree(f"{module}.{part}") is None:
-            raise NotFoundInWheelError(f"flashinfer {sources.version} has no {module}.{part}")
-        module = found[0] if found else f"{module}.{part}"
-    return [module]
+def uses_of(text):
+    """Every use of a flashinfer name in a file, modules' own attributes aside."""
+    found = uses(File(text))
+    return [use for use in found if not any(name.endswith(MODULE_ATTRIBUTES) for name in use.names)]
 
 
-def _bound(sources, module, name):
-    """What a module binds a name to: defs, classes, or dotted names of modules."""
-    tree = sources.tree(module)
-    if tree is None:
-        return []
-    if name in MODULE_ATTRIBUTES:
-        return [tree]
-    found = []
-    for node in _statements(tree.body):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name == name:
-            found.append(node)
-        elif isinstance(node, ast.ImportFrom):
-            found += _imported(sources, module, node, name)
-        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-                found.append(node)
-    return found
+def misfits(text, sources):
+    """What does not fit, or cannot be told of a call; a name behind hasattr may be missing, but fits where it is.
+
+    A call by a name of the probe's own, `load = module.function`, is one that only some releases are asked for.
+    """
+    lines, aliases = text.split("\n"), _aliases(text)
+    return [
+        f"line {use.line}: {said}"
+        for use in uses_of(text)
+        if use.how != CALLED or _is_spelled(use, lines[use.line - 1], aliases)
+        if (said := _misfit(use, sources))
+    ]
 
 
-def _imported(sources, module, node, name):
-    original = next((alias.name for alias in node.names if (alias.asname or alias.name) == name), None)
-    if node.names[0].name == "*":
-        return _bound(sources, _absolute(sources, module, node), name)
-    if original is None:
-        return []
-    source = _absolute(sources, module, node)
-    if source.partition(".")[0] != "flashinfer":
-        return [node]  # from elsewhere: bound, but unreadable here
-    # `from . import env` inside a package means the submodule, not a name that the package binds.
-    if source != module and sources.tree(source) is not None and (found := _bound(sources, source, original)):
-        return found
-    return [f"{source}.{original}"] if sources.tree(f"{source}.{original}") is not None else []
+def _aliases(text):
+    """What imports call a FlashInfer name."""
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return {alias.asname for node in nodes for alias in node.names if alias.asname}
 
 
-def _absolute(sources, module, node):
-    """The dotted name of the module that a from-import reads."""
-    if not node.level:
-        return node.module
-    parts = module.split(".")
-    parts = parts[: len(parts) - node.level + sources.is_package(module)]
-    return ".".join([*parts, *([node.module] if node.module else [])])
+def _is_spelled(use, line, aliases):
+    return any(f"{name.rpartition('.')[2]}(" in line for name in (*use.names, *aliases))
 
 
-def _statements(body):
-    """The statements of a module, those inside if, try and with included."""
-    for node in body:
-        yield node
-        for name in ("body", "orelse", "finalbody"):
-            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                yield from _statements(getattr(node, name, []))
-        for handler in getattr(node, "handlers", []):
-            yield from _statements(handler.body)
+def called(text):
+    """The names that a file calls."""
+    return {name for use in uses_of(text) if use.how == CALLED for name in use.names}
 
 
-def signature(definition):
-    """The signature of a def, or of a class's __init__ without self; decorators are taken to keep it."""
-    arguments = definition.args if not isinstance(definition, ast.ClassDef) else None
-    if arguments is None:
-        init = next((node for node in definition.body if getattr(node, "name", "") == "__init__"), None)
-        if init is None:
-            return inspect.Signature([])
-        arguments = init.args
-    kinds = inspect.Parameter
-    positional = [*arguments.posonlyargs, *arguments.args]
-    required = len(positional) - len(arguments.defaults)
-    parameters = []
-    for place, argument in enumerate(positional):
-        kind = kinds.POSITIONAL_ONLY if place < len(arguments.posonlyargs) else kinds.POSITIONAL_OR_KEYWORD
-        parameters.append(kinds(argument.arg, kind, default=kinds.empty if place < required else None))
-    if arguments.vararg:
-        parameters.append(kinds(arguments.vararg.arg, kinds.VAR_POSITIONAL))
-    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        parameters.append(kinds(argument.arg, kinds.KEYWORD_ONLY, default=kinds.empty if default is None else None))
-    if arguments.kwarg:
-        parameters.append(kinds(arguments.kwarg.arg, kinds.VAR_KEYWORD))
-    return inspect.Signature(parameters[1:] if isinstance(definition, ast.ClassDef) else parameters)
-
-
-def bind(sources, dotted, call):
-    """Raises NotFoundInWheelError or TypeError when the call does not fit what the wheel has under that name."""
-    for definition in definitions(sources, dotted):
-        if not isinstance(definition, (ast.FunctionDef, ast.ClassDef)):
-            raise TypeError(f"flashinfer {sources.version}: {dotted} is no function whose signature can be read")
-        if any(isinstance(argument, ast.Starred) for argument in call.args) or any(
-            k.arg is None for k in call.keywords
-        ):
-            raise TypeError(f"line {call.lineno}: * and ** in a call of {dotted} cannot be checked; write them out")
-        keywords = {keyword.arg: None for keyword in call.keywords}
-        try:
-            signature(definition).bind(*[None] * len(call.args), **keywords)
-        except TypeError as error:
-            raise TypeError(f"flashinfer {sources.version}: {dotted}: {error}") from error
-
-
-@dataclass(frozen=True)
-class Use:
-    """One use of a flashinfer name in a probe."""
-
-    dotted: str
-    line: int
-    call: ast.Call | None  # None: named but not called
-    guarded: bool  # inside `if hasattr(<its parent>, "<its last part>")`
-
-
-def uses(tree):
-    """Every use of a flashinfer name in a file, the longest dotted names only."""
-    names = _aliases(tree)
-    found = []
-    _collect(tree, names, frozenset(), found)
-    return found
-
-
-def _aliases(tree):
-    """Local name -> dotted flashinfer name, of all imports in the file."""
-    names = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.partition(".")[0] == "flashinfer":
-                    names[alias.asname or "flashinfer"] = alias.name if alias.asname else "flashinfer"
-        elif isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "flashinfer":
-            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-    return names
-
-
-def _collect(node, names, guards, found):
-    if isinstance(node, ast.If):
-        _collect(node.test, names, guards, found)
-        inner = guards | _guards(node.test, names)
-        for child in node.body:
-            _collect(child, names, inner, found)
-        for child in node.orelse:
-            _collect(child, names, guards, found)
-        return
-    dotted = _dotted(node.func if isinstance(node, ast.Call) else node, names)
-    if dotted is not None:
-        found.append(Use(dotted, node.lineno, node if isinstance(node, ast.Call) else None, dotted in guards))
-    children = ast.iter_child_nodes(node)
-    if dotted is not None:
-        children = [*node.args, *node.keywords] if isinstance(node, ast.Call) else []
-    for child in children:
-        _collect(child, names, guards, found)
-
-
-def _guards(test, names):
-    """The names that `hasattr(module, "name")` and `hasattr(...) and ...` make sure of."""
-    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-    guards = set()
-    for part in parts:
-        if isinstance(part, ast.Call) and getattr(part.func, "id", "") == "hasattr":
-            owner = _dotted(part.args[0], names)
-            if owner is not None and isinstance(part.args[1], ast.Constant):
-                guards.add(f"{owner}.{part.args[1].value}")
-    return frozenset(guards)
-
-
-def _dotted(node, names):
-    parts = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name) or node.id not in names:
-        return None
-    return ".".join([names[node.id], *reversed(parts)])
+def _misfit(use, sources):
+    fitted = fit(use, sources.callees)
+    if fitted is None or (use.lookup == OPTIONAL and fitted.is_wanting):
+        return ""
+    if fitted.kind is not None and "stand_in" in fitted.name:
+        return ""  # what only the stand-in for FlashInfer has, which a probe asks for on the CPU
+    if fitted.kind is not None:
+        return f"{fitted.name}: {fitted.text}"
+    # A function has to be called with its arguments written out; a method that a probe replaces hands on what it got.
+    owner = sources.callees.find(fitted.name.rpartition(".")[0])
+    is_function = use.how == CALLED and use.lookup != OPTIONAL and getattr(owner, "kind", "") == "module"
+    return "" if fitted.is_told or not is_function else f"{fitted.name}: {fitted.text}"
