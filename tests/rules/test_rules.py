@@ -7,6 +7,7 @@ from rule_examples import EXAMPLES, HEALTHY, MISMATCHED
 from fi_doctor import conditions, knowledge
 from fi_doctor.conditions import Truth, View
 from fi_doctor.diagnosis import findings
+from fi_doctor.model import Ending, Stage
 
 KB = knowledge.load()
 RULES = {rule.id: rule for rule in KB.rules}
@@ -48,3 +49,10 @@ def test_without_a_gpu_an_architecture_is_advised_where_none_is_named(environmen
 
 def test_a_driver_that_does_not_match_is_not_called_no_gpu():
     assert not [one for one in findings.find(KB, make.facts(gpus=MISMATCHED), ()) if one.cause == "no-gpu"]
+
+
+def test_rows_that_lie_apart_are_not_laid_to_the_cute_dsl():
+    """The kernel that nvcc builds ignores the stride as well, and cuda_bf16 passes dense rows only."""
+    apart = make.cell(Ending.WRONG, Stage.RAN, "spread_bf16")
+    outcomes = (make.outcome("norm.layernorm", cells=(apart, make.cell(variant="cuda_bf16"))),)
+    assert "cute-dsl-norm-fails" not in [found.id for found in findings.find(KB, HEALTHY, outcomes)]

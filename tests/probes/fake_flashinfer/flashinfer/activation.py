@@ -1,6 +1,7 @@
 # ruff: noqa: A002 - these are the signatures of FlashInfer
 import torch
 
+from flashinfer._gelu import gelu_and_mul, gelu_tanh_and_mul  # noqa: F401 - they are here in FlashInfer
 from flashinfer.faults import has, spoil
 
 

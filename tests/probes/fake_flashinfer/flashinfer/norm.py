@@ -1,6 +1,8 @@
 # ruff: noqa: A002 - these are the signatures of FlashInfer
 import torch
 
+from flashinfer._norm_gemma import gemma_fused_add_rmsnorm, gemma_rmsnorm  # noqa: F401 - it is here in FlashInfer
+from flashinfer._norm_layer import layernorm  # noqa: F401 - it is here in FlashInfer
 from flashinfer.faults import has, spoil
 
 

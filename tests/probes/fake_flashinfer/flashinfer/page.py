@@ -1,4 +1,5 @@
 # ruff: noqa: PLR0917 - these are the signatures of FlashInfer
+from flashinfer._page_mla import append_paged_mla_kv_cache  # noqa: F401 - it is here in FlashInfer
 from flashinfer.faults import has
 
 
