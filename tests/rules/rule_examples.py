@@ -103,6 +103,18 @@ CAP_IGNORED = make.cell(
     detail="the soft cap is ignored: the numbers are those without it",
 )
 CAP_REFUSED = make.cell(variant="fa2_softcap_orders_d64")
+UNWRITTEN = make.cell(
+    Ending.WRONG,
+    Stage.RAN,
+    "linear",
+    detail="linear, 1 rows of bf16, global scale a power of two: not one byte of the values was written",
+)
+MISPLACED = make.cell(
+    Ending.WRONG,
+    Stage.RAN,
+    "linear",
+    detail="linear, 1 rows of bf16, global scale a power of two: 3 of 20 scales are wrong, in 1 of 1 rows",
+)
 CUDA_WORKS, CUDA_FAILS = make.cell(variant="cuda_bf16"), make.cell(Ending.WRONG, Stage.RAN, "cuda_bf16")
 
 
@@ -256,6 +268,21 @@ EXAMPLES: dict[str, Example] = {
         make.facts(gpus=make.gpu_facts(make.gpu(sm=100))),
         (make.outcome("moe.trtllm", Ending.RAISED, Stage.IMPORTED, detail=NO_CHECKSUMS, error="AssertionError"),),
         (make.outcome("moe.trtllm", Ending.RAISED, Stage.IMPORTED, detail=NO_CHECKSUMS, error="AssertionError"),),
+    ),
+    "block-quantisers-write-nothing-before-sm100": Example(
+        HEALTHY, HEALTHY, (_cell("quant.fp4", UNWRITTEN),), (_cell("quant.fp4", MISPLACED),)
+    ),
+    "block-scale-gemm-clips-bf16-weight": Example(
+        HEALTHY,
+        HEALTHY,
+        (_cell("gemm.fp8_block_sm90", make.cell(Ending.WRONG, Stage.RAN, "bf16_weight")),),
+        (_cell("gemm.fp8_block_sm90", make.cell(Ending.WRONG, Stage.RAN, "swap_ab")),),
+    ),
+    "block-scale-gemm-misreads-scales": Example(
+        HEALTHY,
+        HEALTHY,
+        (_cell("gemm.fp8_block_sm90", make.cell(Ending.WRONG, Stage.RAN, "fp8_input")),),
+        (_cell("gemm.fp8_block_sm90", make.cell(Ending.WRONG, Stage.RAN, "fp8_input_column_major")),),
     ),
     "nvcc-major-differs-from-torch": Example(_toolkit("12.9"), _toolkit("13.1")),
     "ninja-not-found": Example(
