@@ -19,6 +19,7 @@ _UNTOLD = (
     "system.memory_left_mib",
     "flashinfer.symbols",
     "flashinfer.majors",
+    "flashinfer.admissions",
     "vllm.variables",
     "vllm.flags",
     "vllm.keys",

@@ -7,6 +7,7 @@ import pwd
 from collections.abc import Mapping
 from pathlib import Path
 
+from fi_doctor.facts.admissions import Admissions
 from fi_doctor.facts.architectures import architectures
 from fi_doctor.facts.builds import Builder, read_builder, read_stale
 from fi_doctor.facts.companions import DISABLE, Companions, built_modules, count_cubins
@@ -23,7 +24,8 @@ def read_flashinfer(
 ) -> FlashInfer | Missing:
     """What the flashinfer that an import would get says of itself, its cache and its companions.
 
-    symbols: dotted names to look up, "flashinfer.norm.rmsnorm". Missing when nothing can be imported as flashinfer.
+    symbols: dotted names to look up, "flashinfer.norm.rmsnorm", and calls to follow, "flashinfer.bmm_fp8(backend='x')".
+    Missing when nothing can be imported as flashinfer.
     """
     origin = survey.modules.get("flashinfer", Missing(reason="flashinfer was not looked for"))
     if isinstance(origin, Missing):
@@ -41,7 +43,8 @@ def read_flashinfer(
     cubin_dir = companions.cubin_dir()
     builder = read_builder(root)
     names = Symbols(root, f"flashinfer {own_version}")
-    places = {name: names.where(name) for name in symbols}
+    places = {name: names.where(name) for name in symbols if "(" not in name}
+    admissions = Admissions(root, names)
     return FlashInfer(
         root=str(root),
         version=version,
@@ -63,6 +66,7 @@ def read_flashinfer(
         shared_ninja_log=builder.shares_log,
         stale_modules=_stale(builder, cache_dir, toolkit, environ),
         majors={name: read_majors(root, place) for name, place in places.items() if _is_generator(name)},
+        admissions={name: found for name in symbols if not _is_generator(name) and (found := admissions.of(name))},
     )
 
 

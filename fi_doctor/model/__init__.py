@@ -3,6 +3,7 @@
 from fi_doctor.model.base import Closed, Data, Missing, Strict
 from fi_doctor.model.changes import DIFFERENCE_SCHEMA, Cause, CauseKind, Difference, FactChange, RowChange
 from fi_doctor.model.facts import (
+    Admission,
     Driver,
     Facts,
     FlashInfer,
@@ -76,6 +77,7 @@ __all__ = [
     "WARMING_SCHEMA",
     "Action",
     "ActionKind",
+    "Admission",
     "AllowTable",
     "Allowance",
     "BuildCost",
