@@ -69,10 +69,10 @@ def _unmet(need: Requires, sm: int | Missing, facts: Facts) -> str:
             place = package.symbols.get(name)
             if isinstance(place, Missing) and place.absent:
                 return f"{name}: {place.reason}"
-            if refused := _refused(name, sm, facts):
-                return refused
     if need.sm and not isinstance(sm, Missing) and not number_in(sm, need.sm):
-        return f"{OTHER_GPUS} {need.sm}, this is SM{sm}"
+        # A probe may need several functions of which one will do here.
+        refused = [_refused(name, sm, facts) for name in need.symbols]
+        return refused[0] if refused and all(refused) else f"{OTHER_GPUS} {need.sm}, this is SM{sm}"
     version = Missing(reason="") if isinstance(package, Missing) else package.version
     if said := _outside("flashinfer-python", version, need.flashinfer):
         return said

@@ -181,11 +181,30 @@ def test_what_ran_here_is_judged_whatever_the_source_is_read_to_say():
     assert verdict(row) == ("works", "verified")
 
 
-def test_a_need_for_a_name_that_is_refused_on_this_gpu_cites_the_place_too():
-    needs = Requires(sm=">=100", symbols=("flashinfer.norm.rmsnorm",))
+@pytest.mark.parametrize(
+    ("symbols", "why"),
+    [
+        (
+            ("flashinfer.norm.rmsnorm",),
+            "flashinfer/norm/__init__.py:640 admits compute capability 100, 103; this is 90",
+        ),
+        (("flashinfer.norm.rmsnorm", "flashinfer.norm.other"), "it is for SM >=100, this is SM90"),
+        ((), "it is for SM >=100, this is SM90"),
+    ],
+    ids=["all-refused", "one-of-two", "none"],
+)
+def test_a_variant_for_other_gpus_cites_the_source_where_that_refuses_every_name_it_needs(symbols, why):
+    needs = Requires(sm=">=100", symbols=symbols)
     plan = make.planned(spec=make.spec(variants={"fp8": needs}), skipped_variants={"fp8": "needs more"}, variants=())
     row = only(facts=make.facts(flashinfer=REFUSED), planned=[plan])
-    assert row.cells[0].why == "flashinfer/norm/__init__.py:640 admits compute capability 100, 103; this is 90"
+    assert row.cells[0].why == why
+
+
+def test_a_name_that_is_refused_here_says_nothing_of_a_probe_that_is_for_this_gpu():
+    spec = make.spec(feature="norm.other", requires=Requires(sm=">=90", symbols=("flashinfer.norm.rmsnorm",)))
+    plan = make.planned(spec=spec, skip="CUDA sees no GPU")
+    row = only("norm.other", facts=make.facts(flashinfer=REFUSED), planned=[plan])
+    assert row.verdict is Verdict.UNKNOWN
 
 
 @pytest.mark.parametrize(
