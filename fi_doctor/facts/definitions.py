@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import bisect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from fi_doctor.facts.files import NOT_PYTHON
 from fi_doctor.facts.symbols import Source, Symbols
 from fi_doctor.model import Missing
+
+_FUNCTION = re.compile(r"\s*(?:async\s+def|def|class)\s")
 
 
 class Definitions:
@@ -25,6 +28,13 @@ class Definitions:
         self._trees: dict[tuple[Path, int], ast.stmt | None] = {}
         self._bound: dict[ast.AST, tuple[str, ...]] = {}
         self._holding: dict[tuple[ast.AST, tuple[type[ast.AST], ...]], bool] = {}
+
+    def is_function(self, path: Path, line: int) -> bool:
+        """Whether a function or class begins on that line, told without parsing it."""
+        source = self._symbols.source(path)
+        if isinstance(source, Missing):
+            return False
+        return bool(_FUNCTION.match(self._text(path, source)[line - 1]))
 
     def at(self, path: Path, line: int) -> ast.stmt | None:
         """The statement whose `def`, `class` or first line that is, with true line numbers.
@@ -51,8 +61,7 @@ class Definitions:
     def _read(self, path: Path, source: Source, line: int) -> ast.stmt | None:
         if path not in self._starts:
             self._starts[path] = statement_lines(source.masked)
-            self._lines[path] = source.text.split("\n")
-        starts, lines = self._starts[path], self._lines[path]
+        starts, lines = self._starts[path], self._text(path, source)
         here = bisect.bisect_right(starts, line) - 1
         if here < 0:
             return None
@@ -67,6 +76,11 @@ class Definitions:
             return None
         members = [one for node in tree.body if isinstance(node, ast.ClassDef) for one in node.body]
         return next((node for node in (*tree.body, *members) if node.lineno == line), None)
+
+    def _text(self, path: Path, source: Source) -> list[str]:
+        if path not in self._lines:
+            self._lines[path] = source.text.split("\n")
+        return self._lines[path]
 
 
 def _names(node: ast.AST) -> Iterator[str]:

@@ -202,11 +202,12 @@ class Expressions:
     def _global(self, path: Path, name: str) -> Value:
         """What a module's own name stands for: a function, a class, or a literal that is written as a constant."""
         found = self._symbols.named_in(path, name)
-        node = self._definitions.at(*found) if found is not None else None
-        match node:
-            case ast.FunctionDef() | ast.ClassDef() if found is not None:
-                return Function(*found)
-            case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value) if name == name.upper():
+        if found is None:
+            return UNKNOWN
+        if self._definitions.is_function(*found):
+            return Function(*found)
+        match self._definitions.at(*found) if name == name.upper() else None:
+            case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
                 return _literal(value)
         return UNKNOWN
 

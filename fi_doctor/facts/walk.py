@@ -215,9 +215,7 @@ class Walk:
     def _import(self, module: str, names: list[ast.alias], scope: Scope) -> None:
         for alias in names:
             found = self._symbols.imported_in(scope.path, module, alias.name)
-            is_callable = found is not None and isinstance(
-                self._definitions.at(*found), (ast.FunctionDef, ast.ClassDef)
-            )
+            is_callable = found is not None and self._definitions.is_function(*found)
             scope.names[alias.asname or alias.name] = Function(*found) if found and is_callable else UNKNOWN
 
 
