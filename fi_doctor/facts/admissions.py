@@ -8,7 +8,7 @@ from pathlib import Path
 from fi_doctor.facts.definitions import Definitions
 from fi_doctor.facts.symbols import Symbols
 from fi_doctor.facts.values import Function, Value
-from fi_doctor.facts.walk import Walk
+from fi_doctor.facts.walk import Known, Walk
 from fi_doctor.model import Admission, Missing
 
 # Those that FlashInfer's sources name, and those between.
@@ -22,7 +22,8 @@ class Admissions:
         self._root = root
         self._symbols = symbols
         definitions = Definitions(symbols)
-        self._walks = {sm: Walk(symbols, definitions, sm) for sm in CAPABILITIES}
+        alike: Known = {}
+        self._walks = {sm: Walk(symbols, definitions, sm, alike=alike) for sm in CAPABILITIES}
 
     def of(self, call: str) -> tuple[Admission, ...]:
         """What turns GPUs away of a call, by place; nothing where none is surely refused.
@@ -40,6 +41,8 @@ class Admissions:
             refusal = walk.refusal(Function(self._root / file, int(line)), given)
             if refusal is not None:
                 refused.setdefault(self._symbols.place(refusal.path, refusal.line), []).append(sm)
+            if not walk.has_asked:
+                return ()
         turned_away = {sm for several in refused.values() for sm in several}
         admitted = tuple(sm for sm in CAPABILITIES if sm not in turned_away)
         if not admitted:

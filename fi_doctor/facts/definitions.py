@@ -12,6 +12,7 @@ from fi_doctor.facts.files import NOT_PYTHON
 from fi_doctor.facts.symbols import Source, Symbols
 from fi_doctor.model import Missing
 
+_LATER = re.compile(r"\b(?:yield|nonlocal)\b")
 _FUNCTION = re.compile(r"\s*(?:async\s+def|def|class)\s")
 
 
@@ -27,7 +28,7 @@ class Definitions:
         self._lines: dict[Path, list[str]] = {}
         self._trees: dict[tuple[Path, int], ast.stmt | None] = {}
         self._bound: dict[ast.AST, tuple[str, ...]] = {}
-        self._holding: dict[tuple[ast.AST, tuple[type[ast.AST], ...]], bool] = {}
+        self._returning: dict[ast.AST, bool] = {}
 
     def is_function(self, path: Path, line: int) -> bool:
         """Whether a function or class begins on that line, told without parsing it."""
@@ -52,11 +53,19 @@ class Definitions:
             self._bound[node] = tuple(dict.fromkeys(_names(node)))
         return self._bound[node]
 
-    def holds(self, node: ast.AST, *kinds: type[ast.AST]) -> bool:
-        """Whether a node of one of these kinds stands somewhere in there."""
-        if (node, kinds) not in self._holding:
-            self._holding[node, kinds] = any(isinstance(one, kinds) for one in ast.walk(node))
-        return self._holding[node, kinds]
+    def returns(self, node: ast.AST) -> bool:
+        """Whether a `return` stands somewhere in there."""
+        if node not in self._returning:
+            self._returning[node] = any(isinstance(one, ast.Return) for one in ast.walk(node))
+        return self._returning[node]
+
+    def is_plain(self, path: Path, node: ast.stmt) -> bool:
+        """Whether a call of the function runs its body at once, and whether none inside it rebinds its names.
+
+        Told by the words `yield` and `nonlocal`, which may stand in a text too: then it is taken for not plain.
+        """
+        lines = self._lines[path][node.lineno - 1 : node.end_lineno]
+        return not any(_LATER.search(line) for line in lines)
 
     def _read(self, path: Path, source: Source, line: int) -> ast.stmt | None:
         if path not in self._starts:

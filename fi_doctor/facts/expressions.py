@@ -48,18 +48,21 @@ class Scope(NamedTuple):
 
 
 class Expressions:
-    """Reads expressions; `follow` is asked what a call of a function of the package gives."""
+    """Reads expressions.
+
+    capability: of the GPUs, 90.  follow: what a call of a function of the package gives.
+    """
 
     def __init__(
         self,
         symbols: Symbols,
         definitions: Definitions,
-        sm: int,
+        capability: Callable[[], int],
         follow: Callable[[Function, Arguments], Value],
     ) -> None:
         self._symbols = symbols
         self._definitions = definitions
-        self._sm = sm
+        self._capability = capability
         self._follow = follow
 
     def forget(self, node: ast.AST, scope: Scope) -> None:
@@ -178,7 +181,7 @@ class Expressions:
         places = tuple(self.value(one, scope) for one in node.args)
         named = {one.arg or "": self.value(one.value, scope) for one in node.keywords}
         if called in _CAPABILITY:
-            return (self._sm // 10, self._sm % 10)
+            return divmod(self._capability(), 10)
         if called == _FLAGS:
             self._compile(node, named.get(_MAJORS, UNKNOWN), scope)
         if not isinstance(node.func, ast.Name):
@@ -195,7 +198,7 @@ class Expressions:
 
     def _compile(self, node: ast.Call, majors: Value, scope: Scope) -> None:
         """What FlashInfer says of a module's GPUs; an empty list asks for none."""
-        if isinstance(majors, tuple) and majors and self._sm // 10 not in majors:
+        if isinstance(majors, tuple) and majors and self._capability() // 10 not in majors:
             line = next(one.value.lineno for one in node.keywords if one.arg == _MAJORS)
             raise RefusedError(scope.path, line)
 

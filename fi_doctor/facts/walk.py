@@ -33,17 +33,25 @@ class _LostError(Exception):
     """From here on nothing is certain."""
 
 
-class Walk:
-    """Calls on GPUs of one compute capability (90, 121)."""
+# What calls gave, or where they were refused.
+Known = dict[tuple[Function, Arguments], Value | RefusedError]
 
-    def __init__(self, symbols: Symbols, definitions: Definitions, sm: int) -> None:
+
+class Walk:
+    """Calls on GPUs of one compute capability (90, 121).
+
+    alike: what calls give that do not ask for the capability, shared by the walks for all of them.
+    """
+
+    def __init__(self, symbols: Symbols, definitions: Definitions, sm: int, *, alike: Known) -> None:
         self._symbols = symbols
         self._definitions = definitions
         self._sm = sm
-        self._expressions = Expressions(symbols, definitions, sm, self._follow)
+        self._expressions = Expressions(symbols, definitions, self._capability, self._follow)
         self._depth = 0
-        # What calls gave, or where they were refused.
-        self._known: dict[tuple[Function, Arguments], Value | RefusedError] = {}
+        self._known: Known = {}
+        self._alike = alike
+        self.has_asked = False  # whether the last call that was followed asked for the capability
 
     def refusal(self, function: Function, given: dict[str, Value]) -> RefusedError | None:
         """Where a call is refused for certain; of a class, making one of it. None where it is not.
@@ -51,6 +59,7 @@ class Walk:
         given: arguments by name; nothing is known of the others, defaults included.
         That the function is declared for other GPUs counts here, although calling it checks nothing.
         """
+        self.has_asked = False
         try:
             node = self._definitions.at(function.path, function.line)
             if isinstance(node, _FunctionNode):
@@ -65,36 +74,41 @@ class Walk:
         if self._depth > _MAX_DEPTH:
             return UNKNOWN
         given = (function, arguments)
+        if given in self._alike:
+            return _given(self._alike[given])
         if given not in self._known:
+            before, self.has_asked = self.has_asked, False
             self._depth += 1
-            try:
-                self._known[given] = self._called(function, arguments)
-            except RefusedError as refused:
-                self._known[given] = refused
-            finally:
-                self._depth -= 1
-        found = self._known[given]
-        if isinstance(found, RefusedError):
-            raise found
-        return found
+            found = self._called(function, arguments)
+            self._depth -= 1
+            (self._known if self.has_asked else self._alike)[given] = found
+            self.has_asked = self.has_asked or before
+            return _given(found)
+        self.has_asked = True
+        return _given(self._known[given])
 
-    def _called(self, function: Function, arguments: Arguments) -> Value:
+    def _capability(self) -> int:
+        self.has_asked = True
+        return self._sm
+
+    def _called(self, function: Function, arguments: Arguments) -> Value | RefusedError:
         node = self._definitions.at(function.path, function.line)
         if isinstance(node, ast.ClassDef):
             node = _maker(node)
             arguments = arguments._replace(places=(UNKNOWN, *arguments.places))
-        if not isinstance(node, ast.FunctionDef):
-            return UNKNOWN
-        is_clear = self._pass_decorators(node, Scope(function.path, {}))
-        if not is_clear or self._definitions.holds(node, ast.Yield, ast.YieldFrom, ast.Nonlocal):
+        if not isinstance(node, ast.FunctionDef) or not self._definitions.is_plain(function.path, node):
             return UNKNOWN
         try:
-            self._block(node.body, Scope(function.path, self._bound(node, arguments, function)))
+            if self._pass_decorators(node, Scope(function.path, {})):
+                self._block(node.body, Scope(function.path, self._bound(node, arguments, function)))
+                return None
         except _ReturnedError as returned:
             return returned.value
+        except RefusedError as refused:
+            return refused
         except _LostError:
-            return UNKNOWN
-        return None
+            pass
+        return UNKNOWN
 
     def _bound(self, node: ast.FunctionDef, arguments: Arguments, function: Function) -> dict[str, Value]:
         """What the parameters hold."""
@@ -125,7 +139,7 @@ class Walk:
     def _check_listed(self, node: _FunctionNode, function: Function) -> None:
         """Hold @supported_compute_capability([90, 100]) against the GPU."""
         found = self._listed(node, function)
-        if found is not None and self._sm not in found[0]:
+        if found is not None and self._capability() not in found[0]:
             raise RefusedError(function.path, found[1])
 
     def _check_required(self, decorator: ast.Call, scope: Scope) -> None:
@@ -149,7 +163,7 @@ class Walk:
             if found is None:
                 return
             lists.append(found)
-        if lists and not any(self._sm in listed for listed, _ in lists):
+        if lists and not any(self._capability() in listed for listed, _ in lists):
             raise RefusedError(scope.path, decorator.lineno if backends.values else lists[0][1])
 
     def _listed(self, node: _FunctionNode, function: Function) -> tuple[tuple[Value, ...], int] | None:
@@ -187,7 +201,7 @@ class Walk:
                     self._expressions.value(one.context_expr, scope)
                     self._expressions.forget(one, scope)
                 self._block(node.body, scope)
-            case ast.Try(handlers=[]) if not any(self._definitions.holds(one, ast.Return) for one in node.finalbody):
+            case ast.Try(handlers=[]) if not any(self._definitions.returns(one) for one in node.finalbody):
                 self._block([*node.body, *node.orelse, *node.finalbody], scope)
             case ast.ImportFrom(level=level, module=module, names=names):
                 self._import("." * level + (module or ""), names, scope)
@@ -197,7 +211,7 @@ class Walk:
     def _skip(self, node: ast.stmt, scope: Scope) -> None:
         """Leave out what is not known to be reached; raises _LostError where it may leave the function."""
         is_definition = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-        if not is_definition and self._definitions.holds(node, ast.Return):
+        if not is_definition and self._definitions.returns(node):
             raise _LostError
         self._expressions.forget(node, scope)
 
@@ -217,6 +231,12 @@ class Walk:
             found = self._symbols.imported_in(scope.path, module, alias.name)
             is_callable = found is not None and self._definitions.is_function(*found)
             scope.names[alias.asname or alias.name] = Function(*found) if found and is_callable else UNKNOWN
+
+
+def _given(found: Value | RefusedError) -> Value:
+    if isinstance(found, RefusedError):
+        raise found
+    return found
 
 
 def _maker(node: ast.ClassDef) -> ast.FunctionDef | None:
