@@ -11,9 +11,11 @@ import itertools
 
 from fi_doctor.facts.definitions import Definitions
 from fi_doctor.facts.expressions import Expressions, RefusedError, Scope
+from fi_doctor.facts.files import NOT_PYTHON
 from fi_doctor.facts.symbols import Symbols
 from fi_doctor.facts.values import UNKNOWN, Arguments, Function, Value
 
+_MAX_CALLS = 500  # in all, of one call that is followed; FlashInfer's take up to twenty
 _MAX_DEPTH = 8  # calls inside calls; FlashInfer's mixture of experts takes four down to its generator
 # Decorators under which a first call runs the function's own body.
 _TRANSPARENT = ("cache", "lru_cache", "flashinfer_api", "register_custom_op", "no_grad", "inference_mode")
@@ -48,7 +50,7 @@ class Walk:
         self._definitions = definitions
         self._sm = sm
         self._expressions = Expressions(symbols, definitions, self._capability, self._follow)
-        self._depth = 0
+        self._depth = self._calls = 0
         self._known: Known = {}
         self._alike = alike
         self.has_asked = False  # whether the last call that was followed asked for the capability
@@ -60,6 +62,7 @@ class Walk:
         That the function is declared for other GPUs counts here, although calling it checks nothing.
         """
         self.has_asked = False
+        self._depth = self._calls = 0
         try:
             node = self._definitions.at(function.path, function.line)
             if isinstance(node, _FunctionNode):
@@ -67,11 +70,14 @@ class Walk:
             self._follow(function, Arguments(named=tuple(given.items())))
         except RefusedError as refused:
             return refused
+        except NOT_PYTHON:  # nested too deeply, or a number too long to be written out
+            return None
         return None
 
     def _follow(self, function: Function, arguments: Arguments) -> Value:
         """What a call gives."""
-        if self._depth > _MAX_DEPTH:
+        self._calls += 1
+        if self._depth > _MAX_DEPTH or self._calls > _MAX_CALLS:
             return UNKNOWN
         given = (function, arguments)
         if given in self._alike:

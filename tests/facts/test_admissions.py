@@ -1,5 +1,7 @@
 """Which GPUs FlashInfer's source lets a call through for: from real wheels, and from sources of every form."""
 
+import time
+
 import pytest
 from flashinfer_wheels import VERSIONS
 
@@ -292,3 +294,21 @@ def test_a_function_that_is_defined_twice_or_calls_itself_is_left_alone(read):
     one, two = "    def f(x):\n        raise ValueError\n", f"    def f(x):\n        if {NINE}:\n            raise V\n"
     assert read(f"if torch.ok:\n{one}else:\n{two}") == []
     assert read("def f(x):\n    return f(x)\n") == []
+
+
+HOSTILE = {
+    "calls-that-multiply": "def f(x=1):\n    return " + " or ".join(f"f(x * {n} + 1)" for n in range(2, 40)) + "\n",
+    "deep": "def f(x):\n    return " + "not " * 900 + "x\n",
+    "deeper": "def f(x):\n    return " + "(" * 300 + "x" + ")" * 300 + "\n",
+    "a-long-number": "def f(x):\n    y = 0x" + "f" * 9000 + "\n    return f'{y}'\n",
+    "an-endless-loop": "def f(x):\n    while True:\n        pass\n",
+    "no-python": "def f(x):\n    return (\n",
+    "control-characters": "def f(x):\n    \x0c\x00return 1\n",
+}
+
+
+@pytest.mark.parametrize("form", HOSTILE)
+def test_a_source_that_is_no_good_takes_no_time_and_says_nothing(read, form):
+    begun = time.monotonic()
+    assert read(HOSTILE[form]) == []
+    assert time.monotonic() - begun < 5
