@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fi_doctor.conditions.ranges import number_in, version_in
 from fi_doctor.model import Facts, Feature, Majors, Missing, PlannedProbe, Requires
+from fi_doctor.model.phrases import UNPROBED
 
 # How it is said of a variant that our probe of it is for other GPUs.
 OTHER_GPUS = "it is for SM"
@@ -49,7 +50,7 @@ def turned_away(feature: Feature, sm: int | Missing, facts: Facts) -> str:
 def offered_at(feature: Feature, facts: Facts) -> str:
     """That the installed FlashInfer has what nothing here runs, and where; "" when that is not known."""
     place = declared_at(feature, facts).removeprefix("declared in ")
-    return f"offered (flashinfer/{place}), nothing here runs it" if place and "." in feature.entry[0] else ""
+    return f"offered (flashinfer/{place}), {UNPROBED}" if place and "." in feature.entry[0] else ""
 
 
 def declared_at(feature: Feature, facts: Facts) -> str:
