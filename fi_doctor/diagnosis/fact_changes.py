@@ -20,6 +20,7 @@ _UNTOLD = (
     "flashinfer.symbols",
     "flashinfer.majors",
     "flashinfer.public",
+    "flashinfer.admissions",
     "vllm.variables",
     "vllm.flags",
     "vllm.keys",

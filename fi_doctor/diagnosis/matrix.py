@@ -9,7 +9,15 @@ import msgspec
 from fi_doctor.diagnosis.called import newest_use, vllm_use
 from fi_doctor.diagnosis.cells import BEGUN, badness, cells_of
 from fi_doctor.diagnosis.findings import concerns, is_measured
-from fi_doctor.diagnosis.needs import declared_at, lacks_entry, not_compiled_for, not_installed
+from fi_doctor.diagnosis.needs import (
+    OTHER_GPUS,
+    declared_at,
+    lacks_entry,
+    not_compiled_for,
+    not_installed,
+    offered_at,
+    turned_away,
+)
 from fi_doctor.model import (
     Cell,
     Evidence,
@@ -198,9 +206,8 @@ def _decide(
     # Without the package every probe fails in its import, which says no more than that.
     if absent := not_installed(feature, facts):
         return Verdict.UNKNOWN, Evidence.NONE, Scope.FULL, absent
-    if (lack := lacks_entry(feature, facts)) and not tried:
-        return Verdict.UNSUPPORTED, Evidence.DECLARED, Scope.FULL, lack
-    if (lack := not_compiled_for(feature, sm, facts)) and not tried:
+    lack = lacks_entry(feature, facts) or turned_away(feature, sm, facts) or not_compiled_for(feature, sm, facts)
+    if lack and not tried:
         return Verdict.UNSUPPORTED, Evidence.DECLARED, Scope.FULL, lack
     if not deciding:
         return _undecided(feature, facts, rules)
@@ -211,6 +218,9 @@ def _decide(
     evidence = min((cell.evidence for cell in same), key=lambda word: word.rank)
     scope = min((cell.scope for cell in same), key=lambda word: word.rank)
     why = _why(same, deciding)
+    if all(cell.why.startswith(OTHER_GPUS) for cell in deciding) and (place := offered_at(feature, facts)):
+        # That our probes are for other GPUs is no word of FlashInfer's.
+        verdict, evidence, why = Verdict.UNKNOWN, Evidence.DECLARED, f"{place} on SM{sm}"
     if use is not None and use.unchecked and verdict is not Verdict.UNKNOWN:
         return Verdict.UNKNOWN, Evidence.DECLARED, scope, f"{use.unchecked} ({verdict}: {why})"
     if verdict is Verdict.UNKNOWN and evidence is Evidence.NONE and (place := declared_at(feature, facts)):
@@ -225,6 +235,8 @@ def _undecided(feature: Feature, facts: Facts, rules: tuple[Rule, ...]) -> tuple
     for rule in rules:
         if concerns(rule, feature.id) and rule.predicts is not None:
             return rule.predicts, Evidence.PREDICTED, Scope.FULL, f"predicted by {rule.id}"
+    if not feature.probes and (place := offered_at(feature, facts)):
+        return Verdict.UNKNOWN, Evidence.DECLARED, Scope.FULL, place
     place = declared_at(feature, facts)
     evidence = Evidence.DECLARED if place else Evidence.NONE
     return Verdict.UNKNOWN, evidence, Scope.FULL, f"{place}; no probe was planned" if place else "no probe was planned"

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from fi_doctor.conditions.ranges import number_in, version_in
 from fi_doctor.model import Facts, Feature, Majors, Missing, PlannedProbe, Requires
+from fi_doctor.model.phrases import UNPROBED
+
+# How it is said of a variant that our probe of it is for other GPUs.
+OTHER_GPUS = "it is for SM"
 
 
 def unmet(planned: PlannedProbe, variant: str, facts: Facts) -> str:
@@ -38,6 +42,17 @@ def not_compiled_for(feature: Feature, sm: int | Missing, facts: Facts) -> str:
     return f"FlashInfer compiles it for compute capability {majors} only ({found.source}), this is SM{sm}"
 
 
+def turned_away(feature: Feature, sm: int | Missing, facts: Facts) -> str:
+    """That the installed source refuses the feature's call on this GPU, and at which place; "" else."""
+    return _refused(feature.call or feature.entry[0], sm, facts) if feature.entry else ""
+
+
+def offered_at(feature: Feature, facts: Facts) -> str:
+    """That the installed FlashInfer has what nothing here runs, and where; "" when that is not known."""
+    place = declared_at(feature, facts).removeprefix("declared in ")
+    return f"offered (flashinfer/{place}), {UNPROBED}" if place and "." in feature.entry[0] else ""
+
+
 def declared_at(feature: Feature, facts: Facts) -> str:
     """Where the installed package has the feature's entry point; "" when that is not known."""
     if not feature.entry or isinstance(facts.flashinfer, Missing):
@@ -56,13 +71,26 @@ def _unmet(need: Requires, sm: int | Missing, facts: Facts) -> str:
             if isinstance(place, Missing) and place.absent:
                 return f"{name}: {place.reason}"
     if need.sm and not isinstance(sm, Missing) and not number_in(sm, need.sm):
-        return f"it is for SM {need.sm}, this is SM{sm}"
+        # A probe may need several functions of which one will do here.
+        refused = [_refused(name, sm, facts) for name in need.symbols]
+        return refused[0] if refused and all(refused) else f"{OTHER_GPUS} {need.sm}, this is SM{sm}"
     version = Missing(reason="") if isinstance(package, Missing) else package.version
     if said := _outside("flashinfer-python", version, need.flashinfer):
         return said
     if said := _outside("the CUDA version that FlashInfer's gates read", facts.toolkit.gate_version, need.nvcc):
         return said
     return next((said for name, wanted in need.packages.items() if (said := _no_package(name, wanted, facts))), "")
+
+
+def _refused(call: str, sm: int | Missing, facts: Facts) -> str:
+    """Where the installed source turns this GPU away from a call, "flashinfer/mla.py:612 admits ..."."""
+    if isinstance(sm, Missing) or isinstance(facts.flashinfer, Missing):
+        return ""
+    places = facts.flashinfer.admissions.get(call, ())
+    found = next((place for place in places if sm in place.refuses), None)
+    if found is None:
+        return ""
+    return f"flashinfer/{found.source} admits compute capability {', '.join(map(str, found.admits))}; this is {sm}"
 
 
 def _no_package(name: str, wanted: str, facts: Facts) -> str:

@@ -7,6 +7,7 @@ import pwd
 from collections.abc import Mapping
 from pathlib import Path
 
+from fi_doctor.facts.admissions import Admissions
 from fi_doctor.facts.architectures import architectures
 from fi_doctor.facts.builds import Builder, read_builder, read_stale
 from fi_doctor.facts.companions import DISABLE, Companions, built_modules, count_cubins
@@ -24,8 +25,9 @@ def read_flashinfer(
 ) -> FlashInfer | Missing:
     """What the flashinfer that an import would get says of itself, its cache and its companions.
 
-    symbols: dotted names to look up, "flashinfer.norm.rmsnorm", and patterns of names, "*awq*". Missing when nothing
-    can be imported as flashinfer.
+    symbols: dotted names to look up, "flashinfer.norm.rmsnorm", patterns of names, "*awq*", and calls to follow,
+    "flashinfer.bmm_fp8(backend='x')". Missing when nothing can be imported as flashinfer.
+    """
     """
     origin = survey.modules.get("flashinfer", Missing(reason="flashinfer was not looked for"))
     if isinstance(origin, Missing):
@@ -44,7 +46,9 @@ def read_flashinfer(
     builder = read_builder(root)
     names = Symbols(root, f"flashinfer {own_version}")
     patterns = [name for name in symbols if "*" in name]
-    places = {name: names.where(name) for name in symbols if "*" not in name}
+    places = {name: names.where(name) for name in symbols if "*" not in name and "(" not in name}
+    calls = [name for name in symbols if "*" not in name and not _is_generator(name)]
+    admissions = Admissions(root, names)
     return FlashInfer(
         root=str(root),
         version=version,
@@ -67,6 +71,7 @@ def read_flashinfer(
         stale_modules=_stale(builder, cache_dir, toolkit, environ),
         public=read_public(root, names, patterns),
         majors={name: read_majors(root, place) for name, place in places.items() if _is_generator(name)},
+        admissions={name: found for name in calls if (found := admissions.of(name))},
     )
 
 

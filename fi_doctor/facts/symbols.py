@@ -117,6 +117,7 @@ class Symbols:
         self._root = root
         self._label = label  # "flashinfer 0.5.3", for reasons
         self._sources: dict[Path, Source | Missing] = {}
+        self._named: dict[tuple[Path, str], tuple[Path, int] | None] = {}
 
     def where(self, dotted: str) -> str | Missing:
         """Where the package defines `flashinfer.norm.rmsnorm`: "norm/__init__.py:41", below the package folder."""
@@ -133,20 +134,41 @@ class Symbols:
             return found
         path, line = found
         if len(parts) == 1:
-            return self._place(path, line)
+            return self.place(path, line)
         return self._inside(dotted, path, line, parts[1:])
 
+    def named_in(self, path: Path, name: str) -> tuple[Path, int] | None:
+        """The file and line that define what a file of the package calls `name`; None where that is not known."""
+        if (path, name) not in self._named:
+            module = path.parent if path.name == "__init__.py" else path.with_suffix("")
+            found = self._find(module, name, 0)
+            self._named[path, name] = None if isinstance(found, Missing) else found
+        return self._named[path, name]
+
+    def imported_in(self, path: Path, module: str, name: str) -> tuple[Path, int] | None:
+        """The same for a name that a file imports from `module`, ".core", inside a function."""
+        target = self._target(path, module)
+        found = self._find(target, name, 0) if target is not None else None
+        return None if isinstance(found, Missing) else found
+
     def source(self, path: Path) -> Source | Missing:
-        """A file of the package; Missing when it cannot be read or is no Python."""
-        return self._source(path)
+        """A file of the package, read once."""
+        if path not in self._sources:
+            try:
+                self._sources[path] = Source(path)
+            except OSError as error:
+                self._sources[path] = Missing(reason=f"{path}: {error.strerror or error}")
+            except (SyntaxError, ValueError) as error:
+                self._sources[path] = Missing(reason=f"{path} cannot be parsed: {error}")
+        return self._sources[path]
 
     def _inside(self, dotted: str, path: Path, line: int, rest: list[str]) -> str | Missing:
         """A member of the class at that line."""
-        source = self._source(path)
+        source = self.source(path)
         number = source.member(line, rest[0]) if isinstance(source, Source) and len(rest) == 1 else 0
         if number:
-            return self._place(path, number)
-        reason = f"{self._label} has no {dotted} ({self._place(path, line)} was read, not what it inherits)"
+            return self.place(path, number)
+        reason = f"{self._label} has no {dotted} ({self.place(path, line)} was read, not what it inherits)"
         return Missing(reason=reason)
 
     def _find(self, module: Path, name: str, hops: int) -> tuple[Path, int] | Missing | None:
@@ -154,7 +176,7 @@ class Symbols:
         path = self._file(module)
         if path is None or hops > _MAX_HOPS:
             return None
-        source = self._source(path)
+        source = self.source(path)
         if isinstance(source, Missing):
             return source
         binding = source.names.get(name)
@@ -182,7 +204,7 @@ class Symbols:
             return (submodule, 1) if submodule is not None else None
         found = self._find(target, binding.name, hops + 1)
         if found is None and self._file(target) is None:
-            reason = f"{self._place(path, binding.line)} imports {name} from {binding.module}, which is not there"
+            reason = f"{self.place(path, binding.line)} imports {name} from {binding.module}, which is not there"
             return Missing(reason=f"{self._label}: {reason}")
         return found
 
@@ -203,22 +225,13 @@ class Symbols:
             return package
         return plain if module != self._root and plain.is_file() else None
 
-    def _source(self, path: Path) -> Source | Missing:
-        if path not in self._sources:
-            try:
-                self._sources[path] = Source(path)
-            except OSError as error:
-                self._sources[path] = Missing(reason=f"{path}: {error.strerror or error}")
-            except (SyntaxError, ValueError) as error:
-                self._sources[path] = Missing(reason=f"{path} cannot be parsed: {error}")
-        return self._sources[path]
-
     def _absent(self, dotted: str, module: Path) -> Missing:
         path = self._file(module)
-        read = f"{self._place(path)} read" if path else f"no module {module.relative_to(self._root.parent)}"
+        read = f"{self.place(path)} read" if path else f"no module {module.relative_to(self._root.parent)}"
         return Missing(reason=f"{self._label} has no {dotted} ({read})", absent=True)
 
-    def _place(self, path: Path, line: int = 0) -> str:
+    def place(self, path: Path, line: int = 0) -> str:
+        """How a place is written: "norm/__init__.py:41", below the package folder."""
         place = path.relative_to(self._root).as_posix()
         return f"{place}:{line}" if line else place
 

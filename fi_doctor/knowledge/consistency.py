@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import fnmatch
 import re
 from collections import Counter
@@ -98,7 +99,20 @@ def _check_feature(feature: Feature, settings: set[str]) -> list[str]:
     errors = [] if _FEATURE_ID.fullmatch(feature.id) else [f"{place}: expected family.name"]
     for number, use in enumerate(feature.vllm):
         errors += _check_use(place, f"vllm[{number}]", use, settings)
+    if feature.call and not _is_call_of(feature.call, feature.entry):
+        errors.append(f"{place}: call: expected one of entry with literals by name, got {feature.call!r}")
     return errors or _gaps(place, feature)
+
+
+def _is_call_of(text: str, names: tuple[str, ...]) -> bool:
+    """Whether it is "flashinfer.bmm_fp8(backend='cublas')" of one of these names."""
+    try:
+        call = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError):
+        return False
+    if not isinstance(call, ast.Call) or call.args or text.partition("(")[0] not in names:
+        return False
+    return all(one.arg is not None and isinstance(one.value, ast.Constant) for one in call.keywords)
 
 
 def _check_use(place: str, path: str, use: VllmUse, settings: set[str]) -> list[str]:

@@ -30,7 +30,11 @@ WORDS = {
         "It could not be told, and why is said. It is never counted as works; where it is required the exit code is 3."
     ),
     Evidence.NONE.value: "Nothing was found out.",
-    Evidence.DECLARED.value: "The installed packages say so; nothing was tried.",
+    Evidence.DECLARED.value: (
+        "The installed packages say so; nothing was tried. For which GPUs FlashInfer has a function is read from its "
+        "source, which is not run: the lists that it is declared with, the majors that its module is compiled for, and "
+        "refusals that hang on nothing but the compute capability. What hangs on more than that is not known."
+    ),
     Evidence.PREDICTED.value: (
         "A known problem applies here; this row was not tried. What is measured beats what is predicted."
     ),
@@ -76,6 +80,10 @@ WORDS = {
         "TypeError where vLLM comes to it. `fi-doctor features --calls` lists all places."
     ),
 }
+
+_UNPROBED = (
+    "No probe runs it: the row says whether the installed FlashInfer has it for this GPU, and which line says so."
+)
 
 
 def explain(kb: KnowledgeBase, name: str) -> str:
@@ -131,7 +139,8 @@ def _feature(feature: Feature) -> str:
         parts.append("Enters FlashInfer by:\n" + "\n".join(f"  {name}" for name in feature.entry))
     if feature.vllm:
         parts.append("What vLLM does with it:\n" + "\n".join(_use(use) for use in feature.vllm))
-    parts.append("Decided by the probes: " + (", ".join(feature.probes) or "none"))
+    decided = "Decided by the probes: " + ", ".join(feature.probes)
+    parts.append(decided if feature.probes else _wrapped(_UNPROBED))
     if feature.fallback:
         parts.append(_wrapped(f"Where it does not work: {feature.fallback}"))
     return "\n\n".join(parts) + "\n"

@@ -5,6 +5,7 @@ from fi_doctor.model.calls import Calls, Misfit, MisfitKind, Unbound
 from fi_doctor.model.changes import DIFFERENCE_SCHEMA, Cause, CauseKind, Difference, FactChange, RowChange
 from fi_doctor.model.coverage import COVERAGE_SCHEMA, Coverage, Covered, Here
 from fi_doctor.model.facts import (
+    Admission,
     Driver,
     Facts,
     FlashInfer,
@@ -82,6 +83,7 @@ __all__ = [
     "WARMING_SCHEMA",
     "Action",
     "ActionKind",
+    "Admission",
     "AllowTable",
     "Allowance",
     "BuildCost",

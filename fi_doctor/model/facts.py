@@ -141,6 +141,9 @@ class FlashInfer(Data, frozen=True, tag_field="kind", tag="flashinfer"):
     majors: dict[str, Majors | Missing] = {}
     # Pattern, "*awq*" -> the public names that match and where they are defined, "gemm/gemm_base.py:333".
     public: dict[str, dict[str, str]] = {}
+    # Name, or call with what decides it, "flashinfer.mm_fp4(backend='cudnn')" -> where the source turns GPUs away. Only
+    # those are here of which that can be read with certainty.
+    admissions: dict[str, tuple[Admission, ...]] = {}
 
 
 class Majors(Data, frozen=True, tag_field="kind", tag="majors"):
@@ -148,6 +151,14 @@ class Majors(Data, frozen=True, tag_field="kind", tag="majors"):
 
     majors: tuple[int, ...]  # empty: for any
     source: str  # "jit/comm.py:198"
+
+
+class Admission(Data, frozen=True):
+    """A place in FlashInfer's source that lets a call through on some GPUs only."""
+
+    source: str  # "mla.py:612", below the package folder
+    admits: tuple[int, ...]  # compute capabilities on which nothing refuses the call, of those that were tried
+    refuses: tuple[int, ...]  # those that get no further than this place
 
 
 class Vllm(Data, frozen=True, tag_field="kind", tag="vllm"):

@@ -71,6 +71,9 @@ class Feature(Strict, frozen=True):
     vllm: tuple[VllmUse, ...]
     fallback: str = ""  # what serves instead when it does not work
     needs_gpu: bool = True
+    # The call whose source says for which GPUs it is, where arguments decide that, with literals by name:
+    # "flashinfer.bmm_fp8(backend='cublas')". Empty: the first entry, whatever it is given.
+    call: str = ""
     generator: str = ""  # FlashInfer's function whose supported_major_versions say for which GPUs it is compiled
 
 

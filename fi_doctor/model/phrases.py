@@ -5,3 +5,6 @@ SILENT = "a command ended without a word, as one that is killed does"
 
 # Of a tool that was asked for its version or its folders.
 UNANSWERED = "did not answer"
+
+# Of a row that the installed FlashInfer offers and no probe of ours is for: no run of fi-doctor settles it.
+UNPROBED = "nothing here runs it"

@@ -6,6 +6,7 @@ import re
 import shlex
 
 from fi_doctor.model import CellOutcome, Depth, Ending, Facts, Missing, Outcome, Report, Verdict
+from fi_doctor.model.phrases import UNPROBED
 from fi_doctor.reports.answer import not_installed, visible_gpus
 from fi_doctor.reports.text import clean, clean_lines, names
 
@@ -70,7 +71,7 @@ def how_to_settle(report: Report) -> list[tuple[str, str]]:
 
     What mends the cause of an open row comes before what would measure it; nothing is said twice.
     """
-    rows = [row for row in report.features if row.verdict is Verdict.UNKNOWN]
+    rows = [row for row in report.features if row.verdict is Verdict.UNKNOWN and UNPROBED not in row.why]
     if not rows or not_installed(report):
         return []
     if report.request.depth is Depth.STATIC:

@@ -18,9 +18,12 @@ from cli_command import (
     with_verdicts,
 )
 
-from fi_doctor.model import Depth, Verdict
+from fi_doctor.model import Admission, Depth, Verdict
 from fi_doctor.reports import render
 
+REFUSED = make.flashinfer(
+    admissions={"flashinfer.norm.rmsnorm": (Admission(source="norm/__init__.py:9", admits=(90,), refuses=(70,)),)}
+)
 CASES = {
     "0-all-verified": (0, {}, ()),
     "1-one-broken": (1, {"broken": (BROKEN,)}, ()),
@@ -118,9 +121,10 @@ def test_a_report_has_one_format(doctor):
         ({}, (), 0),
         ({}, ("norm.*",), 0),
         ({"broken": (BROKEN,)}, (), 1),
-        ({"broken": (BROKEN,)}, ("sampling.*",), 1),
+        ({"broken": (BROKEN,)}, ("sampling.top_k_*",), 1),
         ({"facts": make.facts(gpus=make.gpu_facts(make.gpu(sm=70)))}, (), 3),
-        ({"facts": make.facts(gpus=make.gpu_facts(make.gpu(sm=70)))}, (BROKEN,), 1),
+        ({"facts": make.facts(gpus=make.gpu_facts(make.gpu(sm=70)))}, (BROKEN,), 3),
+        ({"facts": make.facts(gpus=make.gpu_facts(make.gpu(sm=70)), flashinfer=REFUSED)}, (BROKEN,), 1),
         ({"depth": Depth.STATIC}, (BROKEN,), 3),
         ({"depth": Depth.STATIC}, ("norm.*,sampling.*",), 3),
     ],
@@ -130,7 +134,7 @@ def test_a_required_row_must_work(doctor, options, asked, code):
     done = doctor("check", "--from", doctor.report(**options), *words, "--format", "json")
     assert done.returncode == code, done.stderr
     missed = parsed(done.stdout, "json")["gate"]["failed_required"]
-    assert bool(missed) == bool(asked and asked != ("sampling.*",) and code != 0)
+    assert bool(missed) == bool(asked and asked != ("sampling.top_k_*",) and code != 0)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +143,7 @@ def test_a_required_row_must_work(doctor, options, asked, code):
         (("norm.*",), {"norm.rmsnorm", "norm.fused_add_rmsnorm"}),
         (("norm.rmsnorm", "import.*"), {"norm.rmsnorm", "import.torch", "import.flashinfer"}),
         (("norm.rmsnorm,kv.*",), {"norm.rmsnorm", "kv.append_paged"}),
-        (("*top_k*",), {"sampling.top_k_top_p"}),
+        (("*top_k_*",), {"sampling.top_k_top_p"}),
     ],
 )
 def test_feature_selects_rows_by_glob(doctor, globs, names):

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import factory as make
 import pytest
+from msgspec.structs import replace
 
 from fi_doctor import knowledge
 from fi_doctor.diagnosis import findings, matrix
-from fi_doctor.model import Depth, Ending, Evidence, Missing, Requires, Scope, Stage, Verdict
+from fi_doctor.model import Admission, Depth, Ending, Evidence, Feature, Missing, Requires, Scope, Stage, Verdict
 
 KB = knowledge.load()
 NOTHING = ("unknown", "none")
@@ -130,16 +131,25 @@ def test_a_variant_without_a_record_is_unknown_when_others_have_one():
 @pytest.mark.parametrize(
     ("needs", "why"),
     [
-        (Requires(sm=">=100"), "it is for SM >=100, this is SM90"),
         (Requires(flashinfer=">=0.8"), "it needs flashinfer-python >=0.8, here it is 0.7.2.post1"),
         (Requires(nvcc=">=13.1"), "it needs the CUDA version that FlashInfer's gates read >=13.1, here it is 13.0"),
         (Requires(packages={"torch": ">=3"}), "it needs torch >=3, here it is 2.14.0+cu130"),
     ],
-    ids=["sm", "flashinfer", "nvcc", "package-old"],
+    ids=["flashinfer", "nvcc", "package-old"],
 )
 def test_a_need_that_is_surely_not_met_makes_the_row_unsupported(needs, why):
     row = only(planned=[make.planned(spec=make.spec(requires=needs), skip="needs something else")])
     assert (*verdict(row), row.why) == ("unsupported", "declared", why)
+
+
+def test_that_our_probe_is_for_other_gpus_does_not_make_the_row_unsupported():
+    spec = make.spec(requires=Requires(sm=">=100"))
+    row = only(planned=[make.planned(spec=spec, skip="needs compute capability >=100")])
+    assert verdict(row) == ("unknown", "declared")
+    assert row.why == "offered (flashinfer/norm/__init__.py:642), nothing here runs it on SM90"
+    assert [(cell.verdict.value, cell.why) for cell in row.cells] == [
+        ("unsupported", "it is for SM >=100, this is SM90")
+    ]
 
 
 def test_a_missing_entry_point_is_unsupported_with_the_place_that_says_so():
@@ -148,6 +158,79 @@ def test_a_missing_entry_point_is_unsupported_with_the_place_that_says_so():
     row = only(facts=make.facts(flashinfer=fi), planned=[make.planned(skip="no such name")])
     assert verdict(row) == ("unsupported", "declared")
     assert row.why == "flashinfer.norm.rmsnorm: norm/__init__.py defines no rmsnorm"
+
+
+REFUSED = make.flashinfer(
+    admissions={
+        "flashinfer.norm.rmsnorm": (
+            Admission(source="norm/__init__.py:12", admits=(100, 103), refuses=(75, 80)),
+            Admission(source="norm/__init__.py:640", admits=(100, 103), refuses=(90,)),
+        )
+    }
+)
+
+
+def test_what_the_source_refuses_on_this_gpu_is_unsupported_with_the_place_that_says_so():
+    row = only(facts=make.facts(flashinfer=REFUSED), planned=[make.planned(skip="not asked for")])
+    assert verdict(row) == ("unsupported", "declared")
+    assert row.why == "flashinfer/norm/__init__.py:640 admits compute capability 100, 103; this is 90"
+
+
+def test_what_ran_here_is_judged_whatever_the_source_is_read_to_say():
+    row = only(facts=make.facts(flashinfer=REFUSED), planned=[make.planned()], outcomes=[make.outcome()])
+    assert verdict(row) == ("works", "verified")
+
+
+@pytest.mark.parametrize(
+    ("symbols", "why"),
+    [
+        (
+            ("flashinfer.norm.rmsnorm",),
+            "flashinfer/norm/__init__.py:640 admits compute capability 100, 103; this is 90",
+        ),
+        (("flashinfer.norm.rmsnorm", "flashinfer.norm.other"), "it is for SM >=100, this is SM90"),
+        ((), "it is for SM >=100, this is SM90"),
+    ],
+    ids=["all-refused", "one-of-two", "none"],
+)
+def test_a_variant_for_other_gpus_cites_the_source_where_that_refuses_every_name_it_needs(symbols, why):
+    needs = Requires(sm=">=100", symbols=symbols)
+    plan = make.planned(spec=make.spec(variants={"fp8": needs}), skipped_variants={"fp8": "needs more"}, variants=())
+    row = only(facts=make.facts(flashinfer=REFUSED), planned=[plan])
+    assert row.cells[0].why == why
+
+
+def test_a_name_that_is_refused_here_says_nothing_of_a_probe_that_is_for_this_gpu():
+    spec = make.spec(feature="norm.other", requires=Requires(sm=">=90", symbols=("flashinfer.norm.rmsnorm",)))
+    plan = make.planned(spec=spec, skip="CUDA sees no GPU")
+    row = only("norm.other", facts=make.facts(flashinfer=REFUSED), planned=[plan])
+    assert row.verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("sm", "told"),
+    [
+        (90, ("unsupported", "declared", "flashinfer/mla.py:6 admits compute capability 100; this is 90")),
+        (100, ("unknown", "declared", "offered (flashinfer/mla.py:5), nothing here runs it")),
+        (130, ("unknown", "declared", "offered (flashinfer/mla.py:5), nothing here runs it")),
+    ],
+)
+def test_a_row_without_a_probe_is_unsupported_or_offered_as_the_source_says(sm, told):
+    call = "flashinfer.mla.run(backend='x')"
+    feature = Feature(id="mla.run", title="", entry=("flashinfer.mla.run",), call=call, probes=(), vllm=())
+    says = {call: (Admission(source="mla.py:6", admits=(100,), refuses=(90,)),)}
+    fi = make.flashinfer(symbols={"flashinfer.mla.run": "mla.py:5"}, admissions=says, architectures=(f"{sm}a",))
+    facts = make.facts(flashinfer=fi, gpus=make.no_gpus())
+    row = next(
+        row for row in matrix.judge(replace(KB, features=(feature,)), facts, (), (), ()) if row.feature == "mla.run"
+    )
+    assert (*verdict(row), row.why) == told
+
+
+def test_a_row_without_a_probe_is_unknown_where_an_older_report_says_nothing_of_it():
+    feature = Feature(id="mla.run", title="", entry=("flashinfer.mla.run",), probes=(), vllm=())
+    row = next(iter(matrix.judge(replace(KB, features=(feature,)), make.facts(), (), (), ())))
+    assert (*verdict(row), row.why) == ("unknown", "none", "no probe was planned")
 
 
 def test_a_package_that_is_not_installed_makes_the_row_unknown_since_it_can_be_installed():

@@ -96,6 +96,18 @@ def test_a_package_says_who_it_is_without_being_imported(tmp_path):
     }
 
 
+def test_names_and_calls_say_where_the_source_turns_gpus_away_and_a_call_is_no_name(tmp_path):
+    source = (
+        "def rmsnorm(backend):\n    if backend == 'x':\n        f.get_nvcc_flags_list(supported_major_versions=[9])\n"
+    )
+    call = "flashinfer.norm.rmsnorm(backend='x')"
+    symbols = ("flashinfer.norm.rmsnorm", call, "flashinfer.norm.gen_module")
+    found = read(package(tmp_path, **{"norm.py": source}), variables(tmp_path), symbols)
+    assert set(found.symbols) == {"flashinfer.norm.rmsnorm", "flashinfer.norm.gen_module"}
+    assert list(found.admissions) == [call]
+    assert [(one.source, one.admits) for one in found.admissions[call]] == [("norm.py:3", (90,))]
+
+
 def test_the_reason_of_an_absent_package_is_handed_on():
     absent = Missing(reason="no module flashinfer on sys.path of /venv/bin/python")
     assert read(absent, {}) == absent

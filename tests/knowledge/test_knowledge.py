@@ -129,6 +129,30 @@ def test_a_wrong_use_of_a_feature_is_refused_with_its_place(folder, uses, error)
     assert told[0].startswith(f"features.yaml: norm.rmsnorm: {error}")
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "flashinfer.norm.rmsnorm",
+        "flashinfer.norm.other(eps=1)",
+        "flashinfer.norm.rmsnorm(1)",
+        "flashinfer.norm.rmsnorm(**x)",
+        "flashinfer.norm.rmsnorm(eps=y)",
+        "flashinfer.norm.rmsnorm(",
+    ],
+)
+def test_a_call_that_is_none_of_an_entry_with_literals_is_refused(folder, call):
+    write(folder, "features.yaml", FEATURES.replace("  probes:", f'  call: "{call}"\n  probes:'))
+    assert errors_of(folder) == [
+        f"features.yaml: norm.rmsnorm: call: expected one of entry with literals by name, got {call!r}"
+    ]
+
+
+def test_a_call_of_an_entry_is_read(folder):
+    call = "flashinfer.norm.rmsnorm(backend='cuda', eps=1, out=None)"
+    write(folder, "features.yaml", FEATURES.replace("  probes:", f'  call: "{call}"\n  probes:'))
+    assert knowledge.load(folder).features[0].call == call
+
+
 def test_what_turns_a_feature_on_and_off_may_be_a_variable_a_flag_or_a_key(folder):
     uses = f'[{{vllm: ">=0.11,<0.20", use: a, enable: [{ON}]}}, {{vllm: ">=0.20", use: b, avoid: [{ON}]}}]'
     write(folder, "features.yaml", FEATURES.replace('[{vllm: ">=0.11", use: none}]', uses))

@@ -398,6 +398,13 @@ def test_a_static_check_is_settled_by_leaving_static_out(gpus):
     assert not any("GPU can be used" in line for line in text)
 
 
+def test_nothing_is_said_to_settle_a_row_that_no_probe_is_for():
+    offered = replace(OPEN, why="offered (flashinfer/topk.py:156), nothing here runs it")
+    request = Request(depth=Depth.STATIC)
+    assert not any("To settle" in line for line in lines(report((offered,), request=request)))
+    assert any("To settle" in line for line in lines(report((offered, OPEN), request=request)))
+
+
 @pytest.mark.parametrize(
     ("architectures", "torch_cuda", "words"),
     [
