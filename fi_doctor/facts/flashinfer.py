@@ -28,7 +28,6 @@ def read_flashinfer(
     symbols: dotted names to look up, "flashinfer.norm.rmsnorm", patterns of names, "*awq*", and calls to follow,
     "flashinfer.bmm_fp8(backend='x')". Missing when nothing can be imported as flashinfer.
     """
-    """
     origin = survey.modules.get("flashinfer", Missing(reason="flashinfer was not looked for"))
     if isinstance(origin, Missing):
         return origin
