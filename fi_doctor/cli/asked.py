@@ -41,6 +41,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     policy: Written | None = None
     targets: tuple[outputs.Target, ...] = ()
     origins: dict[str, str] = {}  # key -> what messages call the place where its value stands
+    sources: dict[str, str] = {}  # the same of the keys whose value somebody gave
 
     @property
     def is_recorded(self) -> bool:

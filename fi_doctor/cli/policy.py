@@ -15,7 +15,7 @@ from fi_doctor.diagnosis.findings import MEASURED_BEATS_KNOWN, UNEXPLAINED_FAILU
 from fi_doctor.errors import UsageError
 from fi_doctor.knowledge import policies
 from fi_doctor.knowledge.policies import Written
-from fi_doctor.knowledge.policy_keys import FAIL_ON
+from fi_doctor.knowledge.policy_keys import FAIL_WORDS, contradiction
 from fi_doctor.model import Depth, KnowledgeBase, Policy
 
 _T = TypeVar("_T")
@@ -37,16 +37,30 @@ def resolve(asked: Asked, features: Iterable[str], kb: KnowledgeBase) -> Policy:
     """The policy as the gate judges it, with what was said on the command line in its place."""
     words = tuple(word for part in asked.fail_on for word in part.split(","))
     for word in words:
-        parse.choice(word, FAIL_ON, asked.origin("fail-on"))
-    fail_on = policies.failing(words)
+        parse.choice(word, FAIL_WORDS, asked.origin("fail-on"))
+    if clash := contradiction(words):
+        raise UsageError(f"{asked.origin('fail-on')}: {clash}", todo="leave one of the two out")
+    settled = Policy(
+        fail_on=policies.failing(words),
+        names_verdict=not words or policies.names_verdict(words),
+        sources=asked.sources,
+    )
     if asked.policy is None:
-        return Policy(fail_on=fail_on)
+        return settled
     wrong = policies.wrong_names(asked.policy, features, findings(kb))
     if wrong:
         raise policies.refusal(asked.policy.name, wrong)
     aliases = {alias: rule.id for rule in kb.rules for alias in rule.aliases}
     today = dt.datetime.now().astimezone().date().isoformat()
-    return replace(policies.resolve(asked.policy, today, aliases), fail_on=fail_on)
+    written = policies.resolve(asked.policy, today, aliases)
+    return replace(
+        settled,
+        file=written.file,
+        requirements=written.requirements,
+        versions=written.versions,
+        allowed=written.allowed,
+        day=written.day,
+    )
 
 
 def findings(kb: KnowledgeBase) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ def settle(asked: Asked) -> Asked:
         fail_on=said.first("fail-on", asked.fail_on or None, file and file.fail_on, _list) or (),
         targets=_targets(asked, said, file.format if file else None),
         origins=said.origins,
+        sources=said.sources,
     )
 
 
@@ -69,38 +70,50 @@ class _Said:
 
     def __init__(self, written: Written | None) -> None:
         self.origins: dict[str, str] = {}
+        self.sources: dict[str, str] = {}  # of the keys whose value somebody gave
         self._file = Path(written.name).name if written else ""
 
     def first(self, key: str, typed: _T | None, of_file: _T | None, read: Callable[[str], _T]) -> _T | None:
         """The value of a key; None where nobody says it. read: makes one of the text of a variable."""
         variable = _PREFIX + key.upper().replace("-", "_")
         text = os.environ.get(variable, "")
-        if typed is not None or (not text and of_file is None):
-            self.origins[key] = f"--{key}"
+        if typed is not None:
+            self.gave(key, f"--{key}")
             return typed
-        if not text:
-            self.origins[key] = f"{self._file}: {key}"
+        if text:
+            self.gave(key, variable)
+            try:
+                return read(text)
+            except ValueError as error:
+                raise UsageError(f"{variable}: {text!r} {error}", todo=f"unset {variable}") from error
+        if of_file is not None:
+            self.gave(key, f"{self._file}: {key}")
             return of_file
-        self.origins[key] = variable
-        try:
-            return read(text)
-        except ValueError as error:
-            raise UsageError(f"{variable}: {text!r} is not a whole number", todo=f"unset {variable}") from error
+        self.origins[key] = f"--{key}"
+        return None
+
+    def gave(self, key: str, place: str) -> None:
+        """Note who gave the value of a key."""
+        self.origins[key] = self.sources[key] = place
 
 
 def _targets(asked: Asked, said: _Said, of_file: tuple[str, ...] | None) -> tuple[outputs.Target, ...]:
     if asked.formats or asked.output is not None:
+        said.gave("format", "--format" if asked.formats else "-o")
         return outputs.targets(asked.formats, "--format", asked.output)
     words = said.first("format", None, of_file, _list)
     return outputs.targets(words or (), said.origins["format"])
 
 
 def _list(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not words:
+        raise ValueError("names nothing")
+    return words
 
 
 def _number(text: str) -> int:
-    number = int(text)
+    number = int(text) if len(text) < 10 and text.strip().isdecimal() else -1
     if number < 0:
-        raise ValueError(text)
+        raise ValueError("is not a whole number")
     return number

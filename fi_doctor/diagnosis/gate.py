@@ -91,10 +91,11 @@ def _judge(
     policy = request.policy
     chosen = tuple(row for row in rows if selects(request.features, row.feature))
     failing = tuple(row for row in chosen if row.name not in excused)
-    source = rulings.DEFAULT if policy.fail_on == Policy().fail_on else rulings.FAIL_ON
-    by_finding = rulings.no_failing_finding(found, policy.fail_on)
+    written = policy.sources.get("fail-on", "")
+    is_default = not policy.names_verdict or (not written and policy.fail_on == Policy().fail_on)
+    by_finding = rulings.no_failing_finding(found, policy.fail_on, written or rulings.FAIL_ON)
     return [
-        rulings.no_failing_row(failing, policy.fail_on, source),
+        rulings.no_failing_row(failing, policy.fail_on, rulings.DEFAULT if is_default else written or rulings.FAIL_ON),
         rulings.something_measured(_counted(chosen)),
         *(rulings.required(asked, rows, excused) for asked in asked_rows(request)),
         *(

@@ -43,6 +43,8 @@ class Judged(NamedTuple):
 def no_failing_row(rows: tuple[FeatureRow, ...], fail_on: tuple[str, ...], source: str) -> Judged:
     """Of the selected rows none has a verdict that fails."""
     words = [verdict.value for verdict in Verdict if verdict.value in fail_on]
+    if not words:
+        return _judged("no verdict of a row fails", source, Holds.YES)
     said = f"no selected row is {' or '.join(words)}"
     bad = [row for row in rows if row.verdict.value in words]
     known = [row for row in bad if is_measured(row.verdict, row.evidence) or row.verdict is Verdict.UNSUPPORTED]
@@ -117,7 +119,7 @@ def version(facts: Facts, name: str, wanted: str, source: str) -> Judged:
     return _judged(said, source, Holds.YES if held else Holds.NO, why, f"; version: {why}")
 
 
-def no_failing_finding(found: tuple[Finding, ...], fail_on: tuple[str, ...]) -> Judged | None:
+def no_failing_finding(found: tuple[Finding, ...], fail_on: tuple[str, ...], source: str) -> Judged | None:
     """No finding is as grave as one of the severities that fail; None where none of those is named."""
     ranks = [_SEVERITIES[word] for word in fail_on if word in _SEVERITIES]
     if not ranks:
@@ -126,9 +128,9 @@ def no_failing_finding(found: tuple[Finding, ...], fail_on: tuple[str, ...]) -> 
     bad = [finding for finding in found if finding.severity.rank >= min(ranks)]
     said = f"no finding is {named}{'' if named == Severity.ERROR.value else ' or graver'}"
     if not bad:
-        return _judged(said, FAIL_ON, Holds.YES)
+        return _judged(said, source, Holds.YES)
     why = f"{bad[0].id} ({bad[0].severity}): {short(bad[0].title)}"
-    return _judged(said, FAIL_ON, Holds.NO, why, f"; finding: {why}", findings=bad)
+    return _judged(said, source, Holds.NO, why, f"; finding: {why}", findings=bad)
 
 
 def read_version(facts: Facts, name: str) -> str | Missing:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fi_doctor.errors import DataError
-from fi_doctor.knowledge.policy_keys import EVIDENCE, FAIL_ON, decode, nearest, quoted
+from fi_doctor.knowledge.policy_keys import EVIDENCE, FAIL_ON, NO_VERDICT, decode, nearest, quoted
 from fi_doctor.model import (
     Allowance,
     Evidence,
@@ -89,6 +89,7 @@ def resolve(written: Written, day: str, aliases: Mapping[str, str]) -> Policy:
         requirements=tuple(_requirement(glob, table, name) for glob, table in sorted(file.require.items())),
         versions=file.versions,
         fail_on=failing(file.fail_on or ()),
+        names_verdict=not file.fail_on or names_verdict(file.fail_on),
         allowed=tuple(
             Allowance(
                 finding=aliases.get(one.finding, one.finding),
@@ -106,10 +107,14 @@ def resolve(written: Written, day: str, aliases: Mapping[str, str]) -> Policy:
 def failing(words: Iterable[str]) -> tuple[str, ...]:
     """The words of fail-on in one order; where they name no verdict, those that fail by default stay."""
     asked = set(words)
-    verdicts = {verdict.value for verdict in Verdict}
-    if not asked & verdicts:
+    if not names_verdict(asked):
         asked |= set(Policy().fail_on)
     return tuple(word for word in FAIL_ON if word in asked)
+
+
+def names_verdict(words: Iterable[str]) -> bool:
+    """Whether words of fail-on say which verdicts fail; severities alone do not."""
+    return not {verdict.value for verdict in Verdict}.union([NO_VERDICT]).isdisjoint(words)
 
 
 def _requirement(glob: str, table: RequireTable, name: str) -> Requirement:

@@ -39,6 +39,8 @@ FAIL_ON = (
     *(verdict.value for verdict in Verdict if verdict is not Verdict.WORKS),
     *(severity.value for severity in Severity),
 )
+NO_VERDICT = "none"  # of fail-on: no verdict of a row fails
+FAIL_WORDS = (*FAIL_ON, NO_VERDICT)
 # The evidence that may be required, what each verdict has at least first: a row that works was run.
 EVIDENCE = {Verdict.WORKS: (Evidence.RAN, Evidence.VERIFIED), Verdict.UNSUPPORTED: (Evidence.DECLARED,)}
 _REQUIRED = tuple(verdict.value for verdict in EVIDENCE)
@@ -100,11 +102,24 @@ def _words(value: Any, place: str, errors: list[str]) -> tuple[str, ...]:
 def _fail_on(value: Any, place: str, errors: list[str]) -> tuple[str, ...]:
     words = _words(value, place, errors)
     errors += [
-        f"{place}[{at}]: {word!r} is no verdict that fails and no severity{nearest(word, FAIL_ON)}"
+        f"{place}[{at}]: {word!r} is no verdict that fails and no severity{nearest(word, FAIL_WORDS)}"
         for at, word in enumerate(words)
-        if word not in FAIL_ON
+        if word not in FAIL_WORDS
     ]
+    if value == []:
+        errors.append(f'{place}: it is empty; with "{NO_VERDICT}" no verdict of a row fails')
+    elif wrong := contradiction(words):
+        errors.append(f"{place}: {wrong}")
     return words
+
+
+def contradiction(words: Iterable[str]) -> str:
+    """What is wrong with words of fail-on that are each right, "" where nothing is."""
+    asked = set(words)
+    verdicts = [verdict.value for verdict in Verdict if verdict.value in asked]
+    if NO_VERDICT not in asked or not verdicts:
+        return ""
+    return f'"{NO_VERDICT}" lets no verdict fail, and "{verdicts[0]}" is one'
 
 
 def _versions(value: Any, place: str, errors: list[str]) -> dict[str, str]:

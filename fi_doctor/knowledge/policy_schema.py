@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fi_doctor.knowledge.policy_keys import EVIDENCE, FAIL_ON
+from fi_doctor.knowledge.policy_keys import EVIDENCE, FAIL_WORDS
 from fi_doctor.model import Evidence, PolicyFile, Scope, Verdict
 
 POLICY_SCHEMA = "fi-doctor.policy/1.0"
@@ -24,7 +24,7 @@ def schema() -> dict[str, Any]:
     keys = tables["PolicyFile"]["properties"]
     for name, key in keys.items():
         keys[name] = _without_null(key)
-    keys["fail-on"]["items"] = {"enum": list(FAIL_ON)}
+    keys["fail-on"] |= {"items": {"enum": list(FAIL_WORDS)}, "minItems": 1}
     for name in _ONE_OR_MORE:
         keys[name] = {"anyOf": [keys[name]["items"], keys[name]]}
     keys["require"]["additionalProperties"] = {"anyOf": [{"enum": _words()}, {"$ref": "#/$defs/RequireTable"}]}

@@ -76,8 +76,11 @@ class Policy(Data, frozen=True):
     versions: dict[str, str] = {}
     # Verdicts of selected rows, and severities: a finding of one of them or of a graver one fails too.
     fail_on: tuple[str, ...] = (Verdict.BROKEN.value, Verdict.WRONG_RESULT.value)
+    names_verdict: bool = True  # False: fail-on was written and names none, so that those that fail by default stay
     allowed: tuple[Allowance, ...] = ()
     day: str = ""  # ISO date by which `allowed` is judged; "" where nothing is allowed
+    # Key -> who gave its value: "--budget", "FI_DOCTOR_FAIL_ON", "fi-doctor.toml: format"; of what nobody gave nothing.
+    sources: dict[str, str] = {}
 
 
 class Holds(Closed):

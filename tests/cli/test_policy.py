@@ -92,6 +92,23 @@ def test_the_depth_of_a_policy_is_not_that_of_a_recording(doctor):
 
 
 @pytest.mark.parametrize(
+    ("words", "source"),
+    [
+        ((), "default"),
+        (("--fail-on", "error"), "default"),
+        (("--fail-on", "broken,wrong-result"), "--fail-on"),
+        (("--fail-on", "none"), "--fail-on"),
+    ],
+)
+def test_who_wrote_the_verdicts_that_fail_is_named_and_nobody_where_nobody_did(doctor, words, source):
+    done = doctor("check", "--from", doctor.report(), "-f", "json", *words)
+    assert json.loads(done.stdout)["gate"]["requirements"][0]["source"] == source
+    policy(doctor, 'fail-on = "broken"')
+    named = doctor("check", "--from", doctor.report(), "-f", "json")
+    assert json.loads(named.stdout)["gate"]["requirements"][0]["source"] == "fi-doctor.toml: fail-on"
+
+
+@pytest.mark.parametrize(
     ("text", "options", "code"),
     [
         ('require = {"norm.*" = "verified"}', {}, 0),
@@ -103,6 +120,7 @@ def test_the_depth_of_a_policy_is_not_that_of_a_recording(doctor):
         ('versions = {torch = ">=99"}', {}, 1),
         ('fail-on = "wrong-result"', {"broken": (BROKEN,)}, 0),
         ('fail-on = "unknown"', {}, 3),
+        ('fail-on = "none"', {"broken": (BROKEN,)}, 0),
         (f'allow = [{{feature = "{BROKEN}", reason = "x", expires = 2999-01-01}}]', {"broken": (BROKEN,)}, 0),
         (f'allow = [{{feature = "{BROKEN}", reason = "x", expires = 2020-01-01}}]', {"broken": (BROKEN,)}, 1),
     ],
@@ -203,6 +221,8 @@ def test_all_mistakes_are_told_at_once_and_before_anything_is_started(doctor):
         ([], {"FI_DOCTOR_CONFIG": "none.toml"}, "No such file"),
         (["--config", "x", "--no-config"], {}, "a policy or none"),
         (["--fail-on", "brokn"], {}, "--fail-on: there is no 'brokn'"),
+        (["--fail-on", "none,broken"], {}, '--fail-on: "none" lets no verdict fail, and "broken" is one'),
+        ([], {"FI_DOCTOR_REQUIRE": ","}, "FI_DOCTOR_REQUIRE: ',' names nothing"),
         ([], {"FI_DOCTOR_FAIL_ON": "brokn"}, "FI_DOCTOR_FAIL_ON=broken"),
         ([], {"FI_DOCTOR_BUDGET": "x"}, "FI_DOCTOR_BUDGET=10m"),
         ([], {"FI_DOCTOR_JOBS": "-1"}, "FI_DOCTOR_JOBS: '-1' is not a whole number"),

@@ -117,6 +117,8 @@ def test_the_policy_of_the_readme_is_one():
         "budget = 10",
         'fail-on = ["works"]',
         'fail-on = "sometimes"',
+        'fail-on = "none"',
+        "fail-on = []",
         'fail_on = "broken"',
         "[require]\nnorm = 1",
         '[require]\n"norm.*" = "built"',

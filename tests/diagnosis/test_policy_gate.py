@@ -172,6 +172,21 @@ def test_the_verdicts_that_fail(verdict, evidence, fail_on, code):
     assert decided.requirements[0].source == ("default" if fail_on == Policy().fail_on else "fail-on")
 
 
+def test_the_verdicts_that_nobody_wrote_are_said_to_be_the_default():
+    """Severities alone leave them as they are; verdicts that were written are named after who wrote them."""
+    who = {"fail-on": "--fail-on"}
+
+    def sources(**fields):
+        decided = gate((row(),), Policy(sources=who, **fields))
+        return decided.requirements[0].source, decided.requirements[-1].source
+
+    words = Policy().fail_on
+    assert sources(fail_on=(*words, "error"), names_verdict=False) == ("default", "--fail-on")
+    assert sources(fail_on=words)[0] == "--fail-on"
+    nothing = gate((row("broken", "ran"), row(feature=KV)), Policy(sources=who, fail_on=()))
+    assert (nothing.code, nothing.requirements[0].requirement) == (0, "no verdict of a row fails")
+
+
 @pytest.mark.parametrize(
     ("severity", "word", "code"),
     [

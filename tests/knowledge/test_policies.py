@@ -78,6 +78,8 @@ ERRORS = {  # text -> what is said of it, after the name of the file
     'budgt = "5m"': "budgt: no such key; the nearest is budget",
     'fail-on = ["brokn"]': "fail-on[0]: 'brokn' is no verdict that fails and no severity; the nearest is broken",
     'fail-on = "works"': "fail-on[0]: 'works' is no verdict that fails and no severity",
+    "fail-on = []": 'fail-on: it is empty; with "none" no verdict of a row fails',
+    'fail-on = ["none", "broken"]': 'fail-on: "none" lets no verdict fail, and "broken" is one',
     "jobs = -1": "jobs: expected int >= 0",
     "jobs = true": "jobs: expected int, got bool",
     "depth = 3": "depth: expected str, got int",
@@ -166,6 +168,7 @@ def test_severities_alone_leave_the_verdicts_that_fail():
     assert policies.failing(("warning",)) == ("broken", "wrong-result", "warning")
     assert policies.failing(("wrong-result",)) == ("wrong-result",)
     assert policies.failing(()) == ("broken", "wrong-result")
+    assert policies.failing(("none", "error")) == ("error",)
 
 
 def test_a_former_id_of_a_finding_is_resolved(tmp_path):
