@@ -28,6 +28,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     features: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     fail_on: tuple[str, ...] = ()
+    rows: str | None = None
     jobs: int | None = None
     memory: str | None = None
     fresh_cache: bool = False

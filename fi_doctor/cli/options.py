@@ -49,6 +49,14 @@ FailOn = Annotated[
         help="Verdicts of rows, or severities of findings, that fail; may be repeated. [default: broken, wrong-result]",
     ),
 ]
+Rows = Annotated[
+    str | None,
+    typer.Option(
+        "--rows",
+        metavar="all|called",
+        help="Which rows --fail-on looks at: all that are selected, or those that vLLM can call. [default: all]",
+    ),
+]
 Jobs = Annotated[int, typer.Option("--jobs", min=0, metavar="N", help="Compile jobs at once; 0 takes the usable CPUs.")]
 Memory = Annotated[
     str,

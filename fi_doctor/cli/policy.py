@@ -15,7 +15,7 @@ from fi_doctor.diagnosis.findings import MEASURED_BEATS_KNOWN, UNEXPLAINED_FAILU
 from fi_doctor.errors import UsageError
 from fi_doctor.knowledge import policies
 from fi_doctor.knowledge.policies import Written
-from fi_doctor.knowledge.policy_keys import FAIL_WORDS, contradiction
+from fi_doctor.knowledge.policy_keys import FAIL_WORDS, ROWS, contradiction
 from fi_doctor.model import Depth, KnowledgeBase, Policy
 
 _T = TypeVar("_T")
@@ -42,6 +42,7 @@ def resolve(asked: Asked, features: Iterable[str], kb: KnowledgeBase) -> Policy:
         raise UsageError(f"{asked.origin('fail-on')}: {clash}", todo="leave one of the two out")
     settled = Policy(
         fail_on=policies.failing(words),
+        rows=parse.choice(asked.rows or Policy().rows, ROWS, asked.origin("rows")),
         names_verdict=not words or policies.names_verdict(words),
         sources=asked.sources,
     )

@@ -37,6 +37,7 @@ def settle(asked: Asked) -> Asked:
         features=said.first("feature", asked.features or None, file and file.feature, _list) or (),
         required=said.first("require", asked.required or None, None, _list) or (),
         fail_on=said.first("fail-on", asked.fail_on or None, file and file.fail_on, _list) or (),
+        rows=said.first("rows", asked.rows, file and file.rows, str),
         targets=_targets(asked, said, file.format if file else None),
         origins=said.origins,
         sources=said.sources,

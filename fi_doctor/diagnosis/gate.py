@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -25,6 +26,7 @@ from fi_doctor.model import (
 )
 
 HOLDS, FAILS, CANNOT_TELL = 0, 1, 3
+CALLED = "called"  # of the policy's rows
 _SAID = {
     Verdict.WORKS: ("works", "work"),
     Verdict.WRONG_RESULT: ("gives wrong results", "give wrong results"),
@@ -56,7 +58,7 @@ def decide(
     judged = [*_judge(request, rows, left, facts, excused=excused), *_by_lock(missed, excused)]
     decider = _decider(judged)
     code = {None: HOLDS, Holds.NO: FAILS}.get(decider and decider.ruling.holds, CANNOT_TELL)
-    counted = _counted(chosen)
+    counted = _counted(_looked_at(request, chosen, facts).rows)
     return Gate(
         code=code,
         reason=f"{_summary(chosen)}{decider.said if decider else allowed.said(excuses)}",
@@ -90,13 +92,18 @@ def _judge(
     """All that is asked, in the order in which what fails is named."""
     policy = request.policy
     chosen = tuple(row for row in rows if selects(request.features, row.feature))
-    failing = tuple(row for row in chosen if row.name not in excused)
+    looked_at = _looked_at(request, chosen, facts)
+    failing = tuple(row for row in looked_at.rows if row.name not in excused)
     written = policy.sources.get("fail-on", "")
     is_default = not policy.names_verdict or (not written and policy.fail_on == Policy().fail_on)
-    by_finding = rulings.no_failing_finding(found, policy.fail_on, written or rulings.FAIL_ON)
+    passed_over = {row.feature for row in chosen} - {row.feature for row in looked_at.rows}
+    told = tuple(one for one in found if not one.features or not passed_over.issuperset(one.features))
+    by_finding = rulings.no_failing_finding(told, policy.fail_on, written or rulings.FAIL_ON)
     return [
-        rulings.no_failing_row(failing, policy.fail_on, rulings.DEFAULT if is_default else written or rulings.FAIL_ON),
-        rulings.something_measured(_counted(chosen)),
+        rulings.no_failing_row(
+            failing, policy.fail_on, rulings.DEFAULT if is_default else written or rulings.FAIL_ON, looked_at.said
+        ),
+        rulings.something_measured(_counted(looked_at.rows), looked_at.said),
         *(rulings.required(asked, rows, excused) for asked in asked_rows(request)),
         *(
             rulings.version(facts, name, wanted, f"{policy.file}: versions")
@@ -104,6 +111,23 @@ def _judge(
         ),
         *([by_finding] if by_finding else []),
     ]
+
+
+class _LookedAt(NamedTuple):
+    """The rows that may fail by their verdict, and what sentences call one of them."""
+
+    rows: tuple[FeatureRow, ...]
+    said: str
+
+
+def _looked_at(request: Request, chosen: tuple[FeatureRow, ...], facts: Facts) -> _LookedAt:
+    """All that are selected, or of these what the installed vLLM can call and what is required."""
+    if request.policy.rows != CALLED or not facts.vllm_version:
+        return _LookedAt(chosen, "selected row")
+    globs = tuple(asked.feature for asked in asked_rows(request))
+    rows = tuple(row for row in chosen if row.vllm_calls or (globs and selects(globs, row.feature)))
+    said = f"selected row that vLLM {rulings.short(facts.vllm_version)} can call"
+    return _LookedAt(rows, f"{said} or that is required" if globs else said)
 
 
 def _by_lock(missed: tuple[FeatureRow, ...] | None, excused: frozenset[str] = frozenset()) -> list[Judged]:

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from fi_doctor.diagnosis.called import newest_use, vllm_use
+from fi_doctor.diagnosis.called import newest_use, use_of, vllm_use
 from fi_doctor.diagnosis.cells import BEGUN, badness, cells_of
 from fi_doctor.diagnosis.findings import concerns, is_measured
 from fi_doctor.diagnosis.needs import declared_at, lacks_entry, not_compiled_for, not_installed
@@ -239,7 +239,7 @@ def _why(same: list[Cell], deciding: tuple[Cell, ...]) -> str:
 
 
 def _is_called(feature: Feature, sm: int | Missing, facts: Facts) -> bool:
-    use = vllm_use(feature, sm, facts) or newest_use(feature, sm)
+    use = use_of(feature, sm, facts)
     return use is None or use.called
 
 

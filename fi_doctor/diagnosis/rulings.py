@@ -40,12 +40,12 @@ class Judged(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-def no_failing_row(rows: tuple[FeatureRow, ...], fail_on: tuple[str, ...], source: str) -> Judged:
-    """Of the selected rows none has a verdict that fails."""
+def no_failing_row(rows: tuple[FeatureRow, ...], fail_on: tuple[str, ...], source: str, of: str) -> Judged:
+    """Of the rows that are looked at none has a verdict that fails. of: what one of them is called."""
     words = [verdict.value for verdict in Verdict if verdict.value in fail_on]
     if not words:
         return _judged("no verdict of a row fails", source, Holds.YES)
-    said = f"no selected row is {' or '.join(words)}"
+    said = f"no {of} is {' or '.join(words)}"
     bad = [row for row in rows if row.verdict.value in words]
     known = [row for row in bad if is_measured(row.verdict, row.evidence) or row.verdict is Verdict.UNSUPPORTED]
     if known:
@@ -60,11 +60,12 @@ def no_failing_row(rows: tuple[FeatureRow, ...], fail_on: tuple[str, ...], sourc
     return _judged(said, source, Holds.YES)
 
 
-def something_measured(counted: list[FeatureRow]) -> Judged:
-    """At least one of the rows that count was measured: nothing looked at is not good."""
-    said = "at least one selected row was measured"
+def something_measured(counted: list[FeatureRow], of: str) -> Judged:
+    """At least one of the rows that count was measured: nothing looked at is not good. of: as above."""
+    said = f"at least one {of} was measured"
     if not counted:
-        return _judged(said, DEFAULT, Holds.CANNOT_TELL, "no row is selected")
+        why = f"there is no {of}" if of != "selected row" else "no row is selected"
+        return _judged(said, DEFAULT, Holds.CANNOT_TELL, why, f"; {why}" if of != "selected row" else "")
     measured = [row for row in counted if is_measured(row.verdict, row.evidence)]
     if measured:
         number = f"{len(measured)} of {len(counted)}"

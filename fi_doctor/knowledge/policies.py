@@ -89,6 +89,7 @@ def resolve(written: Written, day: str, aliases: Mapping[str, str]) -> Policy:
         requirements=tuple(_requirement(glob, table, name) for glob, table in sorted(file.require.items())),
         versions=file.versions,
         fail_on=failing(file.fail_on or ()),
+        rows=file.rows or Policy().rows,
         names_verdict=not file.fail_on or names_verdict(file.fail_on),
         allowed=tuple(
             Allowance(

@@ -39,6 +39,7 @@ FAIL_ON = (
     *(verdict.value for verdict in Verdict if verdict is not Verdict.WORKS),
     *(severity.value for severity in Severity),
 )
+ROWS = ("all", "called")  # that fail-on may look at
 NO_VERDICT = "none"  # of fail-on: no verdict of a row fails
 FAIL_WORDS = (*FAIL_ON, NO_VERDICT)
 # The evidence that may be required, what each verdict has at least first: a row that works was run.
@@ -53,6 +54,7 @@ def decode(table: dict[str, Any], errors: list[str]) -> PolicyFile:
         "require": _require,
         "versions": _versions,
         "fail-on": _fail_on,
+        "rows": _rows,
         "feature": _words,
         "format": _words,
         "allow": _allow,
@@ -111,6 +113,13 @@ def _fail_on(value: Any, place: str, errors: list[str]) -> tuple[str, ...]:
     elif wrong := contradiction(words):
         errors.append(f"{place}: {wrong}")
     return words
+
+
+def _rows(value: Any, place: str, errors: list[str]) -> str | None:
+    word: str | None = _plain(str)(value, place, errors)
+    if word is not None and word not in ROWS:
+        errors.append(f"{place}: {_not_one(word, ROWS)}")
+    return word
 
 
 def contradiction(words: Iterable[str]) -> str:

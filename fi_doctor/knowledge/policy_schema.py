@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fi_doctor.knowledge.policy_keys import EVIDENCE, FAIL_WORDS
+from fi_doctor.knowledge.policy_keys import EVIDENCE, FAIL_WORDS, ROWS
 from fi_doctor.model import Evidence, PolicyFile, Scope, Verdict
 
 POLICY_SCHEMA = "fi-doctor.policy/1.0"
@@ -25,6 +25,7 @@ def schema() -> dict[str, Any]:
     for name, key in keys.items():
         keys[name] = _without_null(key)
     keys["fail-on"] |= {"items": {"enum": list(FAIL_WORDS)}, "minItems": 1}
+    keys["rows"]["enum"] = list(ROWS)
     for name in _ONE_OR_MORE:
         keys[name] = {"anyOf": [keys[name]["items"], keys[name]]}
     keys["require"]["additionalProperties"] = {"anyOf": [{"enum": _words()}, {"$ref": "#/$defs/RequireTable"}]}

@@ -34,6 +34,7 @@ class PolicyFile(Strict, frozen=True, rename="kebab"):
     require: dict[str, RequireTable] = {}  # by a glob of features
     versions: dict[str, str] = {}  # package, driver, nvcc, cuda or python -> range
     fail_on: tuple[str, ...] | None = None
+    rows: str | None = None  # that fail-on looks at: all or called
     budget: str | None = None
     jobs: Annotated[int, msgspec.Meta(ge=0)] | None = None
     memory: str | None = None
@@ -76,6 +77,7 @@ class Policy(Data, frozen=True):
     versions: dict[str, str] = {}
     # Verdicts of selected rows, and severities: a finding of one of them or of a graver one fails too.
     fail_on: tuple[str, ...] = (Verdict.BROKEN.value, Verdict.WRONG_RESULT.value)
+    rows: str = "all"  # that fail-on looks at, of those selected; called: what vLLM can call, and what is required
     names_verdict: bool = True  # False: fail-on was written and names none, so that those that fail by default stay
     allowed: tuple[Allowance, ...] = ()
     day: str = ""  # ISO date by which `allowed` is judged; "" where nothing is allowed

@@ -55,6 +55,7 @@ KEYS = {
     "jobs": ("1", "2", "3", lambda asked: asked["jobs"], (1, 2, 3)),
     "memory": ("1g", "2g", "3g", lambda asked: asked["memory_mib"], (1024, 2048, 3072)),
     "feature": ("norm.*", "kv.*", "import.*", lambda asked: asked["features"], (["norm.*"], ["kv.*"], ["import.*"])),
+    "rows": ("all", "called", "all", lambda asked: asked["policy"]["rows"], ("all", "called", "all")),
     "fail-on": (
         "wrong-result",
         "broken",
@@ -131,6 +132,15 @@ def test_the_exit_code_of_a_policy(doctor, text, options, code):
     assert done.returncode == code, done.stderr
     assert json.loads(done.stdout)["gate"]["code"] == code
     assert done.stderr.splitlines()[-1].endswith(f"(exit {code})")
+
+
+def test_a_row_that_no_vllm_calls_fails_a_recorded_machine_only_where_all_rows_are_looked_at(doctor):
+    def failing(*words):
+        done = doctor("check", "--example", "h200-flashinfer-0.5.3", "-q", "-f", "json", *words)
+        return json.loads(done.stdout)["gate"]["requirements"][0]["rows"]
+
+    assert failing() == ["sampling.top_k_top_p on SM90", "activation.silu_and_mul on SM90"]
+    assert failing("--rows", "called") == ["sampling.top_k_top_p on SM90"]
 
 
 def test_verdicts_as_they_were_recorded_meet_the_policy_of_today(doctor):
@@ -224,6 +234,8 @@ def test_all_mistakes_are_told_at_once_and_before_anything_is_started(doctor):
         (["--fail-on", "none,broken"], {}, '--fail-on: "none" lets no verdict fail, and "broken" is one'),
         ([], {"FI_DOCTOR_REQUIRE": ","}, "FI_DOCTOR_REQUIRE: ',' names nothing"),
         ([], {"FI_DOCTOR_FAIL_ON": "brokn"}, "FI_DOCTOR_FAIL_ON=broken"),
+        (["--rows", "caled"], {}, "try: --rows called"),
+        ([], {"FI_DOCTOR_ROWS": "caled"}, "try: FI_DOCTOR_ROWS=called"),
         ([], {"FI_DOCTOR_BUDGET": "x"}, "FI_DOCTOR_BUDGET=10m"),
         ([], {"FI_DOCTOR_JOBS": "-1"}, "FI_DOCTOR_JOBS: '-1' is not a whole number"),
         ([], {"FI_DOCTOR_FEATURE": "norm.rmsnrm"}, "FI_DOCTOR_FEATURE=norm.rmsnorm"),

@@ -119,6 +119,8 @@ def test_the_policy_of_the_readme_is_one():
         'fail-on = "sometimes"',
         'fail-on = "none"',
         "fail-on = []",
+        'rows = "called"',
+        'rows = "some"',
         'fail_on = "broken"',
         "[require]\nnorm = 1",
         '[require]\n"norm.*" = "built"',

@@ -80,6 +80,8 @@ ERRORS = {  # text -> what is said of it, after the name of the file
     'fail-on = "works"': "fail-on[0]: 'works' is no verdict that fails and no severity",
     "fail-on = []": 'fail-on: it is empty; with "none" no verdict of a row fails',
     'fail-on = ["none", "broken"]': 'fail-on: "none" lets no verdict fail, and "broken" is one',
+    'rows = "caled"': "rows: 'caled' is not one of all, called; the nearest is called",
+    "rows = 1": "rows: expected str, got int",
     "jobs = -1": "jobs: expected int >= 0",
     "jobs = true": "jobs: expected int, got bool",
     "depth = 3": "depth: expected str, got int",
