@@ -55,7 +55,12 @@ def decide(
     excuses = allowed.excuses(request, chosen, troubled)
     excused = frozenset(name for excuse in excuses for name in excuse.rows)
     left = tuple(one for one in found if not any(one.id in excuse.findings for excuse in excuses))
-    judged = [*_judge(request, rows, left, facts, excused=excused), *_by_lock(missed, excused)]
+    judged = [
+        one._replace(ruling=allowed.as_allowed(one.ruling, before.ruling))
+        for one, before in zip(
+            [*_judge(request, rows, left, facts, excused=excused), *_by_lock(missed, excused)], troubled, strict=True
+        )
+    ]
     decider = _decider(judged)
     code = {None: HOLDS, Holds.NO: FAILS}.get(decider and decider.ruling.holds, CANNOT_TELL)
     counted = _counted(_looked_at(request, chosen, facts).rows)
@@ -154,7 +159,7 @@ def _failed_required(request: Request, judged: Sequence[Judged]) -> tuple[str, .
     asked = asked_rows(request)
     names: set[str] = set()
     for requirement, one in zip(asked, judged[2 : 2 + len(asked)], strict=True):
-        if one.ruling.holds is not Holds.YES:
+        if one.ruling.holds not in (Holds.YES, Holds.ALLOWED):
             names |= {row.feature for row in one.rows} or {requirement.feature}
     return tuple(sorted(names))
 

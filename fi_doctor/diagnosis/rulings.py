@@ -69,7 +69,7 @@ def something_measured(counted: list[FeatureRow], of: str) -> Judged:
     measured = [row for row in counted if is_measured(row.verdict, row.evidence)]
     if measured:
         number = f"{len(measured)} of {len(counted)}"
-        return _judged(said, DEFAULT, Holds.YES, _joined(number, _locked(measured)))
+        return _judged(said, DEFAULT, Holds.YES, ", ".join(filter(None, (number, _locked(measured)))))
     what = "nothing that needs a GPU was measured" if counted[0].needs_gpu else "nothing was measured"
     why = f"{what}: {short(counted[0].why.rpartition('; not run: ')[2])}"
     return _judged(said, DEFAULT, Holds.CANNOT_TELL, why, f"; {why}")
@@ -91,8 +91,7 @@ def required(asked: Requirement, rows: tuple[FeatureRow, ...], excused: frozense
             why = _gives(lacking[0], asked)[1]
             every = [row for row in counted if _gives(row, asked)[0] is not Holds.YES]
             return _judged(said, asked.source, holds, why, f"; required: {why}", rows=every)
-    why = "" if len(counted) == len(found) else f"{len(found) - len(counted)} of {len(found)} rows are allowed to fail"
-    return _judged(said, asked.source, Holds.YES, _joined(_locked(counted), why))
+    return _judged(said, asked.source, Holds.YES, _locked(counted))
 
 
 def still_known(missed: list[FeatureRow]) -> Judged:
@@ -193,10 +192,6 @@ def _locked(rows: list[FeatureRow]) -> str:
         return ""
     number = "" if len(locked) == len(rows) else f"{len(locked)} of {len(rows)} rows "
     return f"{number}locked {', '.join(sorted({row.locked for row in locked}))}"
-
-
-def _joined(*words: str) -> str:
-    return ", ".join(word for word in words if word)
 
 
 def _judged(  # noqa: PLR0913 - the parts of a ruling

@@ -98,6 +98,7 @@ def resolve(written: Written, day: str, aliases: Mapping[str, str]) -> Policy:
                 reason=one.reason,
                 expires=one.expires.isoformat(),
                 source=f"{name}: allow[{at}]",
+                verdicts=one.verdict,
             )
             for at, one in enumerate(file.allow)
         ),

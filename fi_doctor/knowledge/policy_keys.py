@@ -197,12 +197,22 @@ def _allow(value: Any, place: str, errors: list[str]) -> tuple[AllowTable, ...]:
 def _allowed(value: Any, place: str, errors: list[str]) -> AllowTable:
     """One of them; where it is wrong what it names all the same, so that names are looked at too."""
     one = _record(AllowTable, value, place, errors)
-    named = {key: word for key in ("finding", "feature") if (word := _word_at(value, key))}
+    named: dict[str, Any] = {key: word for key in ("finding", "feature") if (word := _word_at(value, key))}
     if len(named) != 1:
         errors.append(f"{place}: a finding or a feature, one of the two")
     if one is not None and not one.reason.strip():
         errors.append(f"{place}.reason: it is empty")
+    if one is not None:
+        errors += [f"{place}.verdict: {wrong}" for wrong in _wrong_verdicts(value, one)]
     return one or AllowTable(reason="", expires=dt.date.min, **named)
+
+
+def _wrong_verdicts(value: dict[str, Any], one: AllowTable) -> list[str]:
+    words = [verdict.value for verdict in Verdict]
+    wrong = [_not_one(word, words) for word in one.verdict if word not in words]
+    if value.get("verdict") == []:
+        wrong.append("it is empty")
+    return [*wrong, "a finding has none"] if one.verdict and one.finding else wrong
 
 
 def _word_at(value: Any, key: str) -> str:
@@ -218,8 +228,12 @@ def _record(kind: type[_Table], value: Any, place: str, errors: list[str]) -> _T
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     wrong = [f"{place}.{quoted(key)}: no such key{nearest(key, fields)}" for key in value if key not in fields]
     wrong += [f"{place}.{name}: missing" for name, field in fields.items() if field.required and name not in value]
-    values = {
-        key: _plain(fields[key].type)(item, f"{place}.{key}", wrong) for key, item in value.items() if key in fields
+    values: dict[str, Any] = {
+        key: (_words if fields[key].type == tuple[str, ...] else _plain(fields[key].type))(
+            item, f"{place}.{key}", wrong
+        )
+        for key, item in value.items()
+        if key in fields
     }
     errors += wrong
     return None if wrong else kind(**values)

@@ -30,7 +30,10 @@ def schema() -> dict[str, Any]:
         keys[name] = {"anyOf": [keys[name]["items"], keys[name]]}
     keys["require"]["additionalProperties"] = {"anyOf": [{"enum": _words()}, {"$ref": "#/$defs/RequireTable"}]}
     _close(tables["RequireTable"]["properties"])
-    tables["AllowTable"]["oneOf"] = [_names("finding"), _names("feature")]
+    verdict = tables["AllowTable"]["properties"]["verdict"]
+    words = {"enum": [word.value for word in Verdict]}
+    tables["AllowTable"]["properties"]["verdict"] = {"anyOf": [words, {**verdict, "items": words, "minItems": 1}]}
+    tables["AllowTable"]["oneOf"] = [{**_names("finding"), "not": {"required": ["verdict"]}}, _names("feature")]
     return {"$id": POLICY_SCHEMA, "title": "fi-doctor policy", **plain}
 
 

@@ -26,6 +26,7 @@ class AllowTable(Strict, frozen=True):
     expires: dt.date  # the last day on which it allows
     finding: str = ""  # id
     feature: str = ""  # glob
+    verdict: tuple[str, ...] = ()  # of the rows that it excuses; none: any
 
 
 class PolicyFile(Strict, frozen=True, rename="kebab"):
@@ -62,11 +63,13 @@ class Allowance(Data, frozen=True):
     reason: str
     expires: str  # ISO date, the last day on which it allows
     source: str
+    verdicts: tuple[str, ...] = ()  # of the rows that it excuses; none: any
 
     @property
     def what(self) -> str:
-        """In words: "finding nvcc-too-old"."""
-        return f"finding {self.finding}" if self.finding else f"feature {self.feature}"
+        """In words: "finding nvcc-too-old", "feature moe.* (works)"."""
+        verdicts = f" ({', '.join(self.verdicts)})" if self.verdicts else ""
+        return f"finding {self.finding}" if self.finding else f"feature {self.feature}{verdicts}"
 
 
 class Policy(Data, frozen=True):
@@ -90,6 +93,7 @@ class Holds(Closed):
 
     CANNOT_TELL = "cannot tell"
     NO = "no"
+    ALLOWED = "allowed"  # it would not hold, and what it does not hold for is allowed to fail
     YES = "yes"
 
 

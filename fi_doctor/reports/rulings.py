@@ -18,5 +18,8 @@ def lines(gate: Gate) -> Iterator[str]:
     for excuse in gate.allowed:
         rest = f"until {excuse.expires}: {clean(excuse.reason)}"
         yield f"gate: allowed      {clean(excuse.what)}, {excuse.state}, {rest}"
-    if all(ruling.holds is Holds.YES for ruling in gate.requirements):
+    by_itself = [ruling.holds is Holds.YES for ruling in gate.requirements]
+    if all(by_itself):
         yield "gate: every requirement holds"
+    elif gate.code == 0:
+        yield f"gate: {sum(by_itself)} of {len(by_itself)} requirements hold; that the others do not is allowed"

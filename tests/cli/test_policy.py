@@ -123,6 +123,11 @@ def test_who_wrote_the_verdicts_that_fail_is_named_and_nobody_where_nobody_did(d
         ('fail-on = "unknown"', {}, 3),
         ('fail-on = "none"', {"broken": (BROKEN,)}, 0),
         (f'allow = [{{feature = "{BROKEN}", reason = "x", expires = 2999-01-01}}]', {"broken": (BROKEN,)}, 0),
+        (
+            f'allow = [{{feature = "{BROKEN}", verdict = "works", reason = "x", expires = 2999-01-01}}]',
+            {"broken": (BROKEN,)},
+            1,
+        ),
         (f'allow = [{{feature = "{BROKEN}", reason = "x", expires = 2020-01-01}}]', {"broken": (BROKEN,)}, 1),
     ],
 )

@@ -35,9 +35,14 @@ def need(feature=NORM, *, verdict="works", evidence="verified", scope="full"):
     )
 
 
-def allow(*, feature="", finding="", expires="2027-01-31"):
+def allow(*, feature="", finding="", expires="2027-01-31", verdicts=()):
     return Allowance(
-        finding=finding, feature=feature, reason="a fix comes", expires=expires, source="fi-doctor.toml: allow"
+        finding=finding,
+        feature=feature,
+        reason="a fix comes",
+        expires=expires,
+        source="fi-doctor.toml: allow",
+        verdicts=verdicts,
     )
 
 
@@ -294,6 +299,39 @@ def test_what_excused_nothing_is_told_unless_its_rows_were_not_selected():
 
 def test_an_allowance_is_no_measurement():
     assert gate((row(*BROKEN[:1], "predicted"),), Policy(allowed=(allow(feature="norm.*"),))).code == 3
+
+
+def test_what_holds_only_because_it_is_allowed_is_called_allowed_with_what_fails():
+    policy = Policy(allowed=(allow(feature="norm.*"), allow(finding="nvcc-too-old")), fail_on=("broken", "error"))
+    asked = replace(policy, requirements=(need("norm.*", evidence="ran", scope="subset"),))
+    rows = (row(*BROKEN, why="it crashed"), row(feature="norm.layernorm"), row(feature=KV))
+    done = gate(rows, asked, found=[finding()])
+    assert (done.code, done.failed_required) == (0, ())
+    assert [(str(one.holds), one.why, one.rows, one.findings) for one in done.requirements] == [
+        ("allowed", "norm.rmsnorm on SM90: it crashed", (), ()),
+        ("yes", "3 of 3", (), ()),
+        ("allowed", "norm.rmsnorm on SM90 is broken: it crashed", (), ()),
+        ("allowed", "nvcc-too-old (error): t", (), ()),
+    ]
+    assert not any(one.decides for one in done.requirements)
+
+
+@pytest.mark.parametrize(
+    ("given", "verdicts", "code"),
+    [
+        (("works", "verified", "subset"), ("works",), 0),
+        (("works", "verified", "subset"), ("wrong-result",), 3),
+        (("wrong-result", "verified", "full"), ("works",), 1),
+        (("wrong-result", "verified", "full"), ("works", "wrong-result"), 0),
+        (("wrong-result", "verified", "full"), (), 0),
+        (("unknown", "none", "full"), ("works",), 3),
+    ],
+)
+def test_an_allowance_with_a_verdict_excuses_no_other(given, verdicts, code):
+    policy = Policy(requirements=(need(),), allowed=(allow(feature="norm.*", verdicts=verdicts),))
+    assert excused(policy, (row(*given), row(feature=KV)))[:2] == (code, ["used" if code == 0 else "unused"])
+    [said] = gate((row(*given),), policy).allowed
+    assert said.what == f"feature norm.*{' (' * bool(verdicts)}{', '.join(verdicts)}{')' * bool(verdicts)}"
 
 
 DAY = "2026-11-20"

@@ -112,6 +112,12 @@ ERRORS = {  # text -> what is said of it, after the name of the file
     'allow = [{feature = "norm.*", reason = "x", expires = "soon"}]': "allow[0].expires: invalid RFC3339 encoded date",
     'allow = [{feature = "norm.*", reason = "x", expires = 2027-01-01T00:00:00}]': "allow[0].expires: expected date,"
     " got datetime",
+    'allow = [{feature = "norm.*", reason = "x", expires = 2027-01-01, verdict = "brokn"}]': "allow[0].verdict: 'brokn'"
+    " is not one of unknown, unsupported, broken, wrong-result, works; the nearest is broken",
+    'allow = [{feature = "norm.*", reason = "x", expires = 2027-01-01, verdict = []}]': "allow[0].verdict: it is empty",
+    'allow = [{finding = "nvcc-too-old-for-gpu", reason = "x", expires = 2027-01-01, verdict = "broken"}]': (
+        "allow[0].verdict: a finding has none"
+    ),
     'allow = [{finding = "nvcc-to-old", reason = "x", expires = 2027-01-01}]': "allow[0].finding: no finding is called"
     " 'nvcc-to-old'; the nearest is nvcc-too-old-for-gpu",
 }
@@ -177,6 +183,14 @@ def test_a_former_id_of_a_finding_is_resolved(tmp_path):
     text = 'allow = [{finding = "old-name", reason = "x", expires = 2027-01-01}]'
     policy = policies.resolve(written(tmp_path, text), "2026-12-01", {"old-name": "new-name"})
     assert policy.allowed[0].finding == "new-name"
+
+
+@pytest.mark.parametrize(
+    ("text", "verdicts"), [("", ()), ('verdict = "works",', ("works",)), ('verdict = ["broken"],', ("broken",))]
+)
+def test_an_allowance_may_name_one_verdict_or_several(tmp_path, text, verdicts):
+    found = written(tmp_path, f'allow = [{{feature = "norm.*", {text} reason = "x", expires = 2027-01-01}}]')
+    assert (found.errors, policies.resolve(found, "", {}).allowed[0].verdicts) == ([], verdicts)
 
 
 def test_wrong_values_are_left_out_of_what_is_read(tmp_path):
