@@ -145,8 +145,9 @@ def _write_report(asked: Asked, gathering: Gathering | None) -> Report:
 def request_of(asked: Asked, known: tuple[str, ...], kb: KnowledgeBase) -> Request:
     """What the options ask for, of these features."""
     selected = parse.names(asked.features, known, asked.origin("feature"))
-    required = parse.names(asked.required, known, asked.origin("require"))
+    required, requirements = policy.required(asked, known)
     asks = policy.resolve(asked, known, kb)
+    asks = msgspec.structs.replace(asks, requirements=(*requirements, *asks.requirements))
     must = (*required, *(one.feature for one in asks.requirements))
     return Request(
         depth=Depth(asked.depth or Depth.RUN.value),

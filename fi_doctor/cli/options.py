@@ -39,7 +39,13 @@ FeatureOption = Annotated[
     list[str] | None, typer.Option("--feature", metavar="NAME", help="Only these rows; a glob, may be repeated.")
 ]
 Require = Annotated[
-    list[str] | None, typer.Option("--require", metavar="NAME", help="These rows must work; a glob, may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--require",
+        metavar="NAME[=WORD]",
+        help="These rows must work, or give what WORD says: works, ran, verified, built or unsupported; a glob, may be "
+        "repeated.",
+    ),
 ]
 FailOn = Annotated[
     list[str] | None,

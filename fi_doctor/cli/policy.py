@@ -15,8 +15,8 @@ from fi_doctor.diagnosis.findings import MEASURED_BEATS_KNOWN, UNEXPLAINED_FAILU
 from fi_doctor.errors import UsageError
 from fi_doctor.knowledge import policies
 from fi_doctor.knowledge.policies import Written
-from fi_doctor.knowledge.policy_keys import FAIL_WORDS, ROWS, contradiction
-from fi_doctor.model import Depth, KnowledgeBase, Policy
+from fi_doctor.knowledge.policy_keys import FAIL_WORDS, REQUIRE_WORDS, ROWS, by_word, contradiction
+from fi_doctor.model import Depth, KnowledgeBase, Policy, Requirement
 
 _T = TypeVar("_T")
 
@@ -62,6 +62,24 @@ def resolve(asked: Asked, features: Iterable[str], kb: KnowledgeBase) -> Policy:
         allowed=written.allowed,
         day=written.day,
     )
+
+
+def required(asked: Asked, features: Iterable[str]) -> tuple[tuple[str, ...], tuple[Requirement, ...]]:
+    """The rows that options or a variable require to work, and those of which GLOB=WORD asks for something else."""
+    known, option = tuple(features), asked.origin("require")
+    words = tuple(part.strip() for typed in asked.required for part in typed.split(",") if part.strip())
+    if asked.required and not words:
+        parse.names(asked.required, known, option)
+    plain, found = [], []
+    for word in words:
+        glob, equals, wanted = word.rpartition("=")
+        [name] = parse.names((glob if equals else word,), known, option)
+        if not equals:
+            plain.append(name)
+            continue
+        parse.choice(f"{name}={wanted}", [f"{name}={one}" for one in REQUIRE_WORDS], option)
+        found.append(policies.requirement(name, by_word(wanted), option))
+    return tuple(plain), tuple(found)
 
 
 def findings(kb: KnowledgeBase) -> tuple[str, ...]:

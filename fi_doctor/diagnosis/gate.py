@@ -66,7 +66,7 @@ def decide(
     counted = _counted(_looked_at(request, chosen, facts).rows)
     return Gate(
         code=code,
-        reason=f"{_summary(chosen)}{decider.said if decider else allowed.said(excuses)}",
+        reason=f"{_summary(chosen)}{decider.said if decider else _only_built(counted) + allowed.said(excuses)}",
         counts={verdict.value: sum(row.verdict is verdict for row in chosen) for verdict in _SAID},
         measured=sum(is_measured(row.verdict, row.evidence) for row in counted),
         failed_required=_failed_required(request, judged),
@@ -80,7 +80,11 @@ def asked_rows(request: Request) -> tuple[Requirement, ...]:
     """What the options and the policy require of rows, in that order."""
     typed = (
         Requirement(
-            feature=name, verdict=Verdict.WORKS, evidence=Evidence.RAN, scope=Scope.SUBSET, source=rulings.REQUIRE
+            feature=name,
+            verdict=Verdict.WORKS,
+            evidence=Evidence.RAN,
+            scope=Scope.SUBSET,
+            source=request.policy.sources.get("require", rulings.REQUIRE),
         )
         for name in request.required
     )
@@ -108,7 +112,9 @@ def _judge(
         rulings.no_failing_row(
             failing, policy.fail_on, rulings.DEFAULT if is_default else written or rulings.FAIL_ON, looked_at.said
         ),
-        rulings.something_measured(_counted(looked_at.rows), looked_at.said),
+        rulings.something_measured(
+            _counted(looked_at.rows), looked_at.said, asks_build=any(one.asks_build for one in asked_rows(request))
+        ),
         *(rulings.required(asked, rows, excused) for asked in asked_rows(request)),
         *(
             rulings.version(facts, name, wanted, f"{policy.file}: versions")
@@ -162,6 +168,14 @@ def _failed_required(request: Request, judged: Sequence[Judged]) -> tuple[str, .
         if one.ruling.holds not in (Holds.YES, Holds.ALLOWED):
             names |= {row.feature for row in one.rows} or {requirement.feature}
     return tuple(sorted(names))
+
+
+def _only_built(counted: Sequence[FeatureRow]) -> str:
+    """The end of the deciding line where all that was asked for holds and nothing was measured; else ""."""
+    if any(is_measured(row.verdict, row.evidence) for row in counted):
+        return ""
+    number = sum(rulings.is_built(row) for row in counted)
+    return f"; {number} of {len(counted)} compiled and loaded, which is what was asked for; none was measured"
 
 
 def _summary(rows: tuple[FeatureRow, ...]) -> str:

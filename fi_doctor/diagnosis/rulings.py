@@ -60,9 +60,17 @@ def no_failing_row(rows: tuple[FeatureRow, ...], fail_on: tuple[str, ...], sourc
     return _judged(said, source, Holds.YES)
 
 
-def something_measured(counted: list[FeatureRow], of: str) -> Judged:
-    """At least one of the rows that count was measured: nothing looked at is not good. of: as above."""
-    said = f"at least one {of} was measured"
+def is_built(row: FeatureRow) -> bool:
+    """Whether a row compiled and loaded here, or was run, and does not fail."""
+    return not row.verdict.is_failure and row.evidence.rank >= Evidence.BUILT.rank
+
+
+def something_measured(counted: list[FeatureRow], of: str, *, asks_build: bool) -> Judged:
+    """At least one of the rows that count was measured: nothing looked at is not good.
+
+    of: as above.  asks_build: somebody asks that rows are built, which is then enough here too.
+    """
+    said = f"at least one {of} was measured{' or built' if asks_build else ''}"
     if not counted:
         why = f"there is no {of}" if of != "selected row" else "no row is selected"
         return _judged(said, DEFAULT, Holds.CANNOT_TELL, why, f"; {why}" if of != "selected row" else "")
@@ -70,15 +78,18 @@ def something_measured(counted: list[FeatureRow], of: str) -> Judged:
     if measured:
         number = f"{len(measured)} of {len(counted)}"
         return _judged(said, DEFAULT, Holds.YES, ", ".join(filter(None, (number, _locked(measured)))))
+    built = [row for row in counted if is_built(row)] if asks_build else []
+    if built:
+        return _judged(said, DEFAULT, Holds.YES, f"{len(built)} of {len(counted)} built, none measured")
     what = "nothing that needs a GPU was measured" if counted[0].needs_gpu else "nothing was measured"
-    why = f"{what}: {short(counted[0].why.rpartition('; not run: ')[2])}"
+    why = f"{what}{' or built' if asks_build else ''}: {short(counted[0].why.rpartition('; not run: ')[2])}"
     return _judged(said, DEFAULT, Holds.CANNOT_TELL, why, f"; {why}")
 
 
 def required(asked: Requirement, rows: tuple[FeatureRow, ...], excused: frozenset[str]) -> Judged:
     """Every row that the glob names, on every GPU, gives at least what is asked; rows that are excused aside."""
-    said = f"{asked.feature}: {asked.verdict}, {asked.evidence}, {asked.scope}"
-    if asked.source == REQUIRE:
+    said = asked.words
+    if not asked.source.endswith(": require") and (asked.verdict, asked.evidence) == (Verdict.WORKS, Evidence.RAN):
         said = f"{asked.feature} {asked.verdict}"
     found = [row for row in rows if fnmatch.fnmatchcase(row.feature, asked.feature)]
     if not found:
@@ -171,6 +182,8 @@ def _package(facts: Facts, name: str) -> str | Missing:
 
 def _gives(row: FeatureRow, asked: Requirement) -> tuple[Holds, str]:
     """Whether a row gives what is asked, and what there is to say of it where it does not."""
+    if asked.asks_build:
+        return _is_built(row, asked)
     measured = is_measured(row.verdict, row.evidence)
     if row.verdict is not asked.verdict:
         known = measured or row.verdict is Verdict.UNSUPPORTED
@@ -182,6 +195,18 @@ def _gives(row: FeatureRow, asked: Requirement) -> tuple[Holds, str]:
         return Holds.CANNOT_TELL, f"{row.name} {row.verdict} by {how}, {asked.evidence} is asked for"
     if asked.scope is Scope.FULL and row.scope is not Scope.FULL and row.evidence is not Evidence.DECLARED:
         return Holds.CANNOT_TELL, f"{row.name} {row.verdict} for a {row.scope}, full is asked for: {short(row.why)}"
+    return Holds.YES, ""
+
+
+def _is_built(row: FeatureRow, asked: Requirement) -> tuple[Holds, str]:
+    """The same where all that is asked is that it compiled and loaded: whether it works is not looked at."""
+    if row.verdict.is_failure or row.verdict is Verdict.UNSUPPORTED:
+        is_known = is_measured(row.verdict, row.evidence) or row.verdict is Verdict.UNSUPPORTED
+        return (Holds.NO if is_known else Holds.CANNOT_TELL), f"{row.name} is {row.verdict}: {short(row.why)}"
+    if not is_built(row):
+        return Holds.CANNOT_TELL, f"{row.name} was not built: {short(row.why.rpartition('; not run: ')[2])}"
+    if asked.scope is Scope.FULL and row.scope is not Scope.FULL:
+        return Holds.CANNOT_TELL, f"{row.name} was built for a {row.scope}, full is asked for: {short(row.why)}"
     return Holds.YES, ""
 
 

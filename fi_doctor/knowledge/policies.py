@@ -86,7 +86,9 @@ def resolve(written: Written, day: str, aliases: Mapping[str, str]) -> Policy:
     file, name = written.file, Path(written.name).name
     return Policy(
         file=written.name,
-        requirements=tuple(_requirement(glob, table, name) for glob, table in sorted(file.require.items())),
+        requirements=tuple(
+            requirement(glob, table, f"{name}: require") for glob, table in sorted(file.require.items())
+        ),
         versions=file.versions,
         fail_on=failing(file.fail_on or ()),
         rows=file.rows or Policy().rows,
@@ -119,16 +121,18 @@ def names_verdict(words: Iterable[str]) -> bool:
     return not {verdict.value for verdict in Verdict}.union([NO_VERDICT]).isdisjoint(words)
 
 
-def _requirement(glob: str, table: RequireTable, name: str) -> Requirement:
-    verdict = Verdict(table.verdict or Verdict.WORKS)
-    evidence = Evidence(table.evidence or EVIDENCE[verdict][0])
+def requirement(glob: str, table: RequireTable, source: str) -> Requirement:
+    """What is asked of the rows that a glob names, with what goes with the words of a table. source: who asks."""
+    is_built = table.evidence == Evidence.BUILT.value
+    verdict = Verdict.UNKNOWN if is_built else Verdict(table.verdict or Verdict.WORKS)
+    evidence = Evidence(table.evidence) if table.evidence else EVIDENCE[verdict][0]
     scope = Scope.FULL if evidence is Evidence.VERIFIED else Scope.SUBSET
     return Requirement(
         feature=glob,
         verdict=verdict,
         evidence=evidence,
         scope=Scope(table.scope) if table.scope else scope,
-        source=f"{name}: require",
+        source=source,
     )
 
 

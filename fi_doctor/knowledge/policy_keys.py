@@ -45,6 +45,9 @@ FAIL_WORDS = (*FAIL_ON, NO_VERDICT)
 # The evidence that may be required, what each verdict has at least first: a row that works was run.
 EVIDENCE = {Verdict.WORKS: (Evidence.RAN, Evidence.VERIFIED), Verdict.UNSUPPORTED: (Evidence.DECLARED,)}
 _REQUIRED = tuple(verdict.value for verdict in EVIDENCE)
+_WORKING = tuple(evidence.value for evidence in EVIDENCE[Verdict.WORKS])
+_BUILT = Evidence.BUILT.value  # asked for without a verdict: a row that only compiled does not work
+REQUIRE_WORDS = (*_REQUIRED, _BUILT, *_WORKING)  # a verdict, or the least evidence
 _Table = TypeVar("_Table", RequireTable, AllowTable)
 
 
@@ -155,7 +158,8 @@ def _require(value: Any, place: str, errors: list[str]) -> dict[str, RequireTabl
     for glob, wanted in _items(value, place, errors):
         where = f"{place}.{quoted(glob)}"
         if isinstance(wanted, str):
-            table = _by_word(wanted, where, errors)
+            table = by_word(wanted) if wanted in REQUIRE_WORDS else None
+            errors += [] if table else [f"{where}: {_not_one(wanted, REQUIRE_WORDS)}"]
         else:
             table = _record(RequireTable, wanted, where, errors)
             if table is not None:
@@ -164,22 +168,18 @@ def _require(value: Any, place: str, errors: list[str]) -> dict[str, RequireTabl
     return found
 
 
-def _by_word(word: str, place: str, errors: list[str]) -> RequireTable | None:
-    """A verdict, or the least evidence of one that works."""
-    if word in _REQUIRED:
-        return RequireTable(verdict=word)
-    evidence = [one.value for one in EVIDENCE[Verdict.WORKS]]
-    if word in evidence:
-        return RequireTable(evidence=word)
-    errors.append(f"{place}: {_not_one(word, (*_REQUIRED, *evidence))}")
-    return None
+def by_word(word: str) -> RequireTable:
+    """What one of REQUIRE_WORDS asks for."""
+    return RequireTable(verdict=word) if word in _REQUIRED else RequireTable(evidence=word)
 
 
 def _check_required(table: RequireTable, place: str, errors: list[str]) -> None:
     if table.verdict and table.verdict not in _REQUIRED:
         errors.append(f"{place}.verdict: {_not_one(table.verdict, _REQUIRED)}")
         return
-    evidence = [one.value for one in EVIDENCE[Verdict(table.verdict or Verdict.WORKS)]]
+    evidence = [_BUILT, *_WORKING]
+    if table.verdict:
+        evidence = [one.value for one in EVIDENCE[Verdict(table.verdict)]]
     if table.evidence and table.evidence not in evidence:
         errors.append(f"{place}.evidence: {_not_one(table.evidence, evidence)}")
     scopes = [scope.value for scope in Scope]

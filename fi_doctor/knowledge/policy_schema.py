@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fi_doctor.knowledge.policy_keys import EVIDENCE, FAIL_WORDS, ROWS
+from fi_doctor.knowledge.policy_keys import EVIDENCE, FAIL_WORDS, REQUIRE_WORDS, ROWS
 from fi_doctor.model import Evidence, PolicyFile, Scope, Verdict
 
 POLICY_SCHEMA = "fi-doctor.policy/1.0"
@@ -28,8 +28,11 @@ def schema() -> dict[str, Any]:
     keys["rows"]["enum"] = list(ROWS)
     for name in _ONE_OR_MORE:
         keys[name] = {"anyOf": [keys[name]["items"], keys[name]]}
-    keys["require"]["additionalProperties"] = {"anyOf": [{"enum": _words()}, {"$ref": "#/$defs/RequireTable"}]}
+    keys["require"]["additionalProperties"] = {
+        "anyOf": [{"enum": list(REQUIRE_WORDS)}, {"$ref": "#/$defs/RequireTable"}]
+    }
     _close(tables["RequireTable"]["properties"])
+    tables["RequireTable"]["anyOf"] = [*map(_pair, EVIDENCE), _words(verdict=[""], evidence=["built"])]
     verdict = tables["AllowTable"]["properties"]["verdict"]
     words = {"enum": [word.value for word in Verdict]}
     tables["AllowTable"]["properties"]["verdict"] = {"anyOf": [words, {**verdict, "items": words, "minItems": 1}]}
@@ -45,17 +48,24 @@ def _without_null(key: dict[str, Any]) -> dict[str, Any]:
     return dict(kind)
 
 
-def _words() -> list[str]:
-    """What may be required in a word: a verdict, or the least evidence of a row that works."""
-    return [*(verdict.value for verdict in EVIDENCE), *(word.value for word in EVIDENCE[Verdict.WORKS])]
-
-
 def _close(required: dict[str, Any]) -> None:
     """The words of a required row's table; "" asks for what goes with the others."""
-    evidence = {word for words in EVIDENCE.values() for word in words}
+    evidence = {Evidence.BUILT, *(word for words in EVIDENCE.values() for word in words)}
     required["verdict"]["enum"] = ["", *(verdict.value for verdict in EVIDENCE)]
     required["evidence"]["enum"] = ["", *(word.value for word in Evidence if word in evidence)]
     required["scope"]["enum"] = ["", *(scope.value for scope in Scope)]
+
+
+def _pair(verdict: Verdict) -> dict[str, Any]:
+    """A verdict with the evidence that it has; it may be left out where it is the one that is then meant."""
+    evidence = ["", *(word.value for word in EVIDENCE[verdict])]
+    if verdict is Verdict.WORKS:
+        return _words(verdict=["", verdict.value], evidence=evidence)
+    return {"required": ["verdict"], **_words(verdict=[verdict.value], evidence=evidence)}
+
+
+def _words(**words: list[str]) -> dict[str, Any]:
+    return {"properties": {key: {"enum": values} for key, values in words.items()}}
 
 
 def _names(key: str) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from fi_doctor.model.words import Evidence, Scope, Verdict
 class RequireTable(Strict, frozen=True):
     """What a required row must give; an empty word asks for what goes with the others."""
 
-    verdict: str = ""  # works or unsupported; empty: works
-    evidence: str = ""  # the least; empty: ran for works, declared for unsupported
+    verdict: str = ""  # works or unsupported; empty: works, and none where the evidence is built
+    evidence: str = ""  # the least; empty: ran for works, declared for unsupported; built: it compiled and loaded
     scope: str = ""  # full or subset; empty: full with verified, else subset
 
 
@@ -49,10 +49,22 @@ class Requirement(Data, frozen=True):
     """What the rows that a glob names must give at least."""
 
     feature: str  # glob
-    verdict: Verdict
+    verdict: Verdict  # unknown: none is asked for, only that the row compiled and loaded
     evidence: Evidence
     scope: Scope
     source: str  # who asks: "--require", "fi-doctor.toml: require"
+
+    @property
+    def asks_build(self) -> bool:
+        """Whether all that is asked is that the rows compiled and loaded here, or are known better, and do not fail."""
+        return self.verdict is Verdict.UNKNOWN
+
+    @property
+    def words(self) -> str:
+        """In words: "moe.fp8_block: works, verified, full", "norm.*: built"."""
+        if self.asks_build:
+            return f"{self.feature}: {self.evidence}{', full' if self.scope is Scope.FULL else ''}"
+        return f"{self.feature}: {self.verdict}, {self.evidence}, {self.scope}"
 
 
 class Allowance(Data, frozen=True):

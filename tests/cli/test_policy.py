@@ -162,6 +162,45 @@ def test_a_row_that_a_policy_requires_is_looked_at_where_others_are_selected(doc
     assert asked["required"] == []
 
 
+@pytest.mark.parametrize(
+    ("words", "env", "code", "said"),
+    [
+        (["--require", "norm.*=verified"], {}, 0, "norm.*: works, verified, full"),
+        ([], {"FI_DOCTOR_REQUIRE": "kv.*, norm.*=verified"}, 0, "norm.*: works, verified, full"),
+        ([], {"FI_DOCTOR_REQUIRE": "norm.*"}, 0, "norm.* works"),
+        (["--require", "norm.*=works"], {}, 0, "norm.* works"),
+        (["--require", "norm.*=built"], {}, 0, "norm.*: built"),
+        (["--require", "norm.*=unsupported"], {}, 1, "norm.*: unsupported, declared, subset"),
+    ],
+)
+def test_an_option_or_a_variable_requires_evidence_as_the_file_does(doctor, words, env, code, said):
+    policy(doctor, 'require = {"kv.*" = "verified"}')
+    done = doctor("check", "--from", doctor.report(), "-f", "json", *words, env=env)
+    assert done.returncode == code, done.stderr
+    asked = [(one["requirement"], one["source"]) for one in json.loads(done.stdout)["gate"]["requirements"]]
+    assert (said, "FI_DOCTOR_REQUIRE" if env else "--require") in asked
+    assert ("kv.*: works, verified, full", "fi-doctor.toml: require") in asked
+
+
+@pytest.mark.parametrize(
+    ("depth", "words", "code"),
+    [
+        (Depth.BUILD, ["--require", "norm.*=built"], 0),
+        (Depth.BUILD, ["--require", "moe.fp8_block=built"], 0),
+        (Depth.BUILD, [], 3),
+        (Depth.BUILD, ["--require", "norm.*=built,kv.*"], 3),
+        (Depth.STATIC, ["--require", "norm.*=built"], 3),
+        (Depth.RUN, ["--require", "norm.*=built"], 0),
+    ],
+)
+def test_rows_that_are_only_built_satisfy_who_asks_for_no_more(doctor, depth, words, code):
+    done = doctor("check", "--from", doctor.report(depth=depth), "-q", *words)
+    assert done.returncode == code, done.stderr
+    is_bare = (depth, code) == (Depth.BUILD, 0)
+    assert ("compiled and loaded, which is what was asked for; none was measured" in done.stderr) is is_bare
+    assert ("2 rows work, 14 unknown" in done.stderr) is (depth is Depth.BUILD)
+
+
 @pytest.mark.parametrize("quiet", [(), ("-q",)])
 def test_explain_gate_says_each_requirement_and_the_deciding_line_stays_last(doctor, quiet):
     text = (
@@ -245,6 +284,9 @@ def test_all_mistakes_are_told_at_once_and_before_anything_is_started(doctor):
         ([], {"FI_DOCTOR_JOBS": "-1"}, "FI_DOCTOR_JOBS: '-1' is not a whole number"),
         ([], {"FI_DOCTOR_FEATURE": "norm.rmsnrm"}, "FI_DOCTOR_FEATURE=norm.rmsnorm"),
         ([], {"FI_DOCTOR_REQUIRE": "norm.rmsnrm"}, "FI_DOCTOR_REQUIRE=norm.rmsnorm"),
+        ([], {"FI_DOCTOR_REQUIRE": "norm.rmsnorm=bult"}, "FI_DOCTOR_REQUIRE=norm.rmsnorm=built"),
+        (["--require", "norm.rmsnorm="], {}, "--require: there is no 'norm.rmsnorm='"),
+        (["--require", "norm.rmsnrm=built"], {}, "try: --require norm.rmsnorm"),
         ([], {"FI_DOCTOR_FORMAT": "jsn"}, "FI_DOCTOR_FORMAT=json"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list | dict) else "",

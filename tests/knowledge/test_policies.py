@@ -64,6 +64,8 @@ def test_a_whole_policy_is_read(tmp_path):
         ('"ran"', (Verdict.WORKS, Evidence.RAN, Scope.SUBSET)),
         ('"verified"', (Verdict.WORKS, Evidence.VERIFIED, Scope.FULL)),
         ('"unsupported"', (Verdict.UNSUPPORTED, Evidence.DECLARED, Scope.SUBSET)),
+        ('"built"', (Verdict.UNKNOWN, Evidence.BUILT, Scope.SUBSET)),
+        ('{ evidence = "built", scope = "full" }', (Verdict.UNKNOWN, Evidence.BUILT, Scope.FULL)),
         ('{ scope = "full" }', (Verdict.WORKS, Evidence.RAN, Scope.FULL)),
         ('{ evidence = "verified", scope = "subset" }', (Verdict.WORKS, Evidence.VERIFIED, Scope.SUBSET)),
     ],
@@ -87,16 +89,17 @@ ERRORS = {  # text -> what is said of it, after the name of the file
     "depth = 3": "depth: expected str, got int",
     "format = [1]": "format[0]: expected str, got int",
     "require = 3": "require: expected a table, got int",
-    'require = {"norm.*" = "verifed"}': "require.\"norm.*\": 'verifed' is not one of works, unsupported, ran, verified;"
-    " the nearest is verified",
-    'require = {"norm.*" = "built"}': "require.\"norm.*\": 'built' is not one of works, unsupported, ran, verified",
+    'require = {"norm.*" = "verifed"}': "require.\"norm.*\": 'verifed' is not one of works, unsupported, built, ran,"
+    " verified; the nearest is verified",
+    'require = {"norm.*" = {verdict = "works", evidence = "built"}}': "require.\"norm.*\".evidence: 'built'"
+    " is not one of ran, verified",
     'require = {"norm.*" = {scop = "full"}}': 'require."norm.*".scop: no such key; the nearest is scope',
     'require = {"norm.*" = {scope = "ful"}}': "require.\"norm.*\".scope: 'ful' is not one of subset, full;"
     " the nearest is full",
     'require = {"norm.*" = {verdict = "unknown"}}': "require.\"norm.*\".verdict: 'unknown'"
     " is not one of works, unsupported",
     'require = {"norm.*" = {evidence = "declared"}}': "require.\"norm.*\".evidence: 'declared'"
-    " is not one of ran, verified; the nearest is verified",
+    " is not one of built, ran, verified; the nearest is verified",
     'require = {"norm.rmsnrm" = "works"}': "require.\"norm.rmsnrm\": no feature is called 'norm.rmsnrm';"
     " the nearest is norm.rmsnorm",
     'feature = "moe.*x"': "feature[0]: no feature is called 'moe.*x'",
