@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +18,27 @@ if TYPE_CHECKING:
     from fi_doctor.knowledge.policies import Written
 
 _PREFIX = "FI_DOCTOR_"
+READ = (
+    "BUDGET",
+    "CONFIG",
+    "DEPTH",
+    "FAIL_ON",
+    "FEATURE",
+    "FORMAT",
+    "JOBS",
+    "MEMORY",
+    "REQUIRE",
+    "ROWS",
+)
+# How like a name must be to one that is read. Kubernetes sets FI_DOCTOR_SERVICE_HOST, FI_DOCTOR_PORT_80_TCP and, of
+# a service fi-doctor-require, FI_DOCTOR_REQUIRE_PORT, which are less alike; BUGDET and FAILON are more.
+_NEAR = 0.75
 _T = TypeVar("_T")
 
 
 def settle(asked: Asked) -> Asked:
     """The same options with what was not typed filled in. Errors: UsageError; DataError for a policy."""
+    _check_variables()
     written = _policy(asked)
     said = _Said(written)
     file = written.file if written else None
@@ -42,6 +59,21 @@ def settle(asked: Asked) -> Asked:
         origins=said.origins,
         sources=said.sources,
     )
+
+
+def _check_variables() -> None:
+    """UsageError for a variable that nothing reads and that is called nearly like one that is: a gate would be open."""
+    for name in sorted(name for name, value in os.environ.items() if name.startswith(_PREFIX) and value):
+        word = name.removeprefix(_PREFIX)
+        if word in READ:
+            continue
+        near = difflib.get_close_matches(word.upper(), READ, n=1, cutoff=_NEAR)
+        if near:
+            raise UsageError(
+                f"{name}: no variable is called that",
+                why=f"nothing reads it; the nearest that is read is {_PREFIX}{near[0]}",
+                todo=f"set {_PREFIX}{near[0]}, or unset {name}",
+            )
 
 
 def _policy(asked: Asked) -> Written | None:

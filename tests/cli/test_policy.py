@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
-from cli_command import BROKEN, in_three_parts, script
+from cli_command import BROKEN, ROOT, in_three_parts, script
 
+from fi_doctor.cli import settle
 from fi_doctor.model import Depth
 
 
@@ -296,6 +298,44 @@ def test_a_mistake_beside_the_policy_is_2_and_names_its_place(doctor, words, env
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("REQUIRES", "REQUIRE"),
+        ("FAILON", "FAIL_ON"),
+        ("FAIL-ON", "FAIL_ON"),
+        ("BUGDET", "BUDGET"),
+        ("JOB", "JOBS"),
+        ("rows", "ROWS"),
+        ("DEPHT", "DEPTH"),
+    ],
+)
+def test_a_variable_that_is_nearly_called_like_one_that_is_read_is_2_with_that_one(doctor, name, meant):
+    done = doctor("check", "--from", doctor.report(), env={f"FI_DOCTOR_{name}": "1"})
+    assert (done.returncode, done.stdout) == (2, "")
+    said = in_three_parts(done.stderr)
+    assert f"FI_DOCTOR_{name}" in said["error"]
+    assert said["why"].endswith(f"the nearest that is read is FI_DOCTOR_{meant}")
+
+
+def test_variables_that_others_set_for_things_called_alike_are_left_alone(doctor):
+    """As Kubernetes does for services that are called fi-doctor and fi-doctor-require."""
+    names = ["SERVICE_HOST", "SERVICE_PORT", "PORT", "PORT_80_TCP", "PORT_80_TCP_ADDR", "REQUIRE_PORT", "VLLM", "CHILD"]
+    env = {f"FI_DOCTOR_{name}": "tcp://10.0.0.1:80" for name in names}
+    assert doctor("check", "--from", doctor.report(), env={**env, "FI_DOCTOR_REQUIRES": ""}).returncode == 0
+
+
+def test_every_variable_that_is_named_in_the_readme_is_read(doctor):
+    """Each is refused for a value that it cannot have."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    [listed] = re.findall(r"before `FI_DOCTOR_([A-Z`_, \n]+?) and\n?\s*`_CONFIG`", text)
+    names = [*re.findall(r"[A-Z]+(?:_[A-Z]+)*", listed), "CONFIG"]
+    assert sorted(names) == sorted(settle.READ)
+    for name in names:
+        done = doctor("check", "--from", doctor.report(), env={f"FI_DOCTOR_{name}": "no/such"})
+        assert (name, done.returncode) == (name, 0 if name == "DEPTH" else 2)
 
 
 def test_report_and_warm_take_no_policy(doctor):
