@@ -42,7 +42,10 @@ def check(asked: Asked, gathering: Gathering | None) -> int:
 def told(asked: Asked, done: Report) -> int:
     """The gate's code, once all that was said of it stands on stderr."""
     if asked.explain_gate:
-        for line in rulings.lines(done.gate):
+        width, _ = emit.style()
+        for line in rulings.lines(
+            done.gate, width=width, file=done.request.policy.file, settings=policy.settings(asked)
+        ):
             emit.say(line)
     for warning in done.gate.warnings:
         emit.say(f"warning: {warning}")

@@ -17,6 +17,7 @@ from fi_doctor.knowledge import policies
 from fi_doctor.knowledge.policies import Written
 from fi_doctor.knowledge.policy_keys import FAIL_WORDS, REQUIRE_WORDS, ROWS, by_word, contradiction
 from fi_doctor.model import Depth, KnowledgeBase, Policy, Requirement
+from fi_doctor.reports.rulings import Setting
 
 _T = TypeVar("_T")
 
@@ -80,6 +81,21 @@ def required(asked: Asked, features: Iterable[str]) -> tuple[tuple[str, ...], tu
         parse.choice(f"{name}={wanted}", [f"{name}={one}" for one in REQUIRE_WORDS], option)
         found.append(policies.requirement(name, by_word(wanted), option))
     return tuple(plain), tuple(found)
+
+
+def settings(asked: Asked) -> list[Setting]:
+    """What is not as it is by default and no requirement, in the order of the keys, and who set it."""
+    targets = (f"{one.form}:{one.path}" if one.path else one.form for one in asked.targets)
+    values = {
+        "budget": asked.budget,
+        "depth": asked.depth,
+        "feature": ", ".join(asked.features),
+        "format": ", ".join(targets),
+        "jobs": asked.jobs,
+        "memory": asked.memory,
+        "rows": asked.rows,
+    }
+    return [Setting(key, str(value), asked.sources[key]) for key, value in values.items() if key in asked.sources]
 
 
 def findings(kb: KnowledgeBase) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -117,7 +118,7 @@ def _judge(
         ),
         *(rulings.required(asked, rows, excused) for asked in asked_rows(request)),
         *(
-            rulings.version(facts, name, wanted, f"{policy.file}: versions")
+            rulings.version(facts, name, wanted, f"{PurePath(policy.file).name}: versions")
             for name, wanted in sorted(policy.versions.items())
         ),
         *([by_finding] if by_finding else []),

@@ -100,8 +100,8 @@ def required(asked: Requirement, rows: tuple[FeatureRow, ...], excused: frozense
         lacking = [row for row in counted if _gives(row, asked)[0] is holds]
         if lacking:
             why = _gives(lacking[0], asked)[1]
-            every = [row for row in counted if _gives(row, asked)[0] is not Holds.YES]
-            return _judged(said, asked.source, holds, why, f"; required: {why}", rows=every)
+            rest = [row for row in counted if row not in lacking and _gives(row, asked)[0] is not Holds.YES]
+            return _judged(said, asked.source, holds, why, f"; required: {why}", rows=(*lacking, *rest))
     return _judged(said, asked.source, Holds.YES, _locked(counted))
 
 

@@ -9,10 +9,12 @@ from fi_doctor.model import ActionKind, FeatureRow, Report, Scope, Verdict
 from fi_doctor.reports import failures
 from fi_doctor.reports.answer import EXIT_MEANINGS, basis, headline
 from fi_doctor.reports.document import in_order
+from fi_doctor.reports.rulings import others
 from fi_doctor.reports.table import evidence, group_cells
 from fi_doctor.reports.text import clean
 
 _WHY = 400  # characters in the table; the machine formats have all of it
+_OTHERS = 2000  # of the names of what fails beside the first
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~@&])")
 _PASTED = (ActionKind.SET, ActionKind.RUN, ActionKind.INSTALL)
 
@@ -49,7 +51,8 @@ def _gate(report: Report) -> Iterator[str]:
     yield "| --- | --- | --- | --- |"
     for ruling in gate.requirements:
         holds = f"**{ruling.holds}** (decides)" if ruling.decides else str(ruling.holds)
-        yield f"| {holds} | {words(ruling.requirement)} | {words(ruling.source)} | {words(ruling.why, _WHY)} |"
+        why = words(ruling.why, _WHY) + words(others(ruling), _OTHERS)
+        yield f"| {holds} | {words(ruling.requirement)} | {words(ruling.source)} | {why} |"
     for excuse in gate.allowed:
         said = f"allowed until {excuse.expires}: {excuse.reason}"
         yield f"| {words(excuse.state)} | {words(excuse.what)} | allow | {words(said, _WHY)} |"

@@ -161,7 +161,7 @@ def test_formats_and_the_policy_are_those_of_a_check(machine):
     (machine.folder / "gate.toml").write_text(
         'format = ["console", "junit:out.xml", "markdown:out.md"]\n[require]\n"norm.rmsnorm" = "verified"\n'
     )
-    done = machine("check", "--locked", "--config", "gate.toml", "--explain-gate")
+    done = machine("check", "--locked", "--config", "gate.toml", "--explain-gate", COLUMNS=200)
     assert done.returncode == 0, done.stderr
     day = json.loads(machine.lock.read_text())["rows"][0]["measured"][:10]
     told = done.stderr.splitlines()

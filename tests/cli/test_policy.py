@@ -211,15 +211,17 @@ def test_explain_gate_says_each_requirement_and_the_deciding_line_stays_last(doc
         ' {feature = "norm.*", reason = "y", expires = 2020-01-01}]'
     )
     path = policy(doctor, text)
-    done = doctor("check", "--from", doctor.report(broken=(BROKEN,)), "--explain-gate", *quiet)
+    report = doctor.report(broken=(BROKEN,))
+    done = doctor("check", "--from", report, "--explain-gate", *quiet, env={"COLUMNS": "200"})
     lines = done.stderr.splitlines()
     assert done.returncode == 1
+    assert lines.pop(0) == f"gate: policy       {path}"
     assert lines[0].startswith("gate: no           decided: no selected row is broken or wrong-result: norm.rmsnorm on")
     assert lines[2].startswith(
         "gate: no           norm.*: works, verified, full (fi-doctor.toml: require): norm.rmsnorm"
     )
-    assert lines[3].startswith(f"gate: yes          torch >=2 ({path}: versions): torch is 2.")
-    assert lines[4] == "gate: allowed      feature kv.*, unused, until 2999-01-01: x"
+    assert lines[3].startswith("gate: yes          torch >=2 (fi-doctor.toml: versions): torch is 2.")
+    assert lines[4] == "gate: allow        feature kv.*, unused, until 2999-01-01: x"
     assert lines[6] == f"warning: allow in {path}: feature kv.* excused nothing; allowed until 2999-01-01: x"
     assert lines[7].startswith(f"warning: allow in {path}: feature norm.* expired on 2020-01-01")
     assert lines[8].startswith("fi-doctor: ")
@@ -231,6 +233,25 @@ def test_explain_gate_says_so_where_all_holds(doctor):
     lines = doctor("check", "--from", doctor.report(), "--explain-gate").stderr.splitlines()
     assert lines[-2:-1] == ["gate: every requirement holds"]
     assert "decided" not in "\n".join(lines)
+
+
+def test_explain_gate_fits_into_80_columns_names_every_culprit_and_who_set_what(doctor):
+    policy(doctor, 'budget = "5m"\nformat = ["console", "json:out.json"]')
+    report = doctor.report(broken=(BROKEN, "kv.append_paged"), wrong=("norm.fused_add_rmsnorm",))
+    env = {"FI_DOCTOR_JOBS": "3", "FI_DOCTOR_FEATURE": "norm.*,kv.*"}
+    lines = doctor("check", "--from", report, "--explain-gate", "--rows", "all", env=env).stderr.splitlines()
+    assert lines[0].startswith("gate: policy       ")
+    at = lines.index("gate: set          budget 5m (fi-doctor.toml: budget)")
+    assert lines[at + 1 : at + 5] == [
+        "gate: set          feature norm.*, kv.* (FI_DOCTOR_FEATURE)",
+        "gate: set          format console, json:out.json (fi-doctor.toml: format)",
+        "gate: set          jobs 3 (FI_DOCTOR_JOBS)",
+        "gate: set          rows all (--rows)",
+    ]
+    told = [line for line in lines[at + 5 :] if line.startswith((" ", "gate: "))]
+    assert max(map(len, told)) <= 80
+    whole = " ".join(line.strip() for line in told)
+    assert "; also kv.append_paged on SM90, norm.rmsnorm on SM90 gate: yes" in whole
 
 
 MISTAKES = {

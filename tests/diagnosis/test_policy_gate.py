@@ -114,6 +114,12 @@ def test_one_ruling_decides_and_a_measured_failure_beats_what_cannot_be_told():
     assert decided.failed_required == (KV, NORM)
 
 
+def test_the_row_that_the_reason_speaks_of_is_the_first_of_those_that_lack_something():
+    rows = (row("unknown", "none", feature="norm.a"), row("broken", "ran", feature="norm.b", why="it crashed"))
+    asked = gate(rows, Policy(requirements=(need("norm.*"),))).requirements[2]
+    assert (asked.why, asked.rows) == ("norm.b on SM90 is broken: it crashed", ("norm.b on SM90", "norm.a on SM90"))
+
+
 def test_where_all_holds_nothing_decides():
     decided = gate((row(),), Policy(requirements=(need(),)))
     assert [one.decides for one in decided.requirements] == [False] * 3

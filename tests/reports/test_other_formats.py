@@ -138,6 +138,13 @@ def test_what_holds_only_because_it_is_allowed_is_called_allowed_and_never_yes_o
     assert titles == []
 
 
+def test_every_row_because_of_which_a_requirement_does_not_hold_is_named():
+    rows = tuple(row(one, Verdict.BROKEN if one.startswith("norm.") else Verdict.WORKS) for one in FEATURES)
+    done = decided(rows)
+    assert "; also norm.rmsnorm on SM90" in " ".join(" ".join(rulings.lines(done.gate)).split())
+    assert "; also norm.rmsnorm on SM90 |" in render(done, "markdown")
+
+
 def test_cells_have_cases_where_they_differ_and_only_those_of_a_failed_row_fail():
     pair = (cell("float16"), cell("float32", Verdict.BROKEN, Evidence.RAN, "it crashed"))
     names = [f"{ROW}: norm.rmsnorm float16", f"{ROW}: norm.rmsnorm float32"]
