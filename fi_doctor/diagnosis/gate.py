@@ -25,6 +25,7 @@ from fi_doctor.model import (
     Verdict,
     selects,
 )
+from fi_doctor.model.phrases import short
 
 HOLDS, FAILS, CANNOT_TELL = 0, 1, 3
 CALLED = "called"  # of the policy's rows
@@ -138,7 +139,7 @@ def _looked_at(request: Request, chosen: tuple[FeatureRow, ...], facts: Facts) -
         return _LookedAt(chosen, "selected row")
     globs = tuple(asked.feature for asked in asked_rows(request))
     rows = tuple(row for row in chosen if row.vllm_calls or (globs and selects(globs, row.feature)))
-    said = f"selected row that vLLM {rulings.short(facts.vllm_version)} can call"
+    said = f"selected row that vLLM {short(facts.vllm_version)} can call"
     return _LookedAt(rows, f"{said} or that is required" if globs else said)
 
 

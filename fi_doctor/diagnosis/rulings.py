@@ -23,6 +23,7 @@ from fi_doctor.model import (
     Severity,
     Verdict,
 )
+from fi_doctor.model.phrases import short
 
 REQUIRE = "--require"
 DEFAULT = "default"
@@ -163,12 +164,6 @@ def read_version(facts: Facts, name: str) -> str | Missing:
             return facts.interpreter.version
         case _:
             return _package(facts, name)
-
-
-def short(text: str) -> str:
-    """The text on one line of 200 characters at most."""
-    line = " ".join(text.split())
-    return line if len(line) <= 200 else line[:197] + "..."
 
 
 def _package(facts: Facts, name: str) -> str | Missing:

@@ -114,6 +114,18 @@ def test_one_ruling_decides_and_a_measured_failure_beats_what_cannot_be_told():
     assert decided.failed_required == (KV, NORM)
 
 
+@pytest.mark.parametrize("room", [0, 150, 400])
+def test_what_does_not_fit_into_the_deciding_line_is_cut_before_the_remedy_and_at_a_space(room):
+    remedy = f"; settle it with: fi-doctor check --python /{'x' * room}/bin/python --feature norm.rmsnorm --budget 11m"
+    why = f"budget of 480 s too short: {'it takes longer than that ' * 20}{remedy}"
+    said = gate((row("unknown", "none", why=why),), Policy(requirements=(need(),))).reason
+    assert said.endswith(f"...{remedy}")
+    assert said.removesuffix(f"...{remedy}").split()[-1] in {"it", "takes", "longer", "than", "that"}
+    bare = gate((row("unknown", "none", why=why.removesuffix(remedy)),), Policy(requirements=(need(),))).reason
+    assert bare.endswith("...")
+    assert len(bare) < 300
+
+
 def test_the_row_that_the_reason_speaks_of_is_the_first_of_those_that_lack_something():
     rows = (row("unknown", "none", feature="norm.a"), row("broken", "ran", feature="norm.b", why="it crashed"))
     asked = gate(rows, Policy(requirements=(need("norm.*"),))).requirements[2]

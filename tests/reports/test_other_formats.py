@@ -138,6 +138,16 @@ def test_what_holds_only_because_it_is_allowed_is_called_allowed_and_never_yes_o
     assert titles == []
 
 
+@pytest.mark.parametrize("form", ["junit", "markdown", "console"])
+def test_a_command_that_settles_it_is_never_cut(form):
+    command = f"fi-doctor check --python /{'x' * 250}/bin/python --feature norm.rmsnorm --budget 11m"
+    why = f"{'the budget is too short and ' * 30}; settle it with: {command}"
+    shown = render(decided(with_row(Verdict.UNKNOWN, Evidence.NONE, why=why), required=("norm.rmsnorm",)), form)
+    found = re.findall(r'message="([^"]*)"', shown) if form == "junit" else [shown]
+    assert command in "".join(found).replace("\\", "").replace("\n    ", " ").replace("  ", " ")
+    assert why not in "".join(found)
+
+
 def test_every_row_because_of_which_a_requirement_does_not_hold_is_named():
     rows = tuple(row(one, Verdict.BROKEN if one.startswith("norm.") else Verdict.WORKS) for one in FEATURES)
     done = decided(rows)
