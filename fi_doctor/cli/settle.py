@@ -6,13 +6,14 @@ import difflib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from fi_doctor.cli import nearest, outputs
+from fi_doctor.cli import nearest, outputs, parse
 from fi_doctor.cli.asked import Asked
 from fi_doctor.errors import UsageError
+from fi_doctor.model import Depth
 
 if TYPE_CHECKING:
     from fi_doctor.knowledge.policies import Written
@@ -43,22 +44,50 @@ def settle(asked: Asked) -> Asked:
     said = _Said(written)
     file = written.file if written else None
     # A recording was made as deep as it was made.
-    depth = asked.depth if asked.is_recorded else said.first("depth", asked.depth, file and file.depth, str)
-    return replace(
-        asked,
-        policy=written,
-        depth=depth,
-        budget=said.first("budget", asked.budget, file and file.budget, str),
-        jobs=said.first("jobs", asked.jobs, file and file.jobs, _number),
-        memory=said.first("memory", asked.memory, file and file.memory, str),
-        features=said.first("feature", asked.features or None, file and file.feature, _list) or (),
-        required=said.first("require", asked.required or None, None, _list) or (),
-        fail_on=said.first("fail-on", asked.fail_on or None, file and file.fail_on, _list) or (),
-        rows=said.first("rows", asked.rows, file and file.rows, str),
-        targets=_targets(asked, said, file.format if file else None),
-        origins=said.origins,
-        sources=said.sources,
+    is_deep = not asked.is_recorded
+    read: dict[str, Callable[[], Any]] = {
+        "depth": lambda: said.first("depth", asked.depth, file and file.depth, str) if is_deep else asked.depth,
+        "budget": lambda: said.first("budget", asked.budget, file and file.budget, str),
+        "jobs": lambda: said.first("jobs", asked.jobs, file and file.jobs, _number),
+        "memory": lambda: said.first("memory", asked.memory, file and file.memory, str),
+        "features": lambda: said.first("feature", asked.features or None, file and file.feature, _list) or (),
+        "required": lambda: said.first("require", asked.required or None, None, _list) or (),
+        "fail_on": lambda: said.first("fail-on", asked.fail_on or None, file and file.fail_on, _list) or (),
+        "rows": lambda: said.first("rows", asked.rows, file and file.rows, str),
+        "targets": lambda: _targets(asked, said, file.format if file else None),
+    }
+    values: dict[str, Any] = {}
+    parse.together(
+        [error for name, find in read.items() if (error := _fill(values, name, find, said.origins)) is not None]
     )
+    return replace(asked, policy=written, origins=said.origins, sources=said.sources, **values)
+
+
+def _fill(values: dict[str, Any], name: str, find: Callable[[], Any], origins: dict[str, str]) -> UsageError | None:
+    """Put in a value that can be used; else what is wrong with it."""
+    try:
+        value = find()
+        _check_word(name, value, origins)
+    except UsageError as error:
+        return error
+    values[name] = value
+    return None
+
+
+def _check_word(name: str, value: Any, origins: dict[str, str]) -> None:
+    """UsageError where a word of no feature is none; the names of features are looked at once they are known."""
+    origin = origins.get(name, f"--{name}")
+    if value is None:
+        return
+    match name:
+        case "depth":
+            parse.choice(value, [depth.value for depth in Depth], origin)
+        case "budget":
+            parse.duration_s(value, origin)
+        case "memory":
+            parse.memory_mib(value, origin)
+        case _:
+            pass
 
 
 def _check_variables() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fi_doctor.errors import DataError
-from fi_doctor.knowledge.policy_keys import EVIDENCE, FAIL_ON, NO_VERDICT, decode, nearest, quoted
+from fi_doctor.knowledge.policy_keys import EVIDENCE, FAIL_ON, NO_VERDICT, decode
+from fi_doctor.knowledge.policy_values import nearest, quoted
 from fi_doctor.model import (
     Allowance,
     Evidence,
@@ -68,7 +69,11 @@ def wrong_names(written: Written, features: Iterable[str], findings: Iterable[st
         if one.finding and one.finding not in ids:
             wrong.append((f"allow[{at}].finding", one.finding, ids, "finding"))
     name = Path(written.name).name
-    return [f"{name}: {place}: no {kind} is called {word!r}{nearest(word, of)}" for place, word, of, kind in wrong]
+    families = {f"{one.partition('.')[0]}.*" for one in known}
+    return [
+        f"{name}: {place}: no {kind} is called {word!r}{nearest(word, sorted(families) if word.endswith('.*') else of)}"
+        for place, word, of, kind in wrong
+    ]
 
 
 def refusal(name: str, errors: Iterable[str]) -> DataError:

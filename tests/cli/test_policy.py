@@ -261,7 +261,10 @@ MISTAKES = {
     ),
     "key": ('requir = {"norm.*" = "works"}', "requir: no such key; the nearest is require"),
     "budget": ('budget = "x"', "budget: 'x' is not a duration"),
-    "depth": ('depth = "statc"', "depth: there is no 'statc'; the choices are static, build, run; try: depth static"),
+    "depth": (
+        'depth = "statc"',
+        "depth: there is no 'statc'; the choices are static, build, run; try: depth = \"static\"",
+    ),
     "memory": ('memory = "x"', "memory: 'x' is not a size"),
     "format": ('format = ["jsn"]', "format: there is no 'jsn'"),
     "finding": ('allow = [{finding = "x", reason = "x", expires = 2999-01-01}]', "no finding is called 'x'"),
@@ -357,6 +360,36 @@ def test_every_variable_that_is_named_in_the_readme_is_read(doctor):
     for name in names:
         done = doctor("check", "--from", doctor.report(), env={f"FI_DOCTOR_{name}": "no/such"})
         assert (name, done.returncode) == (name, 0 if name == "DEPTH" else 2)
+
+
+def test_what_is_wrong_beside_the_policy_is_told_at_once(doctor):
+    env = {"FI_DOCTOR_DEPTH": "deep", "FI_DOCTOR_JOBS": "x"}
+    done = doctor("check", "-f", "xml", "--budget", "soon", env=env)
+    assert done.returncode == 2
+    assert in_three_parts(done.stderr)["error"] == "4 values cannot be used"
+    for words in (
+        "FI_DOCTOR_DEPTH: there is no 'deep'",
+        "FI_DOCTOR_JOBS: 'x' is not",
+        "--budget: 'soon'",
+        "there is no 'xml'",
+    ):
+        assert words in done.stderr
+
+
+def test_what_to_try_in_a_policy_is_toml(doctor):
+    policy(doctor, 'budget = "x"\nformat = ["jsn", "junit:"]\nmemory = "x"')
+    said = doctor("check", "--from", doctor.report()).stderr
+    assert 'try: budget = "10m"' in said
+    assert 'try: memory = "16g"' in said
+    assert 'try: format = "json"' in said
+    policy(doctor, 'format = ["json", "yaml"]')
+    both = in_three_parts(doctor("check", "--from", doctor.report()).stderr)
+    assert both["try"] == 'format = "yaml:FILE"'
+
+
+def test_a_family_that_is_mistyped_has_a_nearest_one(doctor):
+    done = doctor("check", "--from", doctor.report(), "--require", "nrom.*")
+    assert in_three_parts(done.stderr)["try"] == "--require norm.*"
 
 
 def test_report_and_warm_take_no_policy(doctor):

@@ -102,6 +102,8 @@ ERRORS = {  # text -> what is said of it, after the name of the file
     " is not one of built, ran, verified; the nearest is verified",
     'require = {"norm.rmsnrm" = "works"}': "require.\"norm.rmsnrm\": no feature is called 'norm.rmsnrm';"
     " the nearest is norm.rmsnorm",
+    'feature = "nrom.*"': "feature[0]: no feature is called 'nrom.*'; the nearest is norm.*",
+    'versions = {torch = "2.9"}': "versions.torch: '2.9' is not a range of versions; a range is written \">=2.9\"",
     'feature = "moe.*x"': "feature[0]: no feature is called 'moe.*x'",
     'versions = {flashinfer = ">=0.6"}': "versions.flashinfer: no version of that is read"
     "; the nearest is flashinfer-python",
@@ -140,6 +142,21 @@ def test_all_errors_of_a_file_are_told_at_once(tmp_path):
         'budgt = 1\njobs = -1\n[require]\n"norm.rmsnrm" = "works"\n"moe.*" = "no"\n[[allow]]\nfinding = "nvcc-to-old"\n'
     )
     assert len(wrong(written(tmp_path, text))) == 7
+
+
+def test_a_wrong_value_does_not_hide_behind_a_wrong_key_of_the_same_table(tmp_path):
+    text = (
+        '[require]\n"norm.*" = { evidense = "ran", verdict = "fine", scope = "half" }\n'
+        '[[allow]]\nfeature = "norm.*"\nreason = ""\nexpires = "soon"\nverdict = "bad"\n'
+    )
+    assert [line.removeprefix("fi-doctor.toml: ").partition(":")[0] for line in wrong(written(tmp_path, text))] == [
+        'require."norm.*".evidense',
+        'require."norm.*".verdict',
+        'require."norm.*".scope',
+        "allow[0].expires",
+        "allow[0].reason",
+        "allow[0].verdict",
+    ]
 
 
 @pytest.mark.parametrize(
