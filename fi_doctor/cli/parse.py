@@ -8,12 +8,13 @@ import re
 from collections.abc import Iterable
 
 from fi_doctor.errors import UsageError
+from fi_doctor.model.policy import DURATION, SIZE
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smh]?)(?:\d+(?:\.\d+)?[smh])*")
+_DURATION = re.compile(DURATION)
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
 _LONGEST_S = 7 * 86400.0
-_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([mgt])(?:i?b)?")
+_SIZE = re.compile(SIZE)
 _UNITS_MIB = {"m": 1, "g": 1 << 10, "t": 1 << 20}
 _KEY = re.compile(r"(?:\S+: )?[a-z][a-z-]*")  # of a policy: budget, fi-doctor.toml: budget
 _MOST_MIB = 1 << 30

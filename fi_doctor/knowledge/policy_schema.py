@@ -6,10 +6,13 @@ from typing import Any
 
 import msgspec
 
-from fi_doctor.knowledge.policy_keys import EVIDENCE, FAIL_WORDS, REQUIRE_WORDS, ROWS
-from fi_doctor.model import Evidence, PolicyFile, Scope, Verdict
+from fi_doctor.knowledge.policy_keys import EVIDENCE, FAIL_WORDS, FORMATS, PREFIXES, REQUIRE_WORDS, ROWS, VERSIONED
+from fi_doctor.model import Depth, Evidence, PolicyFile, Scope, Verdict
+from fi_doctor.model.policy import DURATION, SIZE
 
 POLICY_SCHEMA = "fi-doctor.policy/1.0"
+# One bound of a range of versions.
+_BOUND = r"(?:~=|===?|!=|<=?|>=?)\s*[^,\s][^,]*"
 # Where one word may stand for a list of one.
 _ONE_OR_MORE = ("fail-on", "feature", "format")
 
@@ -26,6 +29,15 @@ def schema() -> dict[str, Any]:
         keys[name] = _without_null(key)
     keys["fail-on"] |= {"items": {"enum": list(FAIL_WORDS)}, "minItems": 1}
     keys["rows"]["enum"] = list(ROWS)
+    keys["depth"]["enum"] = [depth.value for depth in Depth]
+    # Zero is no time and no memory.
+    keys["budget"]["pattern"] = f"^(?=.*[1-9]){DURATION}$"
+    keys["memory"]["pattern"] = f"^(?:auto|(?=.*[1-9]){SIZE})$"
+    keys["format"]["items"]["pattern"] = f"^(?:{'|'.join(FORMATS)})(?::.+)?$"
+    keys["versions"]["propertyNames"] = {
+        "anyOf": [{"enum": list(VERSIONED)}, {"pattern": f"^(?:{'|'.join(PREFIXES)})"}]
+    }
+    keys["versions"]["additionalProperties"]["pattern"] = rf"^\s*{_BOUND}(?:,\s*{_BOUND})*$"
     for name in _ONE_OR_MORE:
         keys[name] = {"anyOf": [keys[name]["items"], keys[name]]}
     keys["require"]["additionalProperties"] = {
@@ -33,9 +45,14 @@ def schema() -> dict[str, Any]:
     }
     _close(tables["RequireTable"]["properties"])
     tables["RequireTable"]["anyOf"] = [*map(_pair, EVIDENCE), _words(verdict=[""], evidence=["built"])]
-    verdict = tables["AllowTable"]["properties"]["verdict"]
+    allowance = tables["AllowTable"]["properties"]
+    allowance["reason"]["pattern"] = r"\S"
+    # TOML has dates, which a reader gives as such or as text: whatever it is, it is nothing else that JSON has.
+    others = ["array", "boolean", "null", "number", "object"]
+    allowance["expires"] = {"format": "date", "not": {"type": others}}
+    verdict = allowance["verdict"]
     words = {"enum": [word.value for word in Verdict]}
-    tables["AllowTable"]["properties"]["verdict"] = {"anyOf": [words, {**verdict, "items": words, "minItems": 1}]}
+    allowance["verdict"] = {"anyOf": [words, {**verdict, "items": words, "minItems": 1}]}
     tables["AllowTable"]["oneOf"] = [{**_names("finding"), "not": {"required": ["verdict"]}}, _names("feature")]
     return {"$id": POLICY_SCHEMA, "title": "fi-doctor policy", **plain}
 

@@ -10,6 +10,10 @@ import msgspec
 from fi_doctor.model.base import Closed, Data, Strict
 from fi_doctor.model.words import Evidence, Scope, Verdict
 
+# What may be written for a time and for an amount of memory, in any case; that they are some is checked beside it.
+DURATION = r"(?:\d+(?:\.\d+)?[smh]?)(?:\d+(?:\.\d+)?[smh])*"
+SIZE = r"(\d{1,9}(?:\.\d{1,6})?)([mgtMGT])(?:[iI]?[bB])?"
+
 
 class RequireTable(Strict, frozen=True):
     """What a required row must give; an empty word asks for what goes with the others."""

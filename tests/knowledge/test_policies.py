@@ -7,10 +7,11 @@ import pathlib
 
 import pytest
 
+from fi_doctor import reports
 from fi_doctor.errors import DataError
 from fi_doctor.inside import survey
 from fi_doctor.knowledge import policies
-from fi_doctor.knowledge.policy_keys import PREFIXES, VERSIONED
+from fi_doctor.knowledge.policy_keys import FORMATS, PREFIXES, VERSIONED
 from fi_doctor.model import Evidence, PolicyFile, RequireTable, Scope, Verdict
 
 FEATURES = ("norm.rmsnorm", "moe.fp8_block")
@@ -190,6 +191,10 @@ def test_a_project_that_is_named_needs_the_table(tmp_path):
 def test_the_versions_that_can_be_asked_for_are_those_that_are_read():
     assert set(VERSIONED) - {"cuda", "driver", "nvcc", "python"} == survey.WATCHED
     assert survey.WATCHED_PREFIXES == PREFIXES
+
+
+def test_the_formats_of_a_policy_are_those_that_there_are():
+    assert FORMATS == reports.FORMATS
 
 
 def test_severities_alone_leave_the_verdicts_that_fail():
