@@ -170,13 +170,12 @@ def _check_options(path: str | None, *, is_locked: bool, is_frozen: bool, is_tho
 
 
 def _check_unmeasured(asked: Asked) -> None:
-    """UsageError where options speak of measuring from the beginning, or of a recording."""
+    """UsageError where options speak of a recording."""
     _check_source(asked)
     given = {
         "--from": asked.from_file is not None,
         "--example": asked.example is not None,
         "--as-recorded": asked.as_recorded,
-        "--depth": asked.depth is not None,
     }
     for option, is_given in given.items():
         if is_given:
