@@ -12,7 +12,7 @@ import msgspec
 from fi_doctor import knowledge, pipeline
 from fi_doctor.cli import emit, outputs, parse, policy
 from fi_doctor.cli.asked import Asked
-from fi_doctor.diagnosis import gate
+from fi_doctor.diagnosis import findings, gate
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.knowledge import examples
@@ -199,12 +199,14 @@ def _as_recorded(asked: Asked, request: Request, source: Report) -> Report:
         source.request, features=request.features, required=request.required, policy=request.policy
     )
     rows = tuple(row for row in source.features if selects(request.features, row.feature))
+    found = findings.of_selected(source.findings, request.features)
     return msgspec.structs.replace(
         source,
         request=request,
         features=rows,
+        findings=found,
         outcomes=tuple(outcome for outcome in source.outcomes if selects(request.features, outcome.feature)),
-        gate=gate.decide(request, rows, source.findings, source.facts),
+        gate=gate.decide(request, rows, found, source.facts),
     )
 
 
