@@ -4,60 +4,15 @@ from __future__ import annotations
 
 import factory as make
 import pytest
+from gate_samples import KV, NORM, finding, gate, need, row
 from msgspec.structs import replace
 
-from fi_doctor.diagnosis.gate import decide
 from fi_doctor.model import (
-    Allowance,
-    Depth,
-    Evidence,
-    Finding,
     FlashInfer,
     Holds,
     Policy,
-    Request,
-    Requirement,
-    Scope,
     Severity,
-    Verdict,
 )
-
-NORM, KV = "norm.rmsnorm", "kv.append_paged"
-
-
-def need(feature=NORM, *, verdict="works", evidence="verified", scope="full"):
-    return Requirement(
-        feature=feature,
-        verdict=Verdict(verdict),
-        evidence=Evidence(evidence),
-        scope=Scope(scope),
-        source="fi-doctor.toml: require",
-    )
-
-
-def allow(*, feature="", finding="", expires="2027-01-31", verdicts=()):
-    return Allowance(
-        finding=finding,
-        feature=feature,
-        reason="a fix comes",
-        expires=expires,
-        source="fi-doctor.toml: allow",
-        verdicts=verdicts,
-    )
-
-
-def finding(name="nvcc-too-old", severity=Severity.ERROR):
-    return Finding(id=name, cause="x", severity=severity, title="t", why="w", fix=(), features=(), source="s")
-
-
-def gate(rows, policy=None, *, features=(), found=(), facts=None, required=()):
-    policy = replace(policy or Policy(), file="/repo/fi-doctor.toml", day="2026-12-01")
-    request = Request(depth=Depth.RUN, features=features, required=required, policy=policy)
-    return decide(request, tuple(rows), tuple(found), facts or make.facts())
-
-
-def row(verdict="works", evidence="verified", scope="full", feature=NORM, **fields):
-    return replace(make.row(feature, Verdict(verdict), Evidence(evidence), **fields), scope=Scope(scope))
 
 
 @pytest.mark.parametrize(
@@ -210,53 +165,6 @@ def test_the_verdicts_that_nobody_wrote_are_said_to_be_the_default():
     assert (nothing.code, nothing.requirements[0].requirement) == (0, "no verdict of a row fails")
 
 
-def with_vllm(version="0.33.0"):
-    facts = make.facts()
-    return replace(facts, packages={**facts.packages, "vllm": make.package("vllm", version)})
-
-
-UNCALLED = {"feature": NORM, "vllm_calls": False}
-
-
-@pytest.mark.parametrize(
-    ("rows", "asked", "version", "code"),
-    [
-        ("all", (), "0.33.0", 1),
-        ("called", (), "0.33.0", 0),
-        ("called", (), "", 1),
-        ("called", (NORM,), "0.33.0", 1),
-        ("called", (KV,), "0.33.0", 0),
-    ],
-    ids=["all", "called", "no-vllm", "required", "another-required"],
-)
-def test_what_vllm_cannot_call_fails_only_where_all_rows_are_looked_at_or_it_is_required(rows, asked, version, code):
-    facts = with_vllm(version) if version else make.facts()
-    given = (row("wrong-result", **UNCALLED), row(feature=KV))
-    decided = gate(given, Policy(rows=rows), facts=facts, required=asked)
-    assert decided.code == code
-    said = "selected row that vLLM 0.33.0 can call" if rows == "called" and version else "selected row"
-    ends = " or that is required" if asked else ""
-    assert decided.requirements[0].requirement == f"no {said}{ends} is broken or wrong-result"
-
-
-def test_where_only_rows_that_vllm_cannot_call_were_measured_nobody_can_tell():
-    given = (row(**UNCALLED), row("unknown", "none", feature=KV))
-    assert gate(given, facts=with_vllm()).code == 0
-    assert gate(given, Policy(rows="called"), facts=with_vllm()).code == 3
-    alone = gate((row("broken", "ran", **UNCALLED),), Policy(rows="called"), facts=with_vllm())
-    assert (alone.code, alone.reason) == (3, "1 row broken; there is no selected row that vLLM 0.33.0 can call")
-
-
-def test_a_finding_about_rows_that_are_not_looked_at_fails_nothing():
-    about = replace(finding(), features=(NORM,))
-    given = (row("wrong-result", **UNCALLED), row(feature=KV))
-    called = Policy(rows="called", fail_on=("broken", "error"))
-    assert gate(given, called, facts=with_vllm(), found=[about]).code == 0
-    assert gate(given, called, facts=with_vllm(), found=[replace(about, features=(NORM, KV))]).code == 1
-    assert gate(given, called, facts=with_vllm(), found=[replace(about, features=())]).code == 1
-    assert gate(given, replace(called, rows="all"), facts=with_vllm(), found=[about]).code == 1
-
-
 @pytest.mark.parametrize(
     ("severity", "word", "code"),
     [
@@ -271,131 +179,3 @@ def test_findings_fail_from_the_weakest_severity_that_is_named(severity, word, c
     decided = gate((row(),), Policy(fail_on=("broken", word)), found=[finding(severity=Severity(severity))])
     assert decided.code == code
     assert gate((row(),), found=[finding()]).code == 0
-
-
-def excused(policy, rows=(), found=(), **asked):
-    decided = gate(rows, policy, found=found, **asked)
-    return decided.code, [one.state for one in decided.allowed], [text.partition(": ")[2] for text in decided.warnings]
-
-
-BROKEN = ("broken", "ran")
-
-
-def test_what_is_allowed_does_not_fail():
-    rows = (row(*BROKEN), row(feature=KV))
-    assert excused(Policy(allowed=(allow(feature="norm.*"),)), rows) == (0, ["used"], [])
-    said = gate(rows, Policy(allowed=(allow(feature="norm.*"),))).reason
-    assert said == "1 row works, 1 broken; allowed to fail: norm.rmsnorm on SM90"
-    required = Policy(allowed=(allow(feature="norm.*"),), requirements=(need(),))
-    assert excused(required, rows) == (0, ["used"], [])
-    by_finding = Policy(allowed=(allow(finding="nvcc-too-old"),), fail_on=("broken", "error"))
-    assert excused(by_finding, (row(),), [finding()]) == (0, ["used"], [])
-
-
-def test_what_is_allowed_excuses_nothing_else():
-    policy = Policy(allowed=(allow(feature="norm.*"), allow(finding="nvcc-too-old")), fail_on=("broken", "error"))
-    assert excused(policy, (row(*BROKEN), row(*BROKEN, feature=KV)), [finding()])[0] == 1
-    assert excused(policy, (row(*BROKEN), row(feature=KV)), [finding(), finding("other")])[0] == 1
-
-
-def test_what_has_expired_allows_nothing_and_is_told():
-    policy = Policy(allowed=(allow(feature="norm.*", expires="2026-11-30"),))
-    code, states, warnings = excused(policy, (row(*BROKEN), row(feature=KV)))
-    assert (code, states) == (1, ["expired"])
-    assert warnings == ["feature norm.* expired on 2026-11-30 and allows nothing any more: a fix comes"]
-    last_day = Policy(allowed=(allow(feature="norm.*", expires="2026-12-01"),))
-    assert excused(last_day, (row(*BROKEN), row(feature=KV)))[:2] == (0, ["used"])
-
-
-def test_what_excused_nothing_is_told_unless_its_rows_were_not_selected():
-    policy = Policy(allowed=(allow(feature="norm.*"),))
-    code, states, warnings = excused(policy, (row(),))
-    assert (code, states) == (0, ["unused"])
-    assert warnings == ["feature norm.* excused nothing; allowed until 2027-01-31: a fix comes"]
-    assert excused(policy, (row(feature=KV),), features=("kv.*",)) == (0, ["not selected"], [])
-
-
-def test_an_allowance_is_no_measurement():
-    assert gate((row(*BROKEN[:1], "predicted"),), Policy(allowed=(allow(feature="norm.*"),))).code == 3
-
-
-def test_what_holds_only_because_it_is_allowed_is_called_allowed_with_what_fails():
-    policy = Policy(allowed=(allow(feature="norm.*"), allow(finding="nvcc-too-old")), fail_on=("broken", "error"))
-    asked = replace(policy, requirements=(need("norm.*", evidence="ran", scope="subset"),))
-    rows = (row(*BROKEN, why="it crashed"), row(feature="norm.layernorm"), row(feature=KV))
-    done = gate(rows, asked, found=[finding()])
-    assert (done.code, done.failed_required) == (0, ())
-    assert [(str(one.holds), one.why, one.rows, one.findings) for one in done.requirements] == [
-        ("allowed", "norm.rmsnorm on SM90: it crashed", (), ()),
-        ("yes", "3 of 3", (), ()),
-        ("allowed", "norm.rmsnorm on SM90 is broken: it crashed", (), ()),
-        ("allowed", "nvcc-too-old (error): t", (), ()),
-    ]
-    assert not any(one.decides for one in done.requirements)
-
-
-@pytest.mark.parametrize(
-    ("given", "verdicts", "code"),
-    [
-        (("works", "verified", "subset"), ("works",), 0),
-        (("works", "verified", "subset"), ("wrong-result",), 3),
-        (("wrong-result", "verified", "full"), ("works",), 1),
-        (("wrong-result", "verified", "full"), ("works", "wrong-result"), 0),
-        (("wrong-result", "verified", "full"), (), 0),
-        (("unknown", "none", "full"), ("works",), 3),
-    ],
-)
-def test_an_allowance_with_a_verdict_excuses_no_other(given, verdicts, code):
-    policy = Policy(requirements=(need(),), allowed=(allow(feature="norm.*", verdicts=verdicts),))
-    assert excused(policy, (row(*given), row(feature=KV)))[:2] == (code, ["used" if code == 0 else "unused"])
-    [said] = gate((row(*given),), policy).allowed
-    assert said.what == f"feature norm.*{' (' * bool(verdicts)}{', '.join(verdicts)}{')' * bool(verdicts)}"
-
-
-DAY = "2026-11-20"
-
-
-def test_a_row_of_a_lock_gives_what_it_gave_when_it_was_measured_and_the_requirement_says_locked():
-    locked = row().as_locked(DAY)
-    done = gate((locked, row(feature=KV)), Policy(requirements=(need(),)))
-    assert done.code == 0
-    assert done.reason == "2 rows work, 1 of these locked"
-    [asked] = [one for one in done.requirements if one.requirement.startswith(NORM)]
-    assert (asked.holds, asked.why) == (Holds.YES, f"locked {DAY}")
-    both = gate((locked, row(feature="norm.layernorm")), Policy(requirements=(need("norm.*"),)))
-    assert both.requirements[-1].why == f"1 of 2 rows locked {DAY}"
-    assert both.requirements[1].why == f"2 of 2, 1 of 2 rows locked {DAY}"
-
-
-def test_a_row_of_a_lock_is_not_known_better_than_it_was_locked():
-    done = gate((row("works", "ran").as_locked(DAY),), Policy(requirements=(need(),)))
-    assert done.code == 3
-    assert done.reason.endswith(f"{NORM} on SM90 works by ran (locked {DAY}), verified is asked for")
-    broken = gate((row("broken", "ran").as_locked(DAY),), Policy(requirements=(need(),)))
-    assert broken.code == 1
-    assert f"locked {DAY}" in next(one.why for one in broken.requirements if one.requirement.startswith(NORM))
-
-
-def lost(asked=None, *, required=()):
-    unknown = row("unknown", "none", why="norm.py:1; not run: since it was locked: cache:norm")
-    policy = replace(asked or Policy(), file="/repo/fi-doctor.toml", day="2026-12-01")
-    request = Request(depth=Depth.RUN, required=required, policy=policy)
-    return decide(request, (unknown, row(feature=KV).as_locked(DAY)), (), make.facts(), missed=(unknown,))
-
-
-def test_what_a_lock_held_and_is_unknown_cannot_be_told_and_nobody_is_said_to_require_it():
-    done = lost()
-    assert done.code == 3
-    said = "norm.rmsnorm on SM90 is unknown: since it was locked: cache:norm"
-    assert done.reason == f"1 row works, 1 unknown, 1 of these locked; {said}"
-    assert done.failed_required == ()
-    decided = next(one for one in done.requirements if one.decides)
-    assert (decided.source, decided.rows) == ("--locked", ("norm.rmsnorm on SM90",))
-    assert "; required: norm.rmsnorm on SM90 is unknown" in lost(required=(NORM,)).reason
-    assert lost(Policy(allowed=(allow(feature="norm.*"),))).code == 0
-
-
-def test_without_a_lock_nobody_asks_what_was_locked():
-    assert "--locked" not in {one.source for one in gate((row(),)).requirements}
-    whole = decide(Request(depth=Depth.RUN), (row().as_locked(DAY),), (), make.facts(), missed=())
-    assert [one.holds for one in whole.requirements if one.source == "--locked"] == [Holds.YES]
