@@ -141,7 +141,7 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
     judged = matrix.judge(kb, facts, planned, outcomes, found, selected=request.features)
     days = ((row, locked.get((row.feature, _number(row.sm)))) for row in judged)
     rows = tuple(row.as_locked(day) if day else row for row, day in days)
-    found = findings.with_contradictions(kb, facts, rows, found)
+    found = findings.of_selected(findings.with_contradictions(kb, facts, rows, found), request.features)
     return Report(
         schema=SCHEMA,
         doctor=Doctor(version=__version__, knowledge=kb.version),

@@ -8,9 +8,14 @@ import subprocess
 import sys
 
 import pytest
+from msgspec.structs import replace
 
+from fi_doctor import knowledge, pipeline
 from fi_doctor.cli import commands, policy
-from fi_doctor.knowledge import policies
+from fi_doctor.cli.asked import Asked
+from fi_doctor.knowledge import examples, policies
+from fi_doctor.probing import catalog
+from fi_doctor.reports import document
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -45,6 +50,19 @@ def test_the_policy_is_one_that_is_taken(tmp_path):
         "depth",
         "feature",
     }
+
+
+def test_the_policy_holds_for_the_example_and_excuses_something(tmp_path):
+    path = tmp_path / "fi-doctor.toml"
+    path.write_text(re.search(r"```toml\n(.*?)```", README, re.DOTALL)[1], encoding="utf-8")
+    asked = Asked(policy=policy.load(path), fail_on=("broken", "wrong-result", "error"), rows="called")
+    kb, specs = knowledge.load(), catalog.discover()
+    request = commands.request_of(asked, commands.known_names()[0], kb)
+    request = replace(request, policy=replace(request.policy, day="2027-01-31"))
+    recorded = document.read(examples.data("h200"), "h200")
+    gate = pipeline.rejudge(recorded, replace(request, depth=recorded.request.depth), kb=kb, specs=specs).gate
+    assert (gate.code, gate.warnings) == (0, ())
+    assert [(one.state, one.what) for one in gate.allowed] == [("used", "feature moe.mxfp4_bf16 (works)")]
 
 
 @pytest.mark.parametrize(

@@ -279,6 +279,30 @@ def test_every_example_is_one_of_the_recordings():
     assert set(examples.names()) == set(EXAMPLES)
 
 
+@pytest.mark.parametrize(
+    ("features", "ids"),
+    [
+        (("import.*",), set()),
+        (("activation.*",), {"act-and-mul-misaligned"}),
+        (("import.*", "sampling.*"), {"sampler-repeats-random-numbers"}),
+    ],
+)
+def test_findings_about_rows_that_were_not_selected_are_not_told(features, ids):
+    path = MACHINES / "h200-cuda13.0-flashinfer0.5.3/warm.json"
+    machine = {finding.id for finding in judged(path).findings if not finding.features}
+    assert machine
+    assert {finding.id for finding in judged(path, features).findings} == machine | ids
+
+
+def test_a_finding_about_rows_that_the_other_report_was_not_asked_about_has_not_gone():
+    whole = judged(MACHINES / "h200-cuda13.0-flashinfer0.5.3/warm.json")
+    kb, specs = shipped()
+    part = judged(MACHINES / "h200-cuda13.0-flashinfer0.5.3/warm.json", ("import.*",))
+    for pair in ((whole, part), (part, whole)):
+        found = changes.difference(*pair, kb=kb, specs=specs)
+        assert (found.findings_gone, found.findings_new) == ((), ())
+
+
 def test_another_request_selects_rows_of_a_recording():
     report = recorded(RECORDINGS[0])
     request = Request(depth=report.request.depth, features=("norm.*",))

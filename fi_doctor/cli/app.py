@@ -33,6 +33,7 @@ from fi_doctor.cli.options import (
     Quiet,
     ReportDepth,
     Require,
+    Rows,
     Thorough,
 )
 
@@ -84,6 +85,7 @@ def check(  # noqa: PLR0913 - the options of the main command
     feature: FeatureOption = None,
     require: Require = None,
     fail_on: FailOn = None,
+    rows: Rows = None,
     jobs: JobsOrNot = None,
     memory: MemoryOrNot = None,
     fresh_cache: FreshCache = False,
@@ -110,6 +112,7 @@ def check(  # noqa: PLR0913 - the options of the main command
         features=tuple(feature or ()),
         required=tuple(require or ()),
         fail_on=tuple(fail_on or ()),
+        rows=rows,
         jobs=jobs,
         memory=memory,
         fresh_cache=fresh_cache,

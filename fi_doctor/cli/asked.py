@@ -29,6 +29,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     features: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     fail_on: tuple[str, ...] = ()
+    rows: str | None = None
     jobs: int | None = None
     memory: str | None = None
     fresh_cache: bool = False
@@ -42,6 +43,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     policy: Written | None = None
     targets: tuple[outputs.Target, ...] = ()
     origins: dict[str, str] = {}  # key -> what messages call the place where its value stands
+    sources: dict[str, str] = {}  # the same of the keys whose value somebody gave
 
     @property
     def is_recorded(self) -> bool:
@@ -169,13 +171,12 @@ def _check_options(path: str | None, *, is_locked: bool, is_frozen: bool, is_tho
 
 
 def _check_unmeasured(asked: Asked) -> None:
-    """UsageError where options speak of measuring from the beginning, or of a recording."""
+    """UsageError where options speak of a recording."""
     _check_source(asked)
     given = {
         "--from": asked.from_file is not None,
         "--example": asked.example is not None,
         "--as-recorded": asked.as_recorded,
-        "--depth": asked.depth is not None,
     }
     for option, is_given in given.items():
         if is_given:

@@ -12,7 +12,7 @@ import msgspec
 from fi_doctor import knowledge, pipeline
 from fi_doctor.cli import emit, outputs, parse, policy
 from fi_doctor.cli.asked import Asked
-from fi_doctor.diagnosis import gate
+from fi_doctor.diagnosis import findings, gate
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.knowledge import examples
@@ -42,7 +42,10 @@ def check(asked: Asked, gathering: Gathering | None) -> int:
 def told(asked: Asked, done: Report) -> int:
     """The gate's code, once all that was said of it stands on stderr."""
     if asked.explain_gate:
-        for line in rulings.lines(done.gate):
+        width, _ = emit.style()
+        for line in rulings.lines(
+            done.gate, width=width, file=done.request.policy.file, settings=policy.settings(asked)
+        ):
             emit.say(line)
     for warning in done.gate.warnings:
         emit.say(f"warning: {warning}")
@@ -145,8 +148,9 @@ def _write_report(asked: Asked, gathering: Gathering | None) -> Report:
 def request_of(asked: Asked, known: tuple[str, ...], kb: KnowledgeBase) -> Request:
     """What the options ask for, of these features."""
     selected = parse.names(asked.features, known, asked.origin("feature"))
-    required = parse.names(asked.required, known, asked.origin("require"))
+    required, requirements = policy.required(asked, known)
     asks = policy.resolve(asked, known, kb)
+    asks = msgspec.structs.replace(asks, requirements=(*requirements, *asks.requirements))
     must = (*required, *(one.feature for one in asks.requirements))
     return Request(
         depth=Depth(asked.depth or Depth.RUN.value),
@@ -195,12 +199,14 @@ def _asrecorded(asked: Asked, request: Request, source: Report) -> Report:
         source.request, features=request.features, required=request.required, policy=request.policy
     )
     rows = tuple(row for row in source.features if selects(request.features, row.feature))
+    found = findings.of_selected(source.findings, request.features)
     return msgspec.structs.replace(
         source,
         request=request,
         features=rows,
+        findings=found,
         outcomes=tuple(outcome for outcome in source.outcomes if selects(request.features, outcome.feature)),
-        gate=gate.decide(request, rows, source.findings, source.facts),
+        gate=gate.decide(request, rows, found, source.facts),
     )
 
 

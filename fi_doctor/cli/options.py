@@ -39,7 +39,13 @@ FeatureOption = Annotated[
     list[str] | None, typer.Option("--feature", metavar="NAME", help="Only these rows; a glob, may be repeated.")
 ]
 Require = Annotated[
-    list[str] | None, typer.Option("--require", metavar="NAME", help="These rows must work; a glob, may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--require",
+        metavar="NAME[=WORD]",
+        help="These rows must work, or give what WORD says: works, ran, verified, built or unsupported; a glob, may be "
+        "repeated.",
+    ),
 ]
 FailOn = Annotated[
     list[str] | None,
@@ -47,6 +53,14 @@ FailOn = Annotated[
         "--fail-on",
         metavar="WORD",
         help="Verdicts of rows, or severities of findings, that fail; may be repeated. [default: broken, wrong-result]",
+    ),
+]
+Rows = Annotated[
+    str | None,
+    typer.Option(
+        "--rows",
+        metavar="all|called",
+        help="Which rows --fail-on looks at: all that are selected, or those that vLLM can call. [default: all]",
     ),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", min=0, metavar="N", help="Compile jobs at once; 0 takes the usable CPUs.")]

@@ -121,5 +121,5 @@ def _same(first: Target, second: Target) -> UsageError:
     return UsageError(
         f"{second.option}: {first.form} and {second.form} both go to {where}",
         why="each needs a place of its own",
-        todo=parse.written("--format", f"{second.form}:FILE"),
+        todo=parse.written("--format" if second.option in ("-o", SUMMARY) else second.option, f"{second.form}:FILE"),
     )

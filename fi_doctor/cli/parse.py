@@ -8,13 +8,15 @@ import re
 from collections.abc import Iterable
 
 from fi_doctor.errors import UsageError
+from fi_doctor.model.policy import DURATION, SIZE
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smh]?)(?:\d+(?:\.\d+)?[smh])*")
+_DURATION = re.compile(DURATION)
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
 _LONGEST_S = 7 * 86400.0
-_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([mgt])(?:i?b)?")
+_SIZE = re.compile(SIZE)
 _UNITS_MIB = {"m": 1, "g": 1 << 10, "t": 1 << 20}
+_KEY = re.compile(r"(?:\S+: )?[a-z][a-z-]*")  # of a policy: budget, fi-doctor.toml: budget
 _MOST_MIB = 1 << 30
 
 
@@ -69,14 +71,30 @@ def names(patterns: Iterable[str], known: Iterable[str], option: str) -> tuple[s
             raise UsageError(
                 f"{option}: no feature is called {pattern!r}",
                 why="`fi-doctor features` lists them all",
-                todo=_nearest(pattern, words, option) or "fi-doctor features",
+                todo=_nearest(pattern, _families(words) if pattern.endswith(".*") else words, option)
+                or "fi-doctor features",
             )
     return asked
 
 
 def written(option: str, value: str) -> str:
-    """An option or variable with its value, as it is to be typed."""
+    """An option, a variable or a key of a policy with its value, as it is to be written."""
+    if _KEY.fullmatch(option):
+        return f'{option.rpartition(": ")[2]} = "{value}"'
     return f"{option}={value}" if option.isupper() else f"{option} {value}"
+
+
+def together(errors: list[UsageError]) -> None:
+    """Raise what is wrong, if anything is: one error as it is, several as one that says them all."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        told = (f"{error.what}{f'; {error.why}' if error.why else ''}; try: {error.todo}" for error in errors)
+        raise UsageError(f"{len(errors)} values cannot be used", why="\n".join(told), todo="mend each of them")
+
+
+def _families(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted({f"{word.partition('.')[0]}.*" for word in words}))
 
 
 def _nearest(value: str, words: tuple[str, ...], option: str) -> str:

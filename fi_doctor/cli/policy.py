@@ -16,8 +16,9 @@ from fi_doctor.diagnosis.findings import MEASURED_BEATS_KNOWN, UNEXPLAINED_FAILU
 from fi_doctor.errors import UsageError
 from fi_doctor.knowledge import policies
 from fi_doctor.knowledge.policies import Written
-from fi_doctor.knowledge.policy_keys import FAIL_ON
-from fi_doctor.model import Depth, KnowledgeBase, Policy
+from fi_doctor.knowledge.policy_keys import FAIL_WORDS, REQUIRE_WORDS, ROWS, by_word, contradiction
+from fi_doctor.model import Depth, KnowledgeBase, Policy, Requirement
+from fi_doctor.reports.rulings import Setting
 
 _T = TypeVar("_T")
 
@@ -38,16 +39,64 @@ def resolve(asked: Asked, features: Iterable[str], kb: KnowledgeBase) -> Policy:
     """The policy as the gate judges it, with what was said on the command line in its place."""
     words = tuple(word for part in asked.fail_on for word in part.split(","))
     for word in words:
-        parse.choice(word, FAIL_ON, asked.origin("fail-on"))
-    fail_on = policies.failing(words)
+        parse.choice(word, FAIL_WORDS, asked.origin("fail-on"))
+    if clash := contradiction(words):
+        raise UsageError(f"{asked.origin('fail-on')}: {clash}", todo="leave one of the two out")
+    settled = Policy(
+        fail_on=policies.failing(words),
+        rows=parse.choice(asked.rows or Policy().rows, ROWS, asked.origin("rows")),
+        names_verdict=not words or policies.names_verdict(words),
+        sources=asked.sources,
+    )
     if asked.policy is None:
-        return Policy(fail_on=fail_on)
+        return settled
     wrong = policies.wrong_names(asked.policy, features, findings(kb))
     if wrong:
         raise policies.refusal(asked.policy.name, wrong)
     aliases = {alias: rule.id for rule in kb.rules for alias in rule.aliases}
     today = dt.datetime.now().astimezone().date().isoformat()
-    return replace(policies.resolve(asked.policy, today, aliases), fail_on=fail_on)
+    written = policies.resolve(asked.policy, today, aliases)
+    return replace(
+        settled,
+        file=written.file,
+        requirements=written.requirements,
+        versions=written.versions,
+        allowed=written.allowed,
+        day=written.day,
+    )
+
+
+def required(asked: Asked, features: Iterable[str]) -> tuple[tuple[str, ...], tuple[Requirement, ...]]:
+    """The rows that options or a variable require to work, and those of which GLOB=WORD asks for something else."""
+    known, option = tuple(features), asked.origin("require")
+    words = tuple(part.strip() for typed in asked.required for part in typed.split(",") if part.strip())
+    if asked.required and not words:
+        parse.names(asked.required, known, option)
+    plain, found = [], []
+    for word in words:
+        glob, equals, wanted = word.rpartition("=")
+        [name] = parse.names((glob if equals else word,), known, option)
+        if not equals:
+            plain.append(name)
+            continue
+        parse.choice(f"{name}={wanted}", [f"{name}={one}" for one in REQUIRE_WORDS], option)
+        found.append(policies.requirement(name, by_word(wanted), option))
+    return tuple(plain), tuple(found)
+
+
+def settings(asked: Asked) -> list[Setting]:
+    """What is not as it is by default and no requirement, in the order of the keys, and who set it."""
+    targets = (f"{one.form}:{one.path}" if one.path else one.form for one in asked.targets)
+    values = {
+        "budget": asked.budget,
+        "depth": asked.depth,
+        "feature": ", ".join(asked.features),
+        "format": ", ".join(targets),
+        "jobs": asked.jobs,
+        "memory": asked.memory,
+        "rows": asked.rows,
+    }
+    return [Setting(key, str(value), asked.sources[key]) for key, value in values.items() if key in asked.sources]
 
 
 def findings(kb: KnowledgeBase) -> tuple[str, ...]:

@@ -2,44 +2,107 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from fi_doctor.cli import nearest, outputs
+from fi_doctor.cli import nearest, outputs, parse
 from fi_doctor.cli.asked import Asked
 from fi_doctor.errors import UsageError
+from fi_doctor.model import Depth
 
 if TYPE_CHECKING:
     from fi_doctor.knowledge.policies import Written
 
 _PREFIX = "FI_DOCTOR_"
+READ = (
+    "BUDGET",
+    "CONFIG",
+    "DEPTH",
+    "FAIL_ON",
+    "FEATURE",
+    "FORMAT",
+    "JOBS",
+    "MEMORY",
+    "REQUIRE",
+    "ROWS",
+)
+# How like a name must be to one that is read. Kubernetes sets FI_DOCTOR_SERVICE_HOST, FI_DOCTOR_PORT_80_TCP and, of
+# a service fi-doctor-require, FI_DOCTOR_REQUIRE_PORT, which are less alike; BUGDET and FAILON are more.
+_NEAR = 0.75
 _T = TypeVar("_T")
 
 
 def settle(asked: Asked) -> Asked:
     """The same options with what was not typed filled in. Errors: UsageError; DataError for a policy."""
+    _check_variables()
     written = _policy(asked)
     said = _Said(written)
     file = written.file if written else None
     # A recording was made as deep as it was made.
-    depth = asked.depth if asked.is_recorded else said.first("depth", asked.depth, file and file.depth, str)
-    return replace(
-        asked,
-        policy=written,
-        depth=depth,
-        budget=said.first("budget", asked.budget, file and file.budget, str),
-        jobs=said.first("jobs", asked.jobs, file and file.jobs, _number),
-        memory=said.first("memory", asked.memory, file and file.memory, str),
-        features=said.first("feature", asked.features or None, file and file.feature, _list) or (),
-        required=said.first("require", asked.required or None, None, _list) or (),
-        fail_on=said.first("fail-on", asked.fail_on or None, file and file.fail_on, _list) or (),
-        targets=_targets(asked, said, file.format if file else None),
-        origins=said.origins,
+    is_deep = not asked.is_recorded
+    read: dict[str, Callable[[], Any]] = {
+        "depth": lambda: said.first("depth", asked.depth, file and file.depth, str) if is_deep else asked.depth,
+        "budget": lambda: said.first("budget", asked.budget, file and file.budget, str),
+        "jobs": lambda: said.first("jobs", asked.jobs, file and file.jobs, _number),
+        "memory": lambda: said.first("memory", asked.memory, file and file.memory, str),
+        "features": lambda: said.first("feature", asked.features or None, file and file.feature, _list) or (),
+        "required": lambda: said.first("require", asked.required or None, None, _list) or (),
+        "fail_on": lambda: said.first("fail-on", asked.fail_on or None, file and file.fail_on, _list) or (),
+        "rows": lambda: said.first("rows", asked.rows, file and file.rows, str),
+        "targets": lambda: _targets(asked, said, file.format if file else None),
+    }
+    values: dict[str, Any] = {}
+    parse.together(
+        [error for name, find in read.items() if (error := _fill(values, name, find, said.origins)) is not None]
     )
+    return replace(asked, policy=written, origins=said.origins, sources=said.sources, **values)
+
+
+def _fill(values: dict[str, Any], name: str, find: Callable[[], Any], origins: dict[str, str]) -> UsageError | None:
+    """Put in a value that can be used; else what is wrong with it."""
+    try:
+        value = find()
+        _check_word(name, value, origins)
+    except UsageError as error:
+        return error
+    values[name] = value
+    return None
+
+
+def _check_word(name: str, value: Any, origins: dict[str, str]) -> None:
+    """UsageError where a word of no feature is none; the names of features are looked at once they are known."""
+    origin = origins.get(name, f"--{name}")
+    if value is None:
+        return
+    match name:
+        case "depth":
+            parse.choice(value, [depth.value for depth in Depth], origin)
+        case "budget":
+            parse.duration_s(value, origin)
+        case "memory":
+            parse.memory_mib(value, origin)
+        case _:
+            pass
+
+
+def _check_variables() -> None:
+    """UsageError for a variable that nothing reads and that is called nearly like one that is: a gate would be open."""
+    for name in sorted(name for name, value in os.environ.items() if name.startswith(_PREFIX) and value):
+        word = name.removeprefix(_PREFIX)
+        if word in READ:
+            continue
+        near = difflib.get_close_matches(word.upper(), READ, n=1, cutoff=_NEAR)
+        if near:
+            raise UsageError(
+                f"{name}: no variable is called that",
+                why=f"nothing reads it; the nearest that is read is {_PREFIX}{near[0]}",
+                todo=f"set {_PREFIX}{near[0]}, or unset {name}",
+            )
 
 
 def _policy(asked: Asked) -> Written | None:
@@ -69,38 +132,50 @@ class _Said:
 
     def __init__(self, written: Written | None) -> None:
         self.origins: dict[str, str] = {}
+        self.sources: dict[str, str] = {}  # of the keys whose value somebody gave
         self._file = Path(written.name).name if written else ""
 
     def first(self, key: str, typed: _T | None, of_file: _T | None, read: Callable[[str], _T]) -> _T | None:
         """The value of a key; None where nobody says it. read: makes one of the text of a variable."""
         variable = _PREFIX + key.upper().replace("-", "_")
         text = os.environ.get(variable, "")
-        if typed is not None or (not text and of_file is None):
-            self.origins[key] = f"--{key}"
+        if typed is not None:
+            self.gave(key, f"--{key}")
             return typed
-        if not text:
-            self.origins[key] = f"{self._file}: {key}"
+        if text:
+            self.gave(key, variable)
+            try:
+                return read(text)
+            except ValueError as error:
+                raise UsageError(f"{variable}: {text!r} {error}", todo=f"unset {variable}") from error
+        if of_file is not None:
+            self.gave(key, f"{self._file}: {key}")
             return of_file
-        self.origins[key] = variable
-        try:
-            return read(text)
-        except ValueError as error:
-            raise UsageError(f"{variable}: {text!r} is not a whole number", todo=f"unset {variable}") from error
+        self.origins[key] = f"--{key}"
+        return None
+
+    def gave(self, key: str, place: str) -> None:
+        """Note who gave the value of a key."""
+        self.origins[key] = self.sources[key] = place
 
 
 def _targets(asked: Asked, said: _Said, of_file: tuple[str, ...] | None) -> tuple[outputs.Target, ...]:
     if asked.formats or asked.output is not None:
+        said.gave("format", "--format" if asked.formats else "-o")
         return outputs.targets(asked.formats, "--format", asked.output)
     words = said.first("format", None, of_file, _list)
     return outputs.targets(words or (), said.origins["format"])
 
 
 def _list(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not words:
+        raise ValueError("names nothing")
+    return words
 
 
 def _number(text: str) -> int:
-    number = int(text)
+    number = int(text) if len(text) < 10 and text.strip().isdecimal() else -1
     if number < 0:
-        raise ValueError(text)
+        raise ValueError("is not a whole number")
     return number

@@ -5,8 +5,10 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from fi_doctor.diagnosis.rulings import Judged
-from fi_doctor.model import Allowance, Excuse, FeatureRow, Request
+from fi_doctor.model import Allowance, Excuse, FeatureRow, Holds, Request, Ruling
 
 
 def excuses(request: Request, chosen: tuple[FeatureRow, ...], troubled: Sequence[Judged]) -> tuple[Excuse, ...]:
@@ -17,6 +19,13 @@ def excuses(request: Request, chosen: tuple[FeatureRow, ...], troubled: Sequence
     rows = {row.name: row for one in troubled for row in one.rows}
     findings = {finding.id for one in troubled for finding in one.findings}
     return tuple(_excuse(one, request, chosen, rows, findings) for one in request.policy.allowed)
+
+
+def as_allowed(ruling: Ruling, without: Ruling) -> Ruling:
+    """A ruling that holds, as allowed where it does not without what is allowed to fail, which is the second one."""
+    if ruling.holds is not Holds.YES or without.holds is Holds.YES:
+        return ruling
+    return replace(ruling, holds=Holds.ALLOWED, why=without.why)
 
 
 def warnings(request: Request, judged: tuple[Excuse, ...]) -> tuple[str, ...]:
@@ -45,7 +54,7 @@ def _excuse(
     rows: dict[str, FeatureRow],
     findings: set[str],
 ) -> Excuse:
-    names = tuple(name for name, row in rows.items() if one.feature and fnmatch.fnmatchcase(row.feature, one.feature))
+    names = tuple(name for name, row in rows.items() if one.feature and _covers(one, row))
     ids = tuple(sorted(findings & {one.finding}))
     if request.policy.day > one.expires:
         return _said(one, "expired")
@@ -54,6 +63,10 @@ def _excuse(
     # Of rows that were not selected nobody can say whether they fail.
     is_selected = not one.feature or any(fnmatch.fnmatchcase(row.feature, one.feature) for row in chosen)
     return _said(one, "unused" if is_selected else "not selected")
+
+
+def _covers(one: Allowance, row: FeatureRow) -> bool:
+    return fnmatch.fnmatchcase(row.feature, one.feature) and (not one.verdicts or row.verdict.value in one.verdicts)
 
 
 def _said(one: Allowance, state: str, rows: tuple[str, ...] = (), findings: tuple[str, ...] = ()) -> Excuse:

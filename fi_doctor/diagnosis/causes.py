@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fi_doctor.conditions import View
 from fi_doctor.diagnosis import fact_changes, swaps
-from fi_doctor.diagnosis.findings import concerns
+from fi_doctor.diagnosis.findings import concerns, of_selected
 from fi_doctor.diagnosis.rests import Rests
 from fi_doctor.model import (
     Cause,
@@ -45,8 +45,7 @@ def between(before: Report, after: Report, kb: KnowledgeBase) -> Changed:
     """All that differs; findings that only what was measured brought about have no facts."""
     facts = fact_changes.changed(before.facts, after.facts)
     rules = {name: rule for rule in kb.rules for name in (rule.id, *rule.aliases)}
-    came_or_went = list(_one_sided(before.findings, after.findings, _GONE))
-    came_or_went += _one_sided(after.findings, before.findings, _CAME)
+    came_or_went = [*_one_sided(before, after, _GONE), *_one_sided(after, before, _CAME)]
     found = swaps.swaps(before.facts, after.facts) if came_or_went else ()
     views = View(before.facts, before.outcomes), View(after.facts, after.outcomes)
     return Changed(
@@ -96,10 +95,11 @@ def _size(cause: Cause) -> int:
     return len(names - {_NVCC}) if _GATE in names else len(names)
 
 
-def _one_sided(here: Iterable[Finding], there: Iterable[Finding], said: str) -> Iterator[tuple[Finding, str]]:
-    others = {finding.id for finding in there}
+def _one_sided(here: Report, there: Report, said: str) -> Iterator[tuple[Finding, str]]:
+    """The findings of one report that the other has not, though it was asked about their rows."""
+    others = {finding.id for finding in there.findings}
     seen: set[str] = set()
-    for finding in here:
+    for finding in of_selected(here.findings, there.request.features):
         if finding.id not in others and finding.id not in seen:
             seen.add(finding.id)
             yield finding, said

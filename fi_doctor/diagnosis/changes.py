@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fi_doctor.diagnosis import causes
+from fi_doctor.diagnosis.findings import of_selected
 from fi_doctor.model import (
     DIFFERENCE_SCHEMA,
     Cause,
@@ -20,7 +21,11 @@ _Pair = tuple[FeatureRow | None, FeatureRow | None]
 
 def difference(before: Report, after: Report, *, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> Difference:
     """Rows, facts and findings that are not the same in both; the other way round it says the same, exchanged."""
-    gone, came = ({finding.id for finding in report.findings} for report in (before, after))
+    # What is about rows that the other report was not asked about has neither come nor gone.
+    gone, came = (
+        {finding.id for finding in of_selected(one.findings, other.request.features)}
+        for one, other in ((before, after), (after, before))
+    )
     changed = causes.between(before, after, kb)
     pairs = _pairs(before, after)
     differing = [pair for pair in pairs if not _is_same(*pair)]

@@ -26,6 +26,7 @@ from fi_doctor.model import (
     Severity,
     Verdict,
     command,
+    selects,
 )
 
 MEASURED_BEATS_KNOWN = "measured-beats-known"
@@ -50,6 +51,11 @@ def with_contradictions(
     extra = [_beaten(rules[finding.id], facts, rows) for finding in found if finding.id in rules]
     beaten = [finding for finding in extra if finding is not None]
     return _sorted((*found, *beaten, *_unexplained(facts, rows, found, rules)))
+
+
+def of_selected(found: Iterable[Finding], globs: tuple[str, ...]) -> tuple[Finding, ...]:
+    """The findings about the machine, and about rows that are selected; of those about others nobody asks."""
+    return tuple(one for one in found if not one.features or any(selects(globs, name) for name in one.features))
 
 
 def is_measured(verdict: Verdict, evidence: Evidence) -> bool:

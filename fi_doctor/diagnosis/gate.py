@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -23,8 +25,10 @@ from fi_doctor.model import (
     Verdict,
     selects,
 )
+from fi_doctor.model.phrases import short
 
 HOLDS, FAILS, CANNOT_TELL = 0, 1, 3
+CALLED = "called"  # of the policy's rows
 _SAID = {
     Verdict.WORKS: ("works", "work"),
     Verdict.WRONG_RESULT: ("gives wrong results", "give wrong results"),
@@ -53,13 +57,18 @@ def decide(
     excuses = allowed.excuses(request, chosen, troubled)
     excused = frozenset(name for excuse in excuses for name in excuse.rows)
     left = tuple(one for one in found if not any(one.id in excuse.findings for excuse in excuses))
-    judged = [*_judge(request, rows, left, facts, excused=excused), *_by_lock(missed, excused)]
+    judged = [
+        one._replace(ruling=allowed.as_allowed(one.ruling, before.ruling))
+        for one, before in zip(
+            [*_judge(request, rows, left, facts, excused=excused), *_by_lock(missed, excused)], troubled, strict=True
+        )
+    ]
     decider = _decider(judged)
     code = {None: HOLDS, Holds.NO: FAILS}.get(decider and decider.ruling.holds, CANNOT_TELL)
-    counted = _counted(chosen)
+    counted = _counted(_looked_at(request, chosen, facts).rows)
     return Gate(
         code=code,
-        reason=f"{_summary(chosen)}{decider.said if decider else allowed.said(excuses)}",
+        reason=f"{_summary(chosen)}{decider.said if decider else _only_built(counted) + allowed.said(excuses)}",
         counts={verdict.value: sum(row.verdict is verdict for row in chosen) for verdict in _SAID},
         measured=sum(is_measured(row.verdict, row.evidence) for row in counted),
         failed_required=_failed_required(request, judged),
@@ -73,7 +82,11 @@ def asked_rows(request: Request) -> tuple[Requirement, ...]:
     """What the options and the policy require of rows, in that order."""
     typed = (
         Requirement(
-            feature=name, verdict=Verdict.WORKS, evidence=Evidence.RAN, scope=Scope.SUBSET, source=rulings.REQUIRE
+            feature=name,
+            verdict=Verdict.WORKS,
+            evidence=Evidence.RAN,
+            scope=Scope.SUBSET,
+            source=request.policy.sources.get("require", rulings.REQUIRE),
         )
         for name in request.required
     )
@@ -90,19 +103,44 @@ def _judge(
     """All that is asked, in the order in which what fails is named."""
     policy = request.policy
     chosen = tuple(row for row in rows if selects(request.features, row.feature))
-    failing = tuple(row for row in chosen if row.name not in excused)
-    source = rulings.DEFAULT if policy.fail_on == Policy().fail_on else rulings.FAIL_ON
-    by_finding = rulings.no_failing_finding(found, policy.fail_on)
+    looked_at = _looked_at(request, chosen, facts)
+    failing = tuple(row for row in looked_at.rows if row.name not in excused)
+    written = policy.sources.get("fail-on", "")
+    is_default = not policy.names_verdict or (not written and policy.fail_on == Policy().fail_on)
+    passed_over = {row.feature for row in chosen} - {row.feature for row in looked_at.rows}
+    told = tuple(one for one in found if not one.features or not passed_over.issuperset(one.features))
+    by_finding = rulings.no_failing_finding(told, policy.fail_on, written or rulings.FAIL_ON)
     return [
-        rulings.no_failing_row(failing, policy.fail_on, source),
-        rulings.something_measured(_counted(chosen)),
+        rulings.no_failing_row(
+            failing, policy.fail_on, rulings.DEFAULT if is_default else written or rulings.FAIL_ON, looked_at.said
+        ),
+        rulings.something_measured(
+            _counted(looked_at.rows), looked_at.said, asks_build=any(one.asks_build for one in asked_rows(request))
+        ),
         *(rulings.required(asked, rows, excused) for asked in asked_rows(request)),
         *(
-            rulings.version(facts, name, wanted, f"{policy.file}: versions")
+            rulings.version(facts, name, wanted, f"{PurePath(policy.file).name}: versions")
             for name, wanted in sorted(policy.versions.items())
         ),
         *([by_finding] if by_finding else []),
     ]
+
+
+class _LookedAt(NamedTuple):
+    """The rows that may fail by their verdict, and what sentences call one of them."""
+
+    rows: tuple[FeatureRow, ...]
+    said: str
+
+
+def _looked_at(request: Request, chosen: tuple[FeatureRow, ...], facts: Facts) -> _LookedAt:
+    """All that are selected, or of these what the installed vLLM can call and what is required."""
+    if request.policy.rows != CALLED or not facts.vllm_version:
+        return _LookedAt(chosen, "selected row")
+    globs = tuple(asked.feature for asked in asked_rows(request))
+    rows = tuple(row for row in chosen if row.vllm_calls or (globs and selects(globs, row.feature)))
+    said = f"selected row that vLLM {short(facts.vllm_version)} can call"
+    return _LookedAt(rows, f"{said} or that is required" if globs else said)
 
 
 def _by_lock(missed: tuple[FeatureRow, ...] | None, excused: frozenset[str] = frozenset()) -> list[Judged]:
@@ -129,9 +167,17 @@ def _failed_required(request: Request, judged: Sequence[Judged]) -> tuple[str, .
     asked = asked_rows(request)
     names: set[str] = set()
     for requirement, one in zip(asked, judged[2 : 2 + len(asked)], strict=True):
-        if one.ruling.holds is not Holds.YES:
+        if one.ruling.holds not in (Holds.YES, Holds.ALLOWED):
             names |= {row.feature for row in one.rows} or {requirement.feature}
     return tuple(sorted(names))
+
+
+def _only_built(counted: Sequence[FeatureRow]) -> str:
+    """The end of the deciding line where all that was asked for holds and nothing was measured; else ""."""
+    if any(is_measured(row.verdict, row.evidence) for row in counted):
+        return ""
+    number = sum(rulings.is_built(row) for row in counted)
+    return f"; {number} of {len(counted)} compiled and loaded, which is what was asked for; none was measured"
 
 
 def _summary(rows: tuple[FeatureRow, ...]) -> str:

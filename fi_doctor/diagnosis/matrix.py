@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from fi_doctor.diagnosis.called import newest_use, vllm_use
+from fi_doctor.diagnosis.called import newest_use, use_of, vllm_use
 from fi_doctor.diagnosis.cells import BEGUN, badness, cells_of
 from fi_doctor.diagnosis.findings import concerns, is_measured
 from fi_doctor.diagnosis.needs import (
@@ -62,7 +62,8 @@ def judge(  # noqa: PLR0913 - the whole of what a verdict rests on
         theirs = tuple(outcome for outcome in outcomes if outcome.feature == feature.id)
         for sm in _sms(feature, ours, theirs, facts):
             cells = _predicted(_cells(ours, theirs, sm, facts), feature, rules)
-            rows.append(_row(feature, sm, cells, facts, rules, beyond=_beyond_parts(ours)))
+            silent = frozenset(probe.spec.id for probe in ours if probe.spec.gate_only and not probe.is_tried)
+            rows.append(_row(feature, sm, cells, facts, rules, beyond=_beyond_parts(ours), silent=silent))
     return tuple(sorted(rows, key=lambda row: (row.feature, -1 if isinstance(row.sm, Missing) else row.sm)))
 
 
@@ -179,9 +180,15 @@ def _row(  # noqa: PLR0913 - as judge
     rules: tuple[Rule, ...],
     *,
     beyond: frozenset[str],
+    silent: frozenset[str],
 ) -> FeatureRow:
     # What only the whole module could show, which is not there, keeps no verdict from the row: its scope says so.
-    shown = tuple(cell for cell in cells if cell.variant not in beyond or cell.evidence is not Evidence.NONE)
+    # A gate that was not asked, as where rows are only built, says no more than an open one.
+    shown = tuple(
+        cell
+        for cell in cells
+        if cell.evidence is not Evidence.NONE or not (cell.variant in beyond or cell.probe in silent)
+    )
     verdict, evidence, scope, why = _decide(feature, sm, shown or cells, facts, rules)
     return FeatureRow(
         feature=feature.id,
@@ -251,7 +258,7 @@ def _why(same: list[Cell], deciding: tuple[Cell, ...]) -> str:
 
 
 def _is_called(feature: Feature, sm: int | Missing, facts: Facts) -> bool:
-    use = vllm_use(feature, sm, facts) or newest_use(feature, sm)
+    use = use_of(feature, sm, facts)
     return use is None or use.called
 
 

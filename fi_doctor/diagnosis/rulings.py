@@ -23,6 +23,7 @@ from fi_doctor.model import (
     Severity,
     Verdict,
 )
+from fi_doctor.model.phrases import short
 
 REQUIRE = "--require"
 DEFAULT = "default"
@@ -40,10 +41,12 @@ class Judged(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-def no_failing_row(rows: tuple[FeatureRow, ...], fail_on: tuple[str, ...], source: str) -> Judged:
-    """Of the selected rows none has a verdict that fails."""
+def no_failing_row(rows: tuple[FeatureRow, ...], fail_on: tuple[str, ...], source: str, of: str) -> Judged:
+    """Of the rows that are looked at none has a verdict that fails. of: what one of them is called."""
     words = [verdict.value for verdict in Verdict if verdict.value in fail_on]
-    said = f"no selected row is {' or '.join(words)}"
+    if not words:
+        return _judged("no verdict of a row fails", source, Holds.YES)
+    said = f"no {of} is {' or '.join(words)}"
     bad = [row for row in rows if row.verdict.value in words]
     known = [row for row in bad if is_measured(row.verdict, row.evidence) or row.verdict is Verdict.UNSUPPORTED]
     if known:
@@ -58,24 +61,36 @@ def no_failing_row(rows: tuple[FeatureRow, ...], fail_on: tuple[str, ...], sourc
     return _judged(said, source, Holds.YES)
 
 
-def something_measured(counted: list[FeatureRow]) -> Judged:
-    """At least one of the rows that count was measured: nothing looked at is not good."""
-    said = "at least one selected row was measured"
+def is_built(row: FeatureRow) -> bool:
+    """Whether a row compiled and loaded here, or was run, and does not fail."""
+    return not row.verdict.is_failure and row.evidence.rank >= Evidence.BUILT.rank
+
+
+def something_measured(counted: list[FeatureRow], of: str, *, asks_build: bool) -> Judged:
+    """At least one of the rows that count was measured: nothing looked at is not good.
+
+    of: as above.  asks_build: somebody asks that rows are built, which is then enough here too.
+    """
+    said = f"at least one {of} was measured{' or built' if asks_build else ''}"
     if not counted:
-        return _judged(said, DEFAULT, Holds.CANNOT_TELL, "no row is selected")
+        why = f"there is no {of}" if of != "selected row" else "no row is selected"
+        return _judged(said, DEFAULT, Holds.CANNOT_TELL, why, f"; {why}" if of != "selected row" else "")
     measured = [row for row in counted if is_measured(row.verdict, row.evidence)]
     if measured:
         number = f"{len(measured)} of {len(counted)}"
-        return _judged(said, DEFAULT, Holds.YES, _joined(number, _locked(measured)))
+        return _judged(said, DEFAULT, Holds.YES, ", ".join(filter(None, (number, _locked(measured)))))
+    built = [row for row in counted if is_built(row)] if asks_build else []
+    if built:
+        return _judged(said, DEFAULT, Holds.YES, f"{len(built)} of {len(counted)} built, none measured")
     what = "nothing that needs a GPU was measured" if counted[0].needs_gpu else "nothing was measured"
-    why = f"{what}: {short(counted[0].why.rpartition('; not run: ')[2])}"
+    why = f"{what}{' or built' if asks_build else ''}: {short(counted[0].why.rpartition('; not run: ')[2])}"
     return _judged(said, DEFAULT, Holds.CANNOT_TELL, why, f"; {why}")
 
 
 def required(asked: Requirement, rows: tuple[FeatureRow, ...], excused: frozenset[str]) -> Judged:
     """Every row that the glob names, on every GPU, gives at least what is asked; rows that are excused aside."""
-    said = f"{asked.feature}: {asked.verdict}, {asked.evidence}, {asked.scope}"
-    if asked.source == REQUIRE:
+    said = asked.words
+    if not asked.source.endswith(": require") and (asked.verdict, asked.evidence) == (Verdict.WORKS, Evidence.RAN):
         said = f"{asked.feature} {asked.verdict}"
     found = [row for row in rows if fnmatch.fnmatchcase(row.feature, asked.feature)]
     if not found:
@@ -86,10 +101,9 @@ def required(asked: Requirement, rows: tuple[FeatureRow, ...], excused: frozense
         lacking = [row for row in counted if _gives(row, asked)[0] is holds]
         if lacking:
             why = _gives(lacking[0], asked)[1]
-            every = [row for row in counted if _gives(row, asked)[0] is not Holds.YES]
-            return _judged(said, asked.source, holds, why, f"; required: {why}", rows=every)
-    why = "" if len(counted) == len(found) else f"{len(found) - len(counted)} of {len(found)} rows are allowed to fail"
-    return _judged(said, asked.source, Holds.YES, _joined(_locked(counted), why))
+            rest = [row for row in counted if row not in lacking and _gives(row, asked)[0] is not Holds.YES]
+            return _judged(said, asked.source, holds, why, f"; required: {why}", rows=(*lacking, *rest))
+    return _judged(said, asked.source, Holds.YES, _locked(counted))
 
 
 def still_known(missed: list[FeatureRow]) -> Judged:
@@ -117,7 +131,7 @@ def version(facts: Facts, name: str, wanted: str, source: str) -> Judged:
     return _judged(said, source, Holds.YES if held else Holds.NO, why, f"; version: {why}")
 
 
-def no_failing_finding(found: tuple[Finding, ...], fail_on: tuple[str, ...]) -> Judged | None:
+def no_failing_finding(found: tuple[Finding, ...], fail_on: tuple[str, ...], source: str) -> Judged | None:
     """No finding is as grave as one of the severities that fail; None where none of those is named."""
     ranks = [_SEVERITIES[word] for word in fail_on if word in _SEVERITIES]
     if not ranks:
@@ -126,9 +140,9 @@ def no_failing_finding(found: tuple[Finding, ...], fail_on: tuple[str, ...]) -> 
     bad = [finding for finding in found if finding.severity.rank >= min(ranks)]
     said = f"no finding is {named}{'' if named == Severity.ERROR.value else ' or graver'}"
     if not bad:
-        return _judged(said, FAIL_ON, Holds.YES)
+        return _judged(said, source, Holds.YES)
     why = f"{bad[0].id} ({bad[0].severity}): {short(bad[0].title)}"
-    return _judged(said, FAIL_ON, Holds.NO, why, f"; finding: {why}", findings=bad)
+    return _judged(said, source, Holds.NO, why, f"; finding: {why}", findings=bad)
 
 
 def read_version(facts: Facts, name: str) -> str | Missing:
@@ -152,12 +166,6 @@ def read_version(facts: Facts, name: str) -> str | Missing:
             return _package(facts, name)
 
 
-def short(text: str) -> str:
-    """The text on one line of 200 characters at most."""
-    line = " ".join(text.split())
-    return line if len(line) <= 200 else line[:197] + "..."
-
-
 def _package(facts: Facts, name: str) -> str | Missing:
     package = facts.packages.get(name, Missing(reason="nothing is known of it"))
     if not isinstance(package, Missing):
@@ -169,6 +177,8 @@ def _package(facts: Facts, name: str) -> str | Missing:
 
 def _gives(row: FeatureRow, asked: Requirement) -> tuple[Holds, str]:
     """Whether a row gives what is asked, and what there is to say of it where it does not."""
+    if asked.asks_build:
+        return _is_built(row, asked)
     measured = is_measured(row.verdict, row.evidence)
     if row.verdict is not asked.verdict:
         known = measured or row.verdict is Verdict.UNSUPPORTED
@@ -183,6 +193,18 @@ def _gives(row: FeatureRow, asked: Requirement) -> tuple[Holds, str]:
     return Holds.YES, ""
 
 
+def _is_built(row: FeatureRow, asked: Requirement) -> tuple[Holds, str]:
+    """The same where all that is asked is that it compiled and loaded: whether it works is not looked at."""
+    if row.verdict.is_failure or row.verdict is Verdict.UNSUPPORTED:
+        is_known = is_measured(row.verdict, row.evidence) or row.verdict is Verdict.UNSUPPORTED
+        return (Holds.NO if is_known else Holds.CANNOT_TELL), f"{row.name} is {row.verdict}: {short(row.why)}"
+    if not is_built(row):
+        return Holds.CANNOT_TELL, f"{row.name} was not built: {short(row.why.rpartition('; not run: ')[2])}"
+    if asked.scope is Scope.FULL and row.scope is not Scope.FULL:
+        return Holds.CANNOT_TELL, f"{row.name} was built for a {row.scope}, full is asked for: {short(row.why)}"
+    return Holds.YES, ""
+
+
 def _locked(rows: list[FeatureRow]) -> str:
     """Which of the rows were not measured now, in words: "locked 2026-11-28"; "" where all of them were."""
     locked = [row for row in rows if row.locked]
@@ -190,10 +212,6 @@ def _locked(rows: list[FeatureRow]) -> str:
         return ""
     number = "" if len(locked) == len(rows) else f"{len(locked)} of {len(rows)} rows "
     return f"{number}locked {', '.join(sorted({row.locked for row in locked}))}"
-
-
-def _joined(*words: str) -> str:
-    return ", ".join(word for word in words if word)
 
 
 def _judged(  # noqa: PLR0913 - the parts of a ruling

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fi_doctor.errors import DataError
-from fi_doctor.knowledge.policy_keys import EVIDENCE, FAIL_ON, decode, nearest, quoted
+from fi_doctor.knowledge.policy_keys import EVIDENCE, FAIL_ON, NO_VERDICT, decode
+from fi_doctor.knowledge.policy_values import nearest, quoted
 from fi_doctor.model import (
     Allowance,
     Evidence,
@@ -68,7 +69,11 @@ def wrong_names(written: Written, features: Iterable[str], findings: Iterable[st
         if one.finding and one.finding not in ids:
             wrong.append((f"allow[{at}].finding", one.finding, ids, "finding"))
     name = Path(written.name).name
-    return [f"{name}: {place}: no {kind} is called {word!r}{nearest(word, of)}" for place, word, of, kind in wrong]
+    families = {f"{one.partition('.')[0]}.*" for one in known}
+    return [
+        f"{name}: {place}: no {kind} is called {word!r}{nearest(word, sorted(families) if word.endswith('.*') else of)}"
+        for place, word, of, kind in wrong
+    ]
 
 
 def refusal(name: str, errors: Iterable[str]) -> DataError:
@@ -86,9 +91,13 @@ def resolve(written: Written, day: str, aliases: Mapping[str, str]) -> Policy:
     file, name = written.file, Path(written.name).name
     return Policy(
         file=written.name,
-        requirements=tuple(_requirement(glob, table, name) for glob, table in sorted(file.require.items())),
+        requirements=tuple(
+            requirement(glob, table, f"{name}: require") for glob, table in sorted(file.require.items())
+        ),
         versions=file.versions,
         fail_on=failing(file.fail_on or ()),
+        rows=file.rows or Policy().rows,
+        names_verdict=not file.fail_on or names_verdict(file.fail_on),
         allowed=tuple(
             Allowance(
                 finding=aliases.get(one.finding, one.finding),
@@ -96,6 +105,7 @@ def resolve(written: Written, day: str, aliases: Mapping[str, str]) -> Policy:
                 reason=one.reason,
                 expires=one.expires.isoformat(),
                 source=f"{name}: allow[{at}]",
+                verdicts=one.verdict,
             )
             for at, one in enumerate(file.allow)
         ),
@@ -106,22 +116,28 @@ def resolve(written: Written, day: str, aliases: Mapping[str, str]) -> Policy:
 def failing(words: Iterable[str]) -> tuple[str, ...]:
     """The words of fail-on in one order; where they name no verdict, those that fail by default stay."""
     asked = set(words)
-    verdicts = {verdict.value for verdict in Verdict}
-    if not asked & verdicts:
+    if not names_verdict(asked):
         asked |= set(Policy().fail_on)
     return tuple(word for word in FAIL_ON if word in asked)
 
 
-def _requirement(glob: str, table: RequireTable, name: str) -> Requirement:
-    verdict = Verdict(table.verdict or Verdict.WORKS)
-    evidence = Evidence(table.evidence or EVIDENCE[verdict][0])
+def names_verdict(words: Iterable[str]) -> bool:
+    """Whether words of fail-on say which verdicts fail; severities alone do not."""
+    return not {verdict.value for verdict in Verdict}.union([NO_VERDICT]).isdisjoint(words)
+
+
+def requirement(glob: str, table: RequireTable, source: str) -> Requirement:
+    """What is asked of the rows that a glob names, with what goes with the words of a table. source: who asks."""
+    is_built = table.evidence == Evidence.BUILT.value
+    verdict = Verdict.UNKNOWN if is_built else Verdict(table.verdict or Verdict.WORKS)
+    evidence = Evidence(table.evidence) if table.evidence else EVIDENCE[verdict][0]
     scope = Scope.FULL if evidence is Evidence.VERIFIED else Scope.SUBSET
     return Requirement(
         feature=glob,
         verdict=verdict,
         evidence=evidence,
         scope=Scope(table.scope) if table.scope else scope,
-        source=f"{name}: require",
+        source=source,
     )
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import difflib
-import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 
-from fi_doctor.conditions.ranges import version_range
+from fi_doctor.conditions.ranges import parse_version, version_range
+from fi_doctor.knowledge.policy_values import items, nearest, not_one, plain, quoted, record, words
 from fi_doctor.model import AllowTable, Evidence, PolicyFile, RequireTable, Scope, Severity, Verdict
 
 # What has a version: the packages that are looked for in the examined interpreter, and what is no package.
@@ -34,15 +33,21 @@ VERSIONED = (
     "nvcc",
     "python",
 )
+FORMATS = ("console", "json", "yaml", "markdown", "junit", "github")
 PREFIXES = ("flashinfer-jit-cache", "nvidia-")
 FAIL_ON = (
     *(verdict.value for verdict in Verdict if verdict is not Verdict.WORKS),
     *(severity.value for severity in Severity),
 )
+ROWS = ("all", "called")  # that fail-on may look at
+NO_VERDICT = "none"  # of fail-on: no verdict of a row fails
+FAIL_WORDS = (*FAIL_ON, NO_VERDICT)
 # The evidence that may be required, what each verdict has at least first: a row that works was run.
 EVIDENCE = {Verdict.WORKS: (Evidence.RAN, Evidence.VERIFIED), Verdict.UNSUPPORTED: (Evidence.DECLARED,)}
 _REQUIRED = tuple(verdict.value for verdict in EVIDENCE)
-_Table = TypeVar("_Table", RequireTable, AllowTable)
+_WORKING = tuple(evidence.value for evidence in EVIDENCE[Verdict.WORKS])
+_BUILT = Evidence.BUILT.value  # asked for without a verdict: a row that only compiled does not work
+REQUIRE_WORDS = (*_REQUIRED, _BUILT, *_WORKING)  # a verdict, or the least evidence
 
 
 def decode(table: dict[str, Any], errors: list[str]) -> PolicyFile:
@@ -51,8 +56,9 @@ def decode(table: dict[str, Any], errors: list[str]) -> PolicyFile:
         "require": _require,
         "versions": _versions,
         "fail-on": _fail_on,
-        "feature": _words,
-        "format": _words,
+        "rows": _rows,
+        "feature": words,
+        "format": words,
         "allow": _allow,
     }
     fields = {field.encode_name: field for field in msgspec.structs.fields(PolicyFile)}
@@ -61,7 +67,7 @@ def decode(table: dict[str, Any], errors: list[str]) -> PolicyFile:
         if key not in fields:
             errors.append(f"{quoted(key)}: no such key{nearest(key, fields)}")
             continue
-        read = decoders.get(key, _plain(fields[key].type))
+        read = decoders.get(key, plain(fields[key].type))
         before = len(errors)
         found = read(value, key, errors)
         if len(errors) == before or key in ("require", "allow"):
@@ -69,47 +75,39 @@ def decode(table: dict[str, Any], errors: list[str]) -> PolicyFile:
     return PolicyFile(**values)
 
 
-def quoted(key: str) -> str:
-    """A key as TOML writes it in a path."""
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else f'"{key}"'
-
-
-def nearest(word: str, words: Iterable[str]) -> str:
-    """The end of a message that names the word which is meant, "" where none is near."""
-    near = difflib.get_close_matches(word, list(words), n=1, cutoff=0.5)
-    return f"; the nearest is {near[0]}" if near else ""
-
-
-def _plain(kind: Any) -> Callable[[Any, str, list[str]], Any]:
-    def read(value: Any, place: str, errors: list[str]) -> Any:
-        try:
-            return msgspec.convert(value, kind)
-        except msgspec.ValidationError as error:
-            errors.append(_told(place, error))
-            return None
-
-    return read
-
-
-def _words(value: Any, place: str, errors: list[str]) -> tuple[str, ...]:
-    """One word, or a list of them."""
-    words: tuple[str, ...] | None = _plain(tuple[str, ...])([value] if isinstance(value, str) else value, place, errors)
-    return words or ()
-
-
 def _fail_on(value: Any, place: str, errors: list[str]) -> tuple[str, ...]:
-    words = _words(value, place, errors)
+    asked = words(value, place, errors)
     errors += [
-        f"{place}[{at}]: {word!r} is no verdict that fails and no severity{nearest(word, FAIL_ON)}"
-        for at, word in enumerate(words)
-        if word not in FAIL_ON
+        f"{place}[{at}]: {word!r} is no verdict that fails and no severity{nearest(word, FAIL_WORDS)}"
+        for at, word in enumerate(asked)
+        if word not in FAIL_WORDS
     ]
-    return words
+    if value == []:
+        errors.append(f'{place}: it is empty; with "{NO_VERDICT}" no verdict of a row fails')
+    elif wrong := contradiction(asked):
+        errors.append(f"{place}: {wrong}")
+    return asked
+
+
+def _rows(value: Any, place: str, errors: list[str]) -> str | None:
+    word: str | None = plain(str)(value, place, errors)
+    if word is not None and word not in ROWS:
+        errors.append(f"{place}: {not_one(word, ROWS)}")
+    return word
+
+
+def contradiction(fail_on: Iterable[str]) -> str:
+    """What is wrong with words of fail-on that are each right, "" where nothing is."""
+    asked = set(fail_on)
+    verdicts = [verdict.value for verdict in Verdict if verdict.value in asked]
+    if NO_VERDICT not in asked or not verdicts:
+        return ""
+    return f'"{NO_VERDICT}" lets no verdict fail, and "{verdicts[0]}" is one'
 
 
 def _versions(value: Any, place: str, errors: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for name, wanted in _items(value, place, errors):
+    for name, wanted in items(value, place, errors):
         where = f"{place}.{quoted(name)}"
         if not isinstance(wanted, str):
             errors.append(f'{where}: expected a range such as ">=0.6,<0.8", got {type(wanted).__name__}')
@@ -122,45 +120,45 @@ def _versions(value: Any, place: str, errors: list[str]) -> dict[str, str]:
                 version_range(wanted)
                 found[name] = wanted
             except ValueError as error:
-                errors.append(f"{where}: {error}")
+                meant = f'; a range is written ">={wanted}"' if parse_version(wanted) else ""
+                errors.append(f"{where}: {error}{meant}")
     return found
 
 
 def _require(value: Any, place: str, errors: list[str]) -> dict[str, RequireTable]:
     found: dict[str, RequireTable] = {}
-    for glob, wanted in _items(value, place, errors):
+    for glob, wanted in items(value, place, errors):
         where = f"{place}.{quoted(glob)}"
+        before = len(errors)
         if isinstance(wanted, str):
-            table = _by_word(wanted, where, errors)
+            table = by_word(wanted)
+            errors += [] if wanted in REQUIRE_WORDS else [f"{where}: {not_one(wanted, REQUIRE_WORDS)}"]
         else:
-            table = _record(RequireTable, wanted, where, errors)
-            if table is not None:
-                _check_required(table, where, errors)
-        found[glob] = table or RequireTable()
+            values = record(RequireTable, wanted, where, errors) or {}
+            _check_required(values, where, errors)
+            table = RequireTable(**values)
+        found[glob] = table if len(errors) == before else RequireTable()
     return found
 
 
-def _by_word(word: str, place: str, errors: list[str]) -> RequireTable | None:
-    """A verdict, or the least evidence of one that works."""
-    if word in _REQUIRED:
-        return RequireTable(verdict=word)
-    evidence = [one.value for one in EVIDENCE[Verdict.WORKS]]
-    if word in evidence:
-        return RequireTable(evidence=word)
-    errors.append(f"{place}: {_not_one(word, (*_REQUIRED, *evidence))}")
-    return None
+def by_word(word: str) -> RequireTable:
+    """What one of REQUIRE_WORDS asks for."""
+    return RequireTable(verdict=word) if word in _REQUIRED else RequireTable(evidence=word)
 
 
-def _check_required(table: RequireTable, place: str, errors: list[str]) -> None:
-    if table.verdict and table.verdict not in _REQUIRED:
-        errors.append(f"{place}.verdict: {_not_one(table.verdict, _REQUIRED)}")
-        return
-    evidence = [one.value for one in EVIDENCE[Verdict(table.verdict or Verdict.WORKS)]]
-    if table.evidence and table.evidence not in evidence:
-        errors.append(f"{place}.evidence: {_not_one(table.evidence, evidence)}")
-    scopes = [scope.value for scope in Scope]
-    if table.scope and table.scope not in scopes:
-        errors.append(f"{place}.scope: {_not_one(table.scope, scopes)}")
+def _check_required(values: dict[str, str], place: str, errors: list[str]) -> None:
+    verdict, evidence, scope = (values.get(key, "") for key in ("verdict", "evidence", "scope"))
+    of = [_BUILT, *_WORKING]
+    if verdict and verdict not in _REQUIRED:
+        errors.append(f"{place}.verdict: {not_one(verdict, _REQUIRED)}")
+        of = [word.value for word in Evidence]
+    elif verdict:
+        of = [one.value for one in EVIDENCE[Verdict(verdict)]]
+    if evidence and evidence not in of:
+        errors.append(f"{place}.evidence: {not_one(evidence, of)}")
+    scopes = [word.value for word in Scope]
+    if scope and scope not in scopes:
+        errors.append(f"{place}.scope: {not_one(scope, scopes)}")
 
 
 def _allow(value: Any, place: str, errors: list[str]) -> tuple[AllowTable, ...]:
@@ -172,47 +170,24 @@ def _allow(value: Any, place: str, errors: list[str]) -> tuple[AllowTable, ...]:
 
 def _allowed(value: Any, place: str, errors: list[str]) -> AllowTable:
     """One of them; where it is wrong what it names all the same, so that names are looked at too."""
-    one = _record(AllowTable, value, place, errors)
-    named = {key: word for key in ("finding", "feature") if (word := _word_at(value, key))}
+    before = len(errors)
+    values = record(AllowTable, value, place, errors)
+    named: dict[str, Any] = {key: word for key in ("finding", "feature") if (word := (values or {}).get(key))}
     if len(named) != 1:
         errors.append(f"{place}: a finding or a feature, one of the two")
-    if one is not None and not one.reason.strip():
+    if values is not None and not values.get("reason", "-").strip():
         errors.append(f"{place}.reason: it is empty")
-    return one or AllowTable(reason="", expires=dt.date.min, **named)
+    errors += [f"{place}.verdict: {wrong}" for wrong in _wrong_verdicts(values or {})]
+    if values is None or len(errors) > before:
+        return AllowTable(reason="", expires=dt.date.min, **named)
+    return AllowTable(**values)
 
 
-def _word_at(value: Any, key: str) -> str:
-    word = value.get(key) if isinstance(value, dict) else None
-    return word if isinstance(word, str) else ""
-
-
-def _record(kind: type[_Table], value: Any, place: str, errors: list[str]) -> _Table | None:
-    """A table, each of its keys decoded by itself."""
-    if not isinstance(value, dict):
-        errors.append(f"{place}: expected a table, got {type(value).__name__}")
-        return None
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    wrong = [f"{place}.{quoted(key)}: no such key{nearest(key, fields)}" for key in value if key not in fields]
-    wrong += [f"{place}.{name}: missing" for name, field in fields.items() if field.required and name not in value]
-    values = {
-        key: _plain(fields[key].type)(item, f"{place}.{key}", wrong) for key, item in value.items() if key in fields
-    }
-    errors += wrong
-    return None if wrong else kind(**values)
-
-
-def _items(value: Any, place: str, errors: list[str]) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        return iter(value.items())
-    errors.append(f"{place}: expected a table, got {type(value).__name__}")
-    return iter(())
-
-
-def _not_one(word: str, words: Iterable[str]) -> str:
-    return f"{word!r} is not one of {', '.join(words)}{nearest(word, words)}"
-
-
-def _told(place: str, error: msgspec.ValidationError) -> str:
-    """`Expected `str`, got `int` - at `$[0]`` as `format[0]: expected str, got int`."""
-    what, _, where = str(error).replace("`", "").replace(" | null", "").partition(" - at $")
-    return f"{place}{where}: {what[0].lower()}{what[1:]}"
+def _wrong_verdicts(values: dict[str, Any]) -> list[str]:
+    if "verdict" not in values:
+        return []
+    known = [verdict.value for verdict in Verdict]
+    wrong = [not_one(word, known) for word in values["verdict"] if word not in known]
+    if not values["verdict"]:
+        wrong.append("it is empty")
+    return [*wrong, "a finding has none"] if values.get("finding") else wrong

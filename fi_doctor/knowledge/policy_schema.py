@@ -6,10 +6,13 @@ from typing import Any
 
 import msgspec
 
-from fi_doctor.knowledge.policy_keys import EVIDENCE, FAIL_ON
-from fi_doctor.model import Evidence, PolicyFile, Scope, Verdict
+from fi_doctor.knowledge.policy_keys import EVIDENCE, FAIL_WORDS, FORMATS, PREFIXES, REQUIRE_WORDS, ROWS, VERSIONED
+from fi_doctor.model import Depth, Evidence, PolicyFile, Scope, Verdict
+from fi_doctor.model.policy import DURATION, SIZE
 
 POLICY_SCHEMA = "fi-doctor.policy/1.0"
+# One bound of a range of versions.
+_BOUND = r"(?:~=|===?|!=|<=?|>=?)\s*[^,\s][^,]*"
 # Where one word may stand for a list of one.
 _ONE_OR_MORE = ("fail-on", "feature", "format")
 
@@ -24,12 +27,33 @@ def schema() -> dict[str, Any]:
     keys = tables["PolicyFile"]["properties"]
     for name, key in keys.items():
         keys[name] = _without_null(key)
-    keys["fail-on"]["items"] = {"enum": list(FAIL_ON)}
+    keys["fail-on"] |= {"items": {"enum": list(FAIL_WORDS)}, "minItems": 1}
+    keys["rows"]["enum"] = list(ROWS)
+    keys["depth"]["enum"] = [depth.value for depth in Depth]
+    # Zero is no time and no memory.
+    keys["budget"]["pattern"] = f"^(?=.*[1-9]){DURATION}$"
+    keys["memory"]["pattern"] = f"^(?:auto|(?=.*[1-9]){SIZE})$"
+    keys["format"]["items"]["pattern"] = f"^(?:{'|'.join(FORMATS)})(?::.+)?$"
+    keys["versions"]["propertyNames"] = {
+        "anyOf": [{"enum": list(VERSIONED)}, {"pattern": f"^(?:{'|'.join(PREFIXES)})"}]
+    }
+    keys["versions"]["additionalProperties"]["pattern"] = rf"^\s*{_BOUND}(?:,\s*{_BOUND})*$"
     for name in _ONE_OR_MORE:
         keys[name] = {"anyOf": [keys[name]["items"], keys[name]]}
-    keys["require"]["additionalProperties"] = {"anyOf": [{"enum": _words()}, {"$ref": "#/$defs/RequireTable"}]}
+    keys["require"]["additionalProperties"] = {
+        "anyOf": [{"enum": list(REQUIRE_WORDS)}, {"$ref": "#/$defs/RequireTable"}]
+    }
     _close(tables["RequireTable"]["properties"])
-    tables["AllowTable"]["oneOf"] = [_names("finding"), _names("feature")]
+    tables["RequireTable"]["anyOf"] = [*map(_pair, EVIDENCE), _words(verdict=[""], evidence=["built"])]
+    allowance = tables["AllowTable"]["properties"]
+    allowance["reason"]["pattern"] = r"\S"
+    # TOML has dates, which a reader gives as such or as text: whatever it is, it is nothing else that JSON has.
+    others = ["array", "boolean", "null", "number", "object"]
+    allowance["expires"] = {"format": "date", "not": {"type": others}}
+    verdict = allowance["verdict"]
+    words = {"enum": [word.value for word in Verdict]}
+    allowance["verdict"] = {"anyOf": [words, {**verdict, "items": words, "minItems": 1}]}
+    tables["AllowTable"]["oneOf"] = [{**_names("finding"), "not": {"required": ["verdict"]}}, _names("feature")]
     return {"$id": POLICY_SCHEMA, "title": "fi-doctor policy", **plain}
 
 
@@ -41,17 +65,24 @@ def _without_null(key: dict[str, Any]) -> dict[str, Any]:
     return dict(kind)
 
 
-def _words() -> list[str]:
-    """What may be required in a word: a verdict, or the least evidence of a row that works."""
-    return [*(verdict.value for verdict in EVIDENCE), *(word.value for word in EVIDENCE[Verdict.WORKS])]
-
-
 def _close(required: dict[str, Any]) -> None:
     """The words of a required row's table; "" asks for what goes with the others."""
-    evidence = {word for words in EVIDENCE.values() for word in words}
+    evidence = {Evidence.BUILT, *(word for words in EVIDENCE.values() for word in words)}
     required["verdict"]["enum"] = ["", *(verdict.value for verdict in EVIDENCE)]
     required["evidence"]["enum"] = ["", *(word.value for word in Evidence if word in evidence)]
     required["scope"]["enum"] = ["", *(scope.value for scope in Scope)]
+
+
+def _pair(verdict: Verdict) -> dict[str, Any]:
+    """A verdict with the evidence that it has; it may be left out where it is the one that is then meant."""
+    evidence = ["", *(word.value for word in EVIDENCE[verdict])]
+    if verdict is Verdict.WORKS:
+        return _words(verdict=["", verdict.value], evidence=evidence)
+    return {"required": ["verdict"], **_words(verdict=[verdict.value], evidence=evidence)}
+
+
+def _words(**words: list[str]) -> dict[str, Any]:
+    return {"properties": {key: {"enum": values} for key, values in words.items()}}
 
 
 def _names(key: str) -> dict[str, Any]:

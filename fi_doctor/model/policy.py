@@ -10,12 +10,16 @@ import msgspec
 from fi_doctor.model.base import Closed, Data, Strict
 from fi_doctor.model.words import Evidence, Scope, Verdict
 
+# What may be written for a time and for an amount of memory, in any case; that they are some is checked beside it.
+DURATION = r"(?:\d+(?:\.\d+)?[smh]?)(?:\d+(?:\.\d+)?[smh])*"
+SIZE = r"(\d{1,9}(?:\.\d{1,6})?)([mgtMGT])(?:[iI]?[bB])?"
+
 
 class RequireTable(Strict, frozen=True):
     """What a required row must give; an empty word asks for what goes with the others."""
 
-    verdict: str = ""  # works or unsupported; empty: works
-    evidence: str = ""  # the least; empty: ran for works, declared for unsupported
+    verdict: str = ""  # works or unsupported; empty: works, and none where the evidence is built
+    evidence: str = ""  # the least; empty: ran for works, declared for unsupported; built: it compiled and loaded
     scope: str = ""  # full or subset; empty: full with verified, else subset
 
 
@@ -26,6 +30,7 @@ class AllowTable(Strict, frozen=True):
     expires: dt.date  # the last day on which it allows
     finding: str = ""  # id
     feature: str = ""  # glob
+    verdict: tuple[str, ...] = ()  # of the rows that it excuses; none: any
 
 
 class PolicyFile(Strict, frozen=True, rename="kebab"):
@@ -34,6 +39,7 @@ class PolicyFile(Strict, frozen=True, rename="kebab"):
     require: dict[str, RequireTable] = {}  # by a glob of features
     versions: dict[str, str] = {}  # package, driver, nvcc, cuda or python -> range
     fail_on: tuple[str, ...] | None = None
+    rows: str | None = None  # that fail-on looks at: all or called
     budget: str | None = None
     jobs: Annotated[int, msgspec.Meta(ge=0)] | None = None
     memory: str | None = None
@@ -47,10 +53,22 @@ class Requirement(Data, frozen=True):
     """What the rows that a glob names must give at least."""
 
     feature: str  # glob
-    verdict: Verdict
+    verdict: Verdict  # unknown: none is asked for, only that the row compiled and loaded
     evidence: Evidence
     scope: Scope
     source: str  # who asks: "--require", "fi-doctor.toml: require"
+
+    @property
+    def asks_build(self) -> bool:
+        """Whether all that is asked is that the rows compiled and loaded here, or are known better, and do not fail."""
+        return self.verdict is Verdict.UNKNOWN
+
+    @property
+    def words(self) -> str:
+        """In words: "moe.fp8_block: works, verified, full", "norm.*: built"."""
+        if self.asks_build:
+            return f"{self.feature}: {self.evidence}{', full' if self.scope is Scope.FULL else ''}"
+        return f"{self.feature}: {self.verdict}, {self.evidence}, {self.scope}"
 
 
 class Allowance(Data, frozen=True):
@@ -61,11 +79,13 @@ class Allowance(Data, frozen=True):
     reason: str
     expires: str  # ISO date, the last day on which it allows
     source: str
+    verdicts: tuple[str, ...] = ()  # of the rows that it excuses; none: any
 
     @property
     def what(self) -> str:
-        """In words: "finding nvcc-too-old"."""
-        return f"finding {self.finding}" if self.finding else f"feature {self.feature}"
+        """In words: "finding nvcc-too-old", "feature moe.* (works)"."""
+        verdicts = f" ({', '.join(self.verdicts)})" if self.verdicts else ""
+        return f"finding {self.finding}" if self.finding else f"feature {self.feature}{verdicts}"
 
 
 class Policy(Data, frozen=True):
@@ -76,8 +96,12 @@ class Policy(Data, frozen=True):
     versions: dict[str, str] = {}
     # Verdicts of selected rows, and severities: a finding of one of them or of a graver one fails too.
     fail_on: tuple[str, ...] = (Verdict.BROKEN.value, Verdict.WRONG_RESULT.value)
+    rows: str = "all"  # that fail-on looks at, of those selected; called: what vLLM can call, and what is required
+    names_verdict: bool = True  # False: fail-on was written and names none, so that those that fail by default stay
     allowed: tuple[Allowance, ...] = ()
     day: str = ""  # ISO date by which `allowed` is judged; "" where nothing is allowed
+    # Key -> who gave its value: "--budget", "FI_DOCTOR_FAIL_ON", "fi-doctor.toml: format"; of what nobody gave nothing.
+    sources: dict[str, str] = {}
 
 
 class Holds(Closed):
@@ -85,6 +109,7 @@ class Holds(Closed):
 
     CANNOT_TELL = "cannot tell"
     NO = "no"
+    ALLOWED = "allowed"  # it would not hold, and what it does not hold for is allowed to fail
     YES = "yes"
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from fi_doctor.model import Facts, ProbeSpec, Request, command
+from fi_doctor.model.phrases import REMEDY
 from fi_doctor.probing import estimates
 from fi_doctor.probing.plan import deepest
 
@@ -34,7 +35,7 @@ def used_up(  # noqa: PLR0913 - what it was, where it was, and all that the same
     else:
         estimate_s = round(estimates.IMPORT_S + building_s + estimates.RUN_S)
     line = settle(spec.feature, facts, request, needed_s=2 * (estimate_s + used_s))
-    return f"budget of {request.budget_s:g} s {how}; estimated {estimate_s} s; settle it with: {line}"
+    return f"budget of {request.budget_s:g} s {how}; estimated {estimate_s} s{REMEDY}{line}"
 
 
 def not_compiled(modules: Mapping[str, int], jobs: int, here: estimates.Here) -> str:
@@ -58,7 +59,7 @@ def _family(names: list[str]) -> str:
 
 def needs_whole(lack: str, line: str) -> str:
     """That a variant needs a module that is `not_compiled` but for a part. line: compiles it, `warm` below."""
-    return f"{lack}; a server's first start compiles it; settle it with: {line}"
+    return f"{lack}; a server's first start compiles it{REMEDY}{line}"
 
 
 def warm(facts: Facts, request: Request, *, is_all: bool = False, is_forced: bool = False) -> str:

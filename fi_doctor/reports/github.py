@@ -37,7 +37,7 @@ def _notes(report: Report) -> Iterator[_Note]:
     yield from _rows(report)
     for ruling in gate.requirements:
         # What the one that decides has to say stands in the first line.
-        if ruling.holds is not Holds.YES and not ruling.decides:
+        if ruling.holds not in (Holds.YES, Holds.ALLOWED) and not ruling.decides:
             kind = "error" if ruling.holds is Holds.NO else "warning"
             yield _Note(kind, f"{ruling.requirement} ({ruling.source})", f"{ruling.holds}: {ruling.why}")
     yield from _findings(report)

@@ -16,7 +16,7 @@ from fi_doctor.reports import failures
 from fi_doctor.reports.answer import EXIT_MEANINGS
 from fi_doctor.reports.document import in_order
 from fi_doctor.reports.standing import Standing, State, differ, of_cell, of_gate, of_row, of_ruling, outcomes_of
-from fi_doctor.reports.text import clean
+from fi_doctor.reports.text import clean, reason
 
 _MESSAGE = 300  # characters of the attribute; the text of the element has all of it
 _TAGS = {State.FAILED: "failure", State.ERROR: "error", State.SKIPPED: "skipped"}
@@ -86,7 +86,7 @@ def _add_suite(root: ET.Element, name: str, cases: list[_Case], report: Report) 
         )
         tag = _TAGS.get(case.standing.state)
         if tag is not None:
-            why = clean(case.standing.why, _MESSAGE)
+            why = reason(case.standing.why, _MESSAGE)
             child = ET.SubElement(element, tag, {"type": case.standing.word, "message": why})
             child.text = "\n".join([clean(case.standing.why, 4000), *case.told])
         elif case.standing.why:

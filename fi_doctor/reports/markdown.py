@@ -9,10 +9,13 @@ from fi_doctor.model import ActionKind, FeatureRow, Report, Scope, Verdict
 from fi_doctor.reports import failures
 from fi_doctor.reports.answer import EXIT_MEANINGS, basis, headline
 from fi_doctor.reports.document import in_order
+from fi_doctor.reports.rulings import others
 from fi_doctor.reports.table import evidence, group_cells
-from fi_doctor.reports.text import clean
+from fi_doctor.reports.text import clean, reason
 
 _WHY = 400  # characters in the table; the machine formats have all of it
+_WHOLE = 8000  # of what was cut already
+_OTHERS = 2000  # of the names of what fails beside the first
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~@&])")
 _PASTED = (ActionKind.SET, ActionKind.RUN, ActionKind.INSTALL)
 
@@ -49,7 +52,8 @@ def _gate(report: Report) -> Iterator[str]:
     yield "| --- | --- | --- | --- |"
     for ruling in gate.requirements:
         holds = f"**{ruling.holds}** (decides)" if ruling.decides else str(ruling.holds)
-        yield f"| {holds} | {words(ruling.requirement)} | {words(ruling.source)} | {words(ruling.why, _WHY)} |"
+        why = _why(ruling.why) + words(others(ruling), _OTHERS)
+        yield f"| {holds} | {words(ruling.requirement)} | {words(ruling.source)} | {why} |"
     for excuse in gate.allowed:
         said = f"allowed until {excuse.expires}: {excuse.reason}"
         yield f"| {words(excuse.state)} | {words(excuse.what)} | allow | {words(said, _WHY)} |"
@@ -80,7 +84,7 @@ def _rows(report: Report) -> Iterator[str]:
     for row in report.features:
         verdict = str(row.verdict) if row.verdict is Verdict.WORKS else f"**{row.verdict}**"
         scope = ", subset" if row.scope is Scope.SUBSET and row.verdict is Verdict.WORKS else ""
-        yield f"| {words(row.name)} | {verdict} | {evidence(row)}{scope} | {words(row.why, _WHY)} |"
+        yield f"| {words(row.name)} | {verdict} | {evidence(row)}{scope} | {_why(row.why)} |"
         yield from _cells(row)
 
 
@@ -91,7 +95,7 @@ def _cells(row: FeatureRow) -> Iterator[str]:
         first = cells[0]
         if first.verdict is not row.verdict:
             named = ", ".join(words(cell.variant or cell.probe, 60) for cell in cells)
-            yield f"| &nbsp;&nbsp;{named} | {first.verdict} | {first.evidence} | {words(first.why, _WHY)} |"
+            yield f"| &nbsp;&nbsp;{named} | {first.verdict} | {first.evidence} | {_why(first.why)} |"
 
 
 def _findings(report: Report) -> Iterator[str]:
@@ -117,6 +121,10 @@ def _failures(report: Report) -> Iterator[str]:
         if lines:
             fence = "`" * (1 + max((len(run) for line in lines for run in re.findall(r"`+", line)), default=2))
             yield from ("", f"  {fence}text", *(f"  {line}" for line in lines), f"  {fence}")
+
+
+def _why(text: str) -> str:
+    return words(reason(text, _WHY), _WHOLE)
 
 
 def words(text: str, limit: int = 1000) -> str:

@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from fi_doctor.model import Gate, Holds
-from fi_doctor.reports.text import clean
+from fi_doctor.model import Gate, Holds, Ruling
+from fi_doctor.reports.text import clean, names, wrap
+
+_INDENT = " " * len("gate: cannot tell  ")
 
 
-def lines(gate: Gate) -> Iterator[str]:
-    """A line for each requirement, the one that decided marked, then what was allowed to fail."""
+class Setting(NamedTuple):
+    """A value that was not left as it is by default."""
+
+    key: str
+    value: str
+    source: str  # "--budget", "FI_DOCTOR_JOBS", "fi-doctor.toml: format"
+
+
+def lines(gate: Gate, *, width: int = 80, file: str = "", settings: Iterable[Setting] = ()) -> Iterator[str]:
+    """The policy and who set what, each requirement, the one that decided marked, then what was allowed to fail.
+
+    file: the policy, "" for none.
+    """
+    if file:
+        yield from _line("policy", file, width)
+    for one in settings:
+        yield from _line("set", f"{one.key} {clean(one.value)} ({clean(one.source)})", width)
     for ruling in gate.requirements:
         who = "" if ruling.source == "default" else f" ({clean(ruling.source)})"
         why = f": {clean(ruling.why)}" if ruling.why else ""
         mark = "decided: " if ruling.decides else ""
-        yield f"gate: {ruling.holds!s:<11}  {mark}{clean(ruling.requirement)}{who}{why}"
+        text = f"{mark}{clean(ruling.requirement)}{who}{why}{others(ruling)}"
+        yield from _line(str(ruling.holds), text, width)
     for excuse in gate.allowed:
         rest = f"until {excuse.expires}: {clean(excuse.reason)}"
-        yield f"gate: allowed      {clean(excuse.what)}, {excuse.state}, {rest}"
-    if all(ruling.holds is Holds.YES for ruling in gate.requirements):
+        yield from _line("allow", f"{clean(excuse.what)}, {excuse.state}, {rest}", width)
+    by_itself = [ruling.holds is Holds.YES for ruling in gate.requirements]
+    if all(by_itself):
         yield "gate: every requirement holds"
+    elif gate.code == 0:
+        yield f"gate: {sum(by_itself)} of {len(by_itself)} requirements hold; that the others do not is allowed"
+
+
+def others(ruling: Ruling) -> str:
+    """Of a ruling that does not hold what comes after the first culprit, which its reason speaks of; else ""."""
+    rest = [*ruling.rows, *ruling.findings][1:]
+    return f"; also {names(map(clean, rest), len(rest))}" if rest else ""
+
+
+def _line(word: str, text: str, width: int) -> list[str]:
+    return wrap(text, width, f"gate: {word:<11}  ", _INDENT)

@@ -61,6 +61,8 @@ def of_cell(cell: Cell, row: FeatureRow, of_its_row: Standing) -> Standing:
 def of_gate(gate: Gate) -> Standing:
     """How all that was asked for stands, by the exit code."""
     state = {0: State.PASSED, 1: State.FAILED}.get(gate.code, State.ERROR)
+    if state is State.PASSED and any(ruling.holds is Holds.ALLOWED for ruling in gate.requirements):
+        return Standing(State.SKIPPED, gate.reason, str(Holds.ALLOWED))
     return Standing(state, "" if state is State.PASSED else gate.reason, f"exit {gate.code}")
 
 
@@ -71,6 +73,8 @@ def of_ruling(holds: Holds, why: str) -> Standing:
             return Standing(State.PASSED, why)
         case Holds.NO:
             return Standing(State.FAILED, why, holds)
+        case Holds.ALLOWED:
+            return Standing(State.SKIPPED, f"allowed: {why}", holds)
         case _:
             return Standing(State.ERROR, why, holds)
 

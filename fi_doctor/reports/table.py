@@ -11,7 +11,7 @@ from rich.text import Text
 
 from fi_doctor.model import Cell, Evidence, FeatureRow, Missing, Scope, Verdict
 from fi_doctor.reports.answer import sms_of
-from fi_doctor.reports.text import amount, clean, pack
+from fi_doctor.reports.text import amount, clean, pack, reason
 
 VERDICT_STYLES = {
     Verdict.WORKS: "green",
@@ -147,7 +147,7 @@ def _lines(rows: tuple[FeatureRow, ...], name_width: int, why_width: int) -> Ite
     for row in rows:
         groups = group_cells(row)
         is_split = len(groups) > 1
-        said = clean(row.why, _WHY_LIMIT)
+        said = reason(row.why, _WHY_LIMIT)
         if is_split and row.verdict is Verdict.WORKS:
             working = sum(len(cells) for cells in groups if _is_unremarkable(cells, row))
             said = f"{said} ({working} of {sum(map(len, groups))} variants)"
@@ -173,7 +173,7 @@ def _unless_above(why: str, row: FeatureRow, above: FeatureRow) -> str:
     """
     if (row.verdict, row.evidence) != (above.verdict, above.evidence):
         return why
-    before = clean(above.why, _WHY_LIMIT)
+    before = reason(above.why, _WHY_LIMIT)
     if why == before:
         return _AS_ABOVE
     place, comma, rest = why.partition(_NOT_RUN)
@@ -184,7 +184,7 @@ def _group_lines(groups: list[list[Cell]], row: FeatureRow, name_width: int) -> 
     for number, cells in enumerate(groups):
         variants = pack((_cell_name(cell, row) for cell in cells), name_width, "  ", "  ")
         is_above = number == 0 and cells[0].verdict is row.verdict and bool(cells[0].why) and cells[0].why in row.why
-        yield _Line("\n".join(variants), "", cells[0], _AS_ABOVE if is_above else clean(cells[0].why, _WHY_LIMIT))
+        yield _Line("\n".join(variants), "", cells[0], _AS_ABOVE if is_above else reason(cells[0].why, _WHY_LIMIT))
 
 
 def _names(row: FeatureRow) -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
-from cli_command import BROKEN, in_three_parts, script
+from cli_command import BROKEN, ROOT, in_three_parts, script
 
+from fi_doctor.cli import settle
 from fi_doctor.model import Depth
 
 
@@ -55,6 +57,7 @@ KEYS = {
     "jobs": ("1", "2", "3", lambda asked: asked["jobs"], (1, 2, 3)),
     "memory": ("1g", "2g", "3g", lambda asked: asked["memory_mib"], (1024, 2048, 3072)),
     "feature": ("norm.*", "kv.*", "import.*", lambda asked: asked["features"], (["norm.*"], ["kv.*"], ["import.*"])),
+    "rows": ("all", "called", "all", lambda asked: asked["policy"]["rows"], ("all", "called", "all")),
     "fail-on": (
         "wrong-result",
         "broken",
@@ -92,6 +95,23 @@ def test_the_depth_of_a_policy_is_not_that_of_a_recording(doctor):
 
 
 @pytest.mark.parametrize(
+    ("words", "source"),
+    [
+        ((), "default"),
+        (("--fail-on", "error"), "default"),
+        (("--fail-on", "broken,wrong-result"), "--fail-on"),
+        (("--fail-on", "none"), "--fail-on"),
+    ],
+)
+def test_who_wrote_the_verdicts_that_fail_is_named_and_nobody_where_nobody_did(doctor, words, source):
+    done = doctor("check", "--from", doctor.report(), "-f", "json", *words)
+    assert json.loads(done.stdout)["gate"]["requirements"][0]["source"] == source
+    policy(doctor, 'fail-on = "broken"')
+    named = doctor("check", "--from", doctor.report(), "-f", "json")
+    assert json.loads(named.stdout)["gate"]["requirements"][0]["source"] == "fi-doctor.toml: fail-on"
+
+
+@pytest.mark.parametrize(
     ("text", "options", "code"),
     [
         ('require = {"norm.*" = "verified"}', {}, 0),
@@ -103,7 +123,13 @@ def test_the_depth_of_a_policy_is_not_that_of_a_recording(doctor):
         ('versions = {torch = ">=99"}', {}, 1),
         ('fail-on = "wrong-result"', {"broken": (BROKEN,)}, 0),
         ('fail-on = "unknown"', {}, 3),
+        ('fail-on = "none"', {"broken": (BROKEN,)}, 0),
         (f'allow = [{{feature = "{BROKEN}", reason = "x", expires = 2999-01-01}}]', {"broken": (BROKEN,)}, 0),
+        (
+            f'allow = [{{feature = "{BROKEN}", verdict = "works", reason = "x", expires = 2999-01-01}}]',
+            {"broken": (BROKEN,)},
+            1,
+        ),
         (f'allow = [{{feature = "{BROKEN}", reason = "x", expires = 2020-01-01}}]', {"broken": (BROKEN,)}, 1),
     ],
 )
@@ -113,6 +139,15 @@ def test_the_exit_code_of_a_policy(doctor, text, options, code):
     assert done.returncode == code, done.stderr
     assert json.loads(done.stdout)["gate"]["code"] == code
     assert done.stderr.splitlines()[-1].endswith(f"(exit {code})")
+
+
+def test_a_row_that_no_vllm_calls_fails_a_recorded_machine_only_where_all_rows_are_looked_at(doctor):
+    def failing(*words):
+        done = doctor("check", "--example", "h200-flashinfer-0.5.3", "-q", "-f", "json", *words)
+        return json.loads(done.stdout)["gate"]["requirements"][0]["rows"]
+
+    assert failing() == ["sampling.top_k_top_p on SM90", "activation.silu_and_mul on SM90"]
+    assert failing("--rows", "called") == ["sampling.top_k_top_p on SM90"]
 
 
 def test_verdicts_as_they_were_recorded_meet_the_policy_of_today(doctor):
@@ -129,6 +164,45 @@ def test_a_row_that_a_policy_requires_is_looked_at_where_others_are_selected(doc
     assert asked["required"] == []
 
 
+@pytest.mark.parametrize(
+    ("words", "env", "code", "said"),
+    [
+        (["--require", "norm.*=verified"], {}, 0, "norm.*: works, verified, full"),
+        ([], {"FI_DOCTOR_REQUIRE": "kv.*, norm.*=verified"}, 0, "norm.*: works, verified, full"),
+        ([], {"FI_DOCTOR_REQUIRE": "norm.*"}, 0, "norm.* works"),
+        (["--require", "norm.*=works"], {}, 0, "norm.* works"),
+        (["--require", "norm.*=built"], {}, 0, "norm.*: built"),
+        (["--require", "norm.*=unsupported"], {}, 1, "norm.*: unsupported, declared, subset"),
+    ],
+)
+def test_an_option_or_a_variable_requires_evidence_as_the_file_does(doctor, words, env, code, said):
+    policy(doctor, 'require = {"kv.*" = "verified"}')
+    done = doctor("check", "--from", doctor.report(), "-f", "json", *words, env=env)
+    assert done.returncode == code, done.stderr
+    asked = [(one["requirement"], one["source"]) for one in json.loads(done.stdout)["gate"]["requirements"]]
+    assert (said, "FI_DOCTOR_REQUIRE" if env else "--require") in asked
+    assert ("kv.*: works, verified, full", "fi-doctor.toml: require") in asked
+
+
+@pytest.mark.parametrize(
+    ("depth", "words", "code"),
+    [
+        (Depth.BUILD, ["--require", "norm.*=built"], 0),
+        (Depth.BUILD, ["--require", "moe.fp8_block=built"], 0),
+        (Depth.BUILD, [], 3),
+        (Depth.BUILD, ["--require", "norm.*=built,kv.*"], 3),
+        (Depth.STATIC, ["--require", "norm.*=built"], 3),
+        (Depth.RUN, ["--require", "norm.*=built"], 0),
+    ],
+)
+def test_rows_that_are_only_built_satisfy_who_asks_for_no_more(doctor, depth, words, code):
+    done = doctor("check", "--from", doctor.report(depth=depth), "-q", *words)
+    assert done.returncode == code, done.stderr
+    is_bare = (depth, code) == (Depth.BUILD, 0)
+    assert ("compiled and loaded, which is what was asked for; none was measured" in done.stderr) is is_bare
+    assert ("2 rows work, 14 unknown" in done.stderr) is (depth is Depth.BUILD)
+
+
 @pytest.mark.parametrize("quiet", [(), ("-q",)])
 def test_explain_gate_says_each_requirement_and_the_deciding_line_stays_last(doctor, quiet):
     text = (
@@ -137,15 +211,17 @@ def test_explain_gate_says_each_requirement_and_the_deciding_line_stays_last(doc
         ' {feature = "norm.*", reason = "y", expires = 2020-01-01}]'
     )
     path = policy(doctor, text)
-    done = doctor("check", "--from", doctor.report(broken=(BROKEN,)), "--explain-gate", *quiet)
+    report = doctor.report(broken=(BROKEN,))
+    done = doctor("check", "--from", report, "--explain-gate", *quiet, env={"COLUMNS": "200"})
     lines = done.stderr.splitlines()
     assert done.returncode == 1
+    assert lines.pop(0) == f"gate: policy       {path}"
     assert lines[0].startswith("gate: no           decided: no selected row is broken or wrong-result: norm.rmsnorm on")
     assert lines[2].startswith(
         "gate: no           norm.*: works, verified, full (fi-doctor.toml: require): norm.rmsnorm"
     )
-    assert lines[3].startswith(f"gate: yes          torch >=2 ({path}: versions): torch is 2.")
-    assert lines[4] == "gate: allowed      feature kv.*, unused, until 2999-01-01: x"
+    assert lines[3].startswith("gate: yes          torch >=2 (fi-doctor.toml: versions): torch is 2.")
+    assert lines[4] == "gate: allow        feature kv.*, unused, until 2999-01-01: x"
     assert lines[6] == f"warning: allow in {path}: feature kv.* excused nothing; allowed until 2999-01-01: x"
     assert lines[7].startswith(f"warning: allow in {path}: feature norm.* expired on 2020-01-01")
     assert lines[8].startswith("fi-doctor: ")
@@ -159,6 +235,25 @@ def test_explain_gate_says_so_where_all_holds(doctor):
     assert "decided" not in "\n".join(lines)
 
 
+def test_explain_gate_fits_into_80_columns_names_every_culprit_and_who_set_what(doctor):
+    policy(doctor, 'budget = "5m"\nformat = ["console", "json:out.json"]')
+    report = doctor.report(broken=(BROKEN, "kv.append_paged"), wrong=("norm.fused_add_rmsnorm",))
+    env = {"FI_DOCTOR_JOBS": "3", "FI_DOCTOR_FEATURE": "norm.*,kv.*"}
+    lines = doctor("check", "--from", report, "--explain-gate", "--rows", "all", env=env).stderr.splitlines()
+    assert lines[0].startswith("gate: policy       ")
+    at = lines.index("gate: set          budget 5m (fi-doctor.toml: budget)")
+    assert lines[at + 1 : at + 5] == [
+        "gate: set          feature norm.*, kv.* (FI_DOCTOR_FEATURE)",
+        "gate: set          format console, json:out.json (fi-doctor.toml: format)",
+        "gate: set          jobs 3 (FI_DOCTOR_JOBS)",
+        "gate: set          rows all (--rows)",
+    ]
+    told = [line for line in lines[at + 5 :] if line.startswith((" ", "gate: "))]
+    assert max(map(len, told)) <= 80
+    whole = " ".join(line.strip() for line in told)
+    assert "; also kv.append_paged on SM90, norm.rmsnorm on SM90 gate: yes" in whole
+
+
 MISTAKES = {
     "feature": (
         'require = {"norm.rmsnrm" = "works"}',
@@ -166,7 +261,10 @@ MISTAKES = {
     ),
     "key": ('requir = {"norm.*" = "works"}', "requir: no such key; the nearest is require"),
     "budget": ('budget = "x"', "budget: 'x' is not a duration"),
-    "depth": ('depth = "statc"', "depth: there is no 'statc'; the choices are static, build, run; try: depth static"),
+    "depth": (
+        'depth = "statc"',
+        "depth: there is no 'statc'; the choices are static, build, run; try: depth = \"static\"",
+    ),
     "memory": ('memory = "x"', "memory: 'x' is not a size"),
     "format": ('format = ["jsn"]', "format: there is no 'jsn'"),
     "finding": ('allow = [{finding = "x", reason = "x", expires = 2999-01-01}]', "no finding is called 'x'"),
@@ -203,11 +301,18 @@ def test_all_mistakes_are_told_at_once_and_before_anything_is_started(doctor):
         ([], {"FI_DOCTOR_CONFIG": "none.toml"}, "No such file"),
         (["--config", "x", "--no-config"], {}, "a policy or none"),
         (["--fail-on", "brokn"], {}, "--fail-on: there is no 'brokn'"),
+        (["--fail-on", "none,broken"], {}, '--fail-on: "none" lets no verdict fail, and "broken" is one'),
+        ([], {"FI_DOCTOR_REQUIRE": ","}, "FI_DOCTOR_REQUIRE: ',' names nothing"),
         ([], {"FI_DOCTOR_FAIL_ON": "brokn"}, "FI_DOCTOR_FAIL_ON=broken"),
+        (["--rows", "caled"], {}, "try: --rows called"),
+        ([], {"FI_DOCTOR_ROWS": "caled"}, "try: FI_DOCTOR_ROWS=called"),
         ([], {"FI_DOCTOR_BUDGET": "x"}, "FI_DOCTOR_BUDGET=10m"),
         ([], {"FI_DOCTOR_JOBS": "-1"}, "FI_DOCTOR_JOBS: '-1' is not a whole number"),
         ([], {"FI_DOCTOR_FEATURE": "norm.rmsnrm"}, "FI_DOCTOR_FEATURE=norm.rmsnorm"),
         ([], {"FI_DOCTOR_REQUIRE": "norm.rmsnrm"}, "FI_DOCTOR_REQUIRE=norm.rmsnorm"),
+        ([], {"FI_DOCTOR_REQUIRE": "norm.rmsnorm=bult"}, "FI_DOCTOR_REQUIRE=norm.rmsnorm=built"),
+        (["--require", "norm.rmsnorm="], {}, "--require: there is no 'norm.rmsnorm='"),
+        (["--require", "norm.rmsnrm=built"], {}, "try: --require norm.rmsnorm"),
         ([], {"FI_DOCTOR_FORMAT": "jsn"}, "FI_DOCTOR_FORMAT=json"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list | dict) else "",
@@ -217,6 +322,74 @@ def test_a_mistake_beside_the_policy_is_2_and_names_its_place(doctor, words, env
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("REQUIRES", "REQUIRE"),
+        ("FAILON", "FAIL_ON"),
+        ("FAIL-ON", "FAIL_ON"),
+        ("BUGDET", "BUDGET"),
+        ("JOB", "JOBS"),
+        ("rows", "ROWS"),
+        ("DEPHT", "DEPTH"),
+    ],
+)
+def test_a_variable_that_is_nearly_called_like_one_that_is_read_is_2_with_that_one(doctor, name, meant):
+    done = doctor("check", "--from", doctor.report(), env={f"FI_DOCTOR_{name}": "1"})
+    assert (done.returncode, done.stdout) == (2, "")
+    said = in_three_parts(done.stderr)
+    assert f"FI_DOCTOR_{name}" in said["error"]
+    assert said["why"].endswith(f"the nearest that is read is FI_DOCTOR_{meant}")
+
+
+def test_variables_that_others_set_for_things_called_alike_are_left_alone(doctor):
+    """As Kubernetes does for services that are called fi-doctor and fi-doctor-require."""
+    names = ["SERVICE_HOST", "SERVICE_PORT", "PORT", "PORT_80_TCP", "PORT_80_TCP_ADDR", "REQUIRE_PORT", "VLLM", "CHILD"]
+    env = {f"FI_DOCTOR_{name}": "tcp://10.0.0.1:80" for name in names}
+    assert doctor("check", "--from", doctor.report(), env={**env, "FI_DOCTOR_REQUIRES": ""}).returncode == 0
+
+
+def test_every_variable_that_is_named_in_the_readme_is_read(doctor):
+    """Each is refused for a value that it cannot have."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    [listed] = re.findall(r"before `FI_DOCTOR_([A-Z`_, \n]+?) and\n?\s*`_CONFIG`", text)
+    names = [*re.findall(r"[A-Z]+(?:_[A-Z]+)*", listed), "CONFIG"]
+    assert sorted(names) == sorted(settle.READ)
+    for name in names:
+        done = doctor("check", "--from", doctor.report(), env={f"FI_DOCTOR_{name}": "no/such"})
+        assert (name, done.returncode) == (name, 0 if name == "DEPTH" else 2)
+
+
+def test_what_is_wrong_beside_the_policy_is_told_at_once(doctor):
+    env = {"FI_DOCTOR_DEPTH": "deep", "FI_DOCTOR_JOBS": "x"}
+    done = doctor("check", "-f", "xml", "--budget", "soon", env=env)
+    assert done.returncode == 2
+    assert in_three_parts(done.stderr)["error"] == "4 values cannot be used"
+    for words in (
+        "FI_DOCTOR_DEPTH: there is no 'deep'",
+        "FI_DOCTOR_JOBS: 'x' is not",
+        "--budget: 'soon'",
+        "there is no 'xml'",
+    ):
+        assert words in done.stderr
+
+
+def test_what_to_try_in_a_policy_is_toml(doctor):
+    policy(doctor, 'budget = "x"\nformat = ["jsn", "junit:"]\nmemory = "x"')
+    said = doctor("check", "--from", doctor.report()).stderr
+    assert 'try: budget = "10m"' in said
+    assert 'try: memory = "16g"' in said
+    assert 'try: format = "json"' in said
+    policy(doctor, 'format = ["json", "yaml"]')
+    both = in_three_parts(doctor("check", "--from", doctor.report()).stderr)
+    assert both["try"] == 'format = "yaml:FILE"'
+
+
+def test_a_family_that_is_mistyped_has_a_nearest_one(doctor):
+    done = doctor("check", "--from", doctor.report(), "--require", "nrom.*")
+    assert in_three_parts(done.stderr)["try"] == "--require norm.*"
 
 
 def test_report_and_warm_take_no_policy(doctor):

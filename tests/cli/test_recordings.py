@@ -89,3 +89,10 @@ def test_a_recording_of_some_rows_is_judged_on_these(doctor):
     }
     assert {"moe.fp8_block", "kv.append_paged"} <= rows
     assert not {row for row in rows if row.startswith(("attention.", "norm.", "sampling."))}
+
+
+def test_findings_of_a_recording_about_rows_that_are_not_selected_are_not_told(doctor):
+    words = ("check", "--example", "h200-flashinfer-0.5.3", "-f", "json", "--feature", "import.*", "--no-config")
+    for options in ((), ("--as-recorded",)):
+        told = json.loads(doctor(*words, *options).stdout)["findings"]
+        assert [one["id"] for one in told if one["features"]] == []

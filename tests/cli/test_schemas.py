@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 from cli_command import ROOT, in_three_parts
 
-from fi_doctor.cli import schemas
-from fi_doctor.knowledge import policies
+from fi_doctor.cli import policy, schemas
+from fi_doctor.errors import DataError
 from fi_doctor.knowledge.policies import tomllib
 
 PUBLISHED = ROOT / "fi_doctor" / "schemas"
@@ -112,14 +112,43 @@ def test_the_policy_of_the_readme_is_one():
         '[require]\n"norm.*" = {}',
         '[require]\n"norm.*" = { verdict = "unsupported", evidence = "declared" }',
         '[[allow]]\nfinding = "nvcc-too-old-for-gpu"\nreason = "x"\nexpires = 2027-01-31',
+        'depth = "deep"',
+        'depth = "build"',
+        'budget = "banana"',
+        'budget = "0s"',
+        'budget = "1h30m"',
+        'budget = "600"',
+        'memory = "16 apples"',
+        'memory = "16GiB"',
+        'memory = "auto"',
+        'format = ["xml"]',
+        'format = ["json:"]',
+        'format = ["console", "junit:out.xml"]',
+        '[versions]\nfoo = ">=2.9"',
+        '[versions]\ntorch = "2.9"',
+        '[versions]\ntorch = ">=2.9,<3"\nnvidia-cudnn-cu13 = "~=9.1"\ndriver = ">=570"',
+        '[[allow]]\nfeature = "norm.*"\nreason = " "\nexpires = 2027-01-31',
+        '[[allow]]\nfeature = "norm.*"\nreason = "x"\nexpires = 20270131',
+        '[[allow]]\nfeature = "norm.*"\nreason = "x"\nexpires = "soon"',
+        '[[allow]]\nfeature = "norm.*"\nverdict = "works"\nreason = "x"\nexpires = 2027-01-31',
+        '[[allow]]\nfeature = "norm.*"\nverdict = ["works", "broken"]\nreason = "x"\nexpires = 2027-01-31',
+        '[[allow]]\nfeature = "norm.*"\nverdict = "fine"\nreason = "x"\nexpires = 2027-01-31',
+        '[[allow]]\nfinding = "nvcc-too-old-for-gpu"\nverdict = "works"\nreason = "x"\nexpires = 2027-01-31',
         "jobs = -1",
         "jobs = 1.5",
         "budget = 10",
         'fail-on = ["works"]',
         'fail-on = "sometimes"',
+        'fail-on = "none"',
+        "fail-on = []",
+        'rows = "called"',
+        'rows = "some"',
         'fail_on = "broken"',
         "[require]\nnorm = 1",
         '[require]\n"norm.*" = "built"',
+        '[require]\n"norm.*" = { evidence = "built", scope = "full" }',
+        '[require]\n"norm.*" = { verdict = "works", evidence = "built" }',
+        '[require]\n"norm.*" = { verdict = "unsupported", evidence = "ran" }',
         '[require]\n"norm.*" = { scope = "half" }',
         '[require]\n"norm.*" = { evidence = "none" }',
         '[require]\n"norm.*" = { verdict = "broken" }',
@@ -134,9 +163,17 @@ def test_the_policy_of_the_readme_is_one():
 def test_the_schema_takes_a_policy_where_the_reader_does(text, tmp_path):
     path = tmp_path / "fi-doctor.toml"
     path.write_text(text, encoding="utf-8")
-    errors = policies.read(path).errors
-    if not errors:
-        validate(from_toml(text), "policy")
+    try:
+        policy.load(path)
+    except DataError:
+        with pytest.raises(jsonschema.ValidationError):
+            validate(from_toml(text), "policy")
         return
-    with pytest.raises(jsonschema.ValidationError):
-        validate(from_toml(text), "policy")
+    validate(from_toml(text), "policy")
+    # As tomllib gives it, dates among it.
+    validate(tomllib.loads(text), "policy")
+
+
+def test_the_policy_of_the_readme_is_one_as_tomllib_reads_it():
+    [text] = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
+    validate(tomllib.loads(text), "policy")

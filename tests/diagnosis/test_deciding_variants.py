@@ -80,3 +80,14 @@ def test_what_the_probes_cannot_look_at_is_unknown_where_vllm_takes_something_el
     row = row_of("moe.bf16", make.facts(packages={"vllm": "0.33.0"}), (probe,), ())
     assert (row.verdict.value, row.evidence.value) == ("unknown", "declared")
     assert row.why.startswith("vLLM takes the kernels for this GPU; checked: those for SM90 only (unsupported: ")
+
+
+@pytest.mark.parametrize(
+    ("vllm", "is_called"),
+    [("0.33.0", False), ("9.1", True), (None, False)],
+    ids=["known", "newer-than-all-known", "none-installed"],
+)
+def test_of_a_vllm_that_is_not_known_nobody_says_that_it_does_not_call_a_row(vllm, is_called):
+    facts = make.facts(packages={"vllm": vllm} if vllm else None)
+    row = row_of("norm.rmsnorm", facts, (make.planned(),), (make.outcome(),))
+    assert row.vllm_calls is is_called

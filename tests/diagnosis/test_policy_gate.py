@@ -4,55 +4,15 @@ from __future__ import annotations
 
 import factory as make
 import pytest
+from gate_samples import KV, NORM, finding, gate, need, row
 from msgspec.structs import replace
 
-from fi_doctor.diagnosis.gate import decide
 from fi_doctor.model import (
-    Allowance,
-    Depth,
-    Evidence,
-    Finding,
     FlashInfer,
     Holds,
     Policy,
-    Request,
-    Requirement,
-    Scope,
     Severity,
-    Verdict,
 )
-
-NORM, KV = "norm.rmsnorm", "kv.append_paged"
-
-
-def need(feature=NORM, *, verdict="works", evidence="verified", scope="full"):
-    return Requirement(
-        feature=feature,
-        verdict=Verdict(verdict),
-        evidence=Evidence(evidence),
-        scope=Scope(scope),
-        source="fi-doctor.toml: require",
-    )
-
-
-def allow(*, feature="", finding="", expires="2027-01-31"):
-    return Allowance(
-        finding=finding, feature=feature, reason="a fix comes", expires=expires, source="fi-doctor.toml: allow"
-    )
-
-
-def finding(name="nvcc-too-old", severity=Severity.ERROR):
-    return Finding(id=name, cause="x", severity=severity, title="t", why="w", fix=(), features=(), source="s")
-
-
-def gate(rows, policy=None, *, features=(), found=(), facts=None, required=()):
-    policy = replace(policy or Policy(), file="/repo/fi-doctor.toml", day="2026-12-01")
-    request = Request(depth=Depth.RUN, features=features, required=required, policy=policy)
-    return decide(request, tuple(rows), tuple(found), facts or make.facts())
-
-
-def row(verdict="works", evidence="verified", scope="full", feature=NORM, **fields):
-    return replace(make.row(feature, Verdict(verdict), Evidence(evidence), **fields), scope=Scope(scope))
 
 
 @pytest.mark.parametrize(
@@ -107,6 +67,24 @@ def test_one_ruling_decides_and_a_measured_failure_beats_what_cannot_be_told():
         ("norm.rmsnorm: works, verified, full", "no", False),
     ]
     assert decided.failed_required == (KV, NORM)
+
+
+@pytest.mark.parametrize("room", [0, 150, 400])
+def test_what_does_not_fit_into_the_deciding_line_is_cut_before_the_remedy_and_at_a_space(room):
+    remedy = f"; settle it with: fi-doctor check --python /{'x' * room}/bin/python --feature norm.rmsnorm --budget 11m"
+    why = f"budget of 480 s too short: {'it takes longer than that ' * 20}{remedy}"
+    said = gate((row("unknown", "none", why=why),), Policy(requirements=(need(),))).reason
+    assert said.endswith(f"...{remedy}")
+    assert said.removesuffix(f"...{remedy}").split()[-1] in {"it", "takes", "longer", "than", "that"}
+    bare = gate((row("unknown", "none", why=why.removesuffix(remedy)),), Policy(requirements=(need(),))).reason
+    assert bare.endswith("...")
+    assert len(bare) < 300
+
+
+def test_the_row_that_the_reason_speaks_of_is_the_first_of_those_that_lack_something():
+    rows = (row("unknown", "none", feature="norm.a"), row("broken", "ran", feature="norm.b", why="it crashed"))
+    asked = gate(rows, Policy(requirements=(need("norm.*"),))).requirements[2]
+    assert (asked.why, asked.rows) == ("norm.b on SM90 is broken: it crashed", ("norm.b on SM90", "norm.a on SM90"))
 
 
 def test_where_all_holds_nothing_decides():
@@ -172,6 +150,21 @@ def test_the_verdicts_that_fail(verdict, evidence, fail_on, code):
     assert decided.requirements[0].source == ("default" if fail_on == Policy().fail_on else "fail-on")
 
 
+def test_the_verdicts_that_nobody_wrote_are_said_to_be_the_default():
+    """Severities alone leave them as they are; verdicts that were written are named after who wrote them."""
+    who = {"fail-on": "--fail-on"}
+
+    def sources(**fields):
+        decided = gate((row(),), Policy(sources=who, **fields))
+        return decided.requirements[0].source, decided.requirements[-1].source
+
+    words = Policy().fail_on
+    assert sources(fail_on=(*words, "error"), names_verdict=False) == ("default", "--fail-on")
+    assert sources(fail_on=words)[0] == "--fail-on"
+    nothing = gate((row("broken", "ran"), row(feature=KV)), Policy(sources=who, fail_on=()))
+    assert (nothing.code, nothing.requirements[0].requirement) == (0, "no verdict of a row fails")
+
+
 @pytest.mark.parametrize(
     ("severity", "word", "code"),
     [
@@ -186,98 +179,3 @@ def test_findings_fail_from_the_weakest_severity_that_is_named(severity, word, c
     decided = gate((row(),), Policy(fail_on=("broken", word)), found=[finding(severity=Severity(severity))])
     assert decided.code == code
     assert gate((row(),), found=[finding()]).code == 0
-
-
-def excused(policy, rows=(), found=(), **asked):
-    decided = gate(rows, policy, found=found, **asked)
-    return decided.code, [one.state for one in decided.allowed], [text.partition(": ")[2] for text in decided.warnings]
-
-
-BROKEN = ("broken", "ran")
-
-
-def test_what_is_allowed_does_not_fail():
-    rows = (row(*BROKEN), row(feature=KV))
-    assert excused(Policy(allowed=(allow(feature="norm.*"),)), rows) == (0, ["used"], [])
-    said = gate(rows, Policy(allowed=(allow(feature="norm.*"),))).reason
-    assert said == "1 row works, 1 broken; allowed to fail: norm.rmsnorm on SM90"
-    required = Policy(allowed=(allow(feature="norm.*"),), requirements=(need(),))
-    assert excused(required, rows) == (0, ["used"], [])
-    by_finding = Policy(allowed=(allow(finding="nvcc-too-old"),), fail_on=("broken", "error"))
-    assert excused(by_finding, (row(),), [finding()]) == (0, ["used"], [])
-
-
-def test_what_is_allowed_excuses_nothing_else():
-    policy = Policy(allowed=(allow(feature="norm.*"), allow(finding="nvcc-too-old")), fail_on=("broken", "error"))
-    assert excused(policy, (row(*BROKEN), row(*BROKEN, feature=KV)), [finding()])[0] == 1
-    assert excused(policy, (row(*BROKEN), row(feature=KV)), [finding(), finding("other")])[0] == 1
-
-
-def test_what_has_expired_allows_nothing_and_is_told():
-    policy = Policy(allowed=(allow(feature="norm.*", expires="2026-11-30"),))
-    code, states, warnings = excused(policy, (row(*BROKEN), row(feature=KV)))
-    assert (code, states) == (1, ["expired"])
-    assert warnings == ["feature norm.* expired on 2026-11-30 and allows nothing any more: a fix comes"]
-    last_day = Policy(allowed=(allow(feature="norm.*", expires="2026-12-01"),))
-    assert excused(last_day, (row(*BROKEN), row(feature=KV)))[:2] == (0, ["used"])
-
-
-def test_what_excused_nothing_is_told_unless_its_rows_were_not_selected():
-    policy = Policy(allowed=(allow(feature="norm.*"),))
-    code, states, warnings = excused(policy, (row(),))
-    assert (code, states) == (0, ["unused"])
-    assert warnings == ["feature norm.* excused nothing; allowed until 2027-01-31: a fix comes"]
-    assert excused(policy, (row(feature=KV),), features=("kv.*",)) == (0, ["not selected"], [])
-
-
-def test_an_allowance_is_no_measurement():
-    assert gate((row(*BROKEN[:1], "predicted"),), Policy(allowed=(allow(feature="norm.*"),))).code == 3
-
-
-DAY = "2026-11-20"
-
-
-def test_a_row_of_a_lock_gives_what_it_gave_when_it_was_measured_and_the_requirement_says_locked():
-    locked = row().as_locked(DAY)
-    done = gate((locked, row(feature=KV)), Policy(requirements=(need(),)))
-    assert done.code == 0
-    assert done.reason == "2 rows work, 1 of these locked"
-    [asked] = [one for one in done.requirements if one.requirement.startswith(NORM)]
-    assert (asked.holds, asked.why) == (Holds.YES, f"locked {DAY}")
-    both = gate((locked, row(feature="norm.layernorm")), Policy(requirements=(need("norm.*"),)))
-    assert both.requirements[-1].why == f"1 of 2 rows locked {DAY}"
-    assert both.requirements[1].why == f"2 of 2, 1 of 2 rows locked {DAY}"
-
-
-def test_a_row_of_a_lock_is_not_known_better_than_it_was_locked():
-    done = gate((row("works", "ran").as_locked(DAY),), Policy(requirements=(need(),)))
-    assert done.code == 3
-    assert done.reason.endswith(f"{NORM} on SM90 works by ran (locked {DAY}), verified is asked for")
-    broken = gate((row("broken", "ran").as_locked(DAY),), Policy(requirements=(need(),)))
-    assert broken.code == 1
-    assert f"locked {DAY}" in next(one.why for one in broken.requirements if one.requirement.startswith(NORM))
-
-
-def lost(asked=None, *, required=()):
-    unknown = row("unknown", "none", why="norm.py:1; not run: since it was locked: cache:norm")
-    policy = replace(asked or Policy(), file="/repo/fi-doctor.toml", day="2026-12-01")
-    request = Request(depth=Depth.RUN, required=required, policy=policy)
-    return decide(request, (unknown, row(feature=KV).as_locked(DAY)), (), make.facts(), missed=(unknown,))
-
-
-def test_what_a_lock_held_and_is_unknown_cannot_be_told_and_nobody_is_said_to_require_it():
-    done = lost()
-    assert done.code == 3
-    said = "norm.rmsnorm on SM90 is unknown: since it was locked: cache:norm"
-    assert done.reason == f"1 row works, 1 unknown, 1 of these locked; {said}"
-    assert done.failed_required == ()
-    decided = next(one for one in done.requirements if one.decides)
-    assert (decided.source, decided.rows) == ("--locked", ("norm.rmsnorm on SM90",))
-    assert "; required: norm.rmsnorm on SM90 is unknown" in lost(required=(NORM,)).reason
-    assert lost(Policy(allowed=(allow(feature="norm.*"),))).code == 0
-
-
-def test_without_a_lock_nobody_asks_what_was_locked():
-    assert "--locked" not in {one.source for one in gate((row(),)).requirements}
-    whole = decide(Request(depth=Depth.RUN), (row().as_locked(DAY),), (), make.facts(), missed=())
-    assert [one.holds for one in whole.requirements if one.source == "--locked"] == [Holds.YES]

@@ -7,10 +7,11 @@ import pathlib
 
 import pytest
 
+from fi_doctor import reports
 from fi_doctor.errors import DataError
 from fi_doctor.inside import survey
 from fi_doctor.knowledge import policies
-from fi_doctor.knowledge.policy_keys import PREFIXES, VERSIONED
+from fi_doctor.knowledge.policy_keys import FORMATS, PREFIXES, VERSIONED
 from fi_doctor.model import Evidence, PolicyFile, RequireTable, Scope, Verdict
 
 FEATURES = ("norm.rmsnorm", "moe.fp8_block")
@@ -64,6 +65,8 @@ def test_a_whole_policy_is_read(tmp_path):
         ('"ran"', (Verdict.WORKS, Evidence.RAN, Scope.SUBSET)),
         ('"verified"', (Verdict.WORKS, Evidence.VERIFIED, Scope.FULL)),
         ('"unsupported"', (Verdict.UNSUPPORTED, Evidence.DECLARED, Scope.SUBSET)),
+        ('"built"', (Verdict.UNKNOWN, Evidence.BUILT, Scope.SUBSET)),
+        ('{ evidence = "built", scope = "full" }', (Verdict.UNKNOWN, Evidence.BUILT, Scope.FULL)),
         ('{ scope = "full" }', (Verdict.WORKS, Evidence.RAN, Scope.FULL)),
         ('{ evidence = "verified", scope = "subset" }', (Verdict.WORKS, Evidence.VERIFIED, Scope.SUBSET)),
     ],
@@ -78,23 +81,30 @@ ERRORS = {  # text -> what is said of it, after the name of the file
     'budgt = "5m"': "budgt: no such key; the nearest is budget",
     'fail-on = ["brokn"]': "fail-on[0]: 'brokn' is no verdict that fails and no severity; the nearest is broken",
     'fail-on = "works"': "fail-on[0]: 'works' is no verdict that fails and no severity",
+    "fail-on = []": 'fail-on: it is empty; with "none" no verdict of a row fails',
+    'fail-on = ["none", "broken"]': 'fail-on: "none" lets no verdict fail, and "broken" is one',
+    'rows = "caled"': "rows: 'caled' is not one of all, called; the nearest is called",
+    "rows = 1": "rows: expected str, got int",
     "jobs = -1": "jobs: expected int >= 0",
     "jobs = true": "jobs: expected int, got bool",
     "depth = 3": "depth: expected str, got int",
     "format = [1]": "format[0]: expected str, got int",
     "require = 3": "require: expected a table, got int",
-    'require = {"norm.*" = "verifed"}': "require.\"norm.*\": 'verifed' is not one of works, unsupported, ran, verified;"
-    " the nearest is verified",
-    'require = {"norm.*" = "built"}': "require.\"norm.*\": 'built' is not one of works, unsupported, ran, verified",
+    'require = {"norm.*" = "verifed"}': "require.\"norm.*\": 'verifed' is not one of works, unsupported, built, ran,"
+    " verified; the nearest is verified",
+    'require = {"norm.*" = {verdict = "works", evidence = "built"}}': "require.\"norm.*\".evidence: 'built'"
+    " is not one of ran, verified",
     'require = {"norm.*" = {scop = "full"}}': 'require."norm.*".scop: no such key; the nearest is scope',
     'require = {"norm.*" = {scope = "ful"}}': "require.\"norm.*\".scope: 'ful' is not one of subset, full;"
     " the nearest is full",
     'require = {"norm.*" = {verdict = "unknown"}}': "require.\"norm.*\".verdict: 'unknown'"
     " is not one of works, unsupported",
     'require = {"norm.*" = {evidence = "declared"}}': "require.\"norm.*\".evidence: 'declared'"
-    " is not one of ran, verified; the nearest is verified",
+    " is not one of built, ran, verified; the nearest is verified",
     'require = {"norm.rmsnrm" = "works"}': "require.\"norm.rmsnrm\": no feature is called 'norm.rmsnrm';"
     " the nearest is norm.rmsnorm",
+    'feature = "nrom.*"': "feature[0]: no feature is called 'nrom.*'; the nearest is norm.*",
+    'versions = {torch = "2.9"}': "versions.torch: '2.9' is not a range of versions; a range is written \">=2.9\"",
     'feature = "moe.*x"': "feature[0]: no feature is called 'moe.*x'",
     'versions = {flashinfer = ">=0.6"}': "versions.flashinfer: no version of that is read"
     "; the nearest is flashinfer-python",
@@ -108,6 +118,12 @@ ERRORS = {  # text -> what is said of it, after the name of the file
     'allow = [{feature = "norm.*", reason = "x", expires = "soon"}]': "allow[0].expires: invalid RFC3339 encoded date",
     'allow = [{feature = "norm.*", reason = "x", expires = 2027-01-01T00:00:00}]': "allow[0].expires: expected date,"
     " got datetime",
+    'allow = [{feature = "norm.*", reason = "x", expires = 2027-01-01, verdict = "brokn"}]': "allow[0].verdict: 'brokn'"
+    " is not one of unknown, unsupported, broken, wrong-result, works; the nearest is broken",
+    'allow = [{feature = "norm.*", reason = "x", expires = 2027-01-01, verdict = []}]': "allow[0].verdict: it is empty",
+    'allow = [{finding = "nvcc-too-old-for-gpu", reason = "x", expires = 2027-01-01, verdict = "broken"}]': (
+        "allow[0].verdict: a finding has none"
+    ),
     'allow = [{finding = "nvcc-to-old", reason = "x", expires = 2027-01-01}]': "allow[0].finding: no finding is called"
     " 'nvcc-to-old'; the nearest is nvcc-too-old-for-gpu",
 }
@@ -127,6 +143,21 @@ def test_all_errors_of_a_file_are_told_at_once(tmp_path):
         'budgt = 1\njobs = -1\n[require]\n"norm.rmsnrm" = "works"\n"moe.*" = "no"\n[[allow]]\nfinding = "nvcc-to-old"\n'
     )
     assert len(wrong(written(tmp_path, text))) == 7
+
+
+def test_a_wrong_value_does_not_hide_behind_a_wrong_key_of_the_same_table(tmp_path):
+    text = (
+        '[require]\n"norm.*" = { evidense = "ran", verdict = "fine", scope = "half" }\n'
+        '[[allow]]\nfeature = "norm.*"\nreason = ""\nexpires = "soon"\nverdict = "bad"\n'
+    )
+    assert [line.removeprefix("fi-doctor.toml: ").partition(":")[0] for line in wrong(written(tmp_path, text))] == [
+        'require."norm.*".evidense',
+        'require."norm.*".verdict',
+        'require."norm.*".scope',
+        "allow[0].expires",
+        "allow[0].reason",
+        "allow[0].verdict",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -162,16 +193,29 @@ def test_the_versions_that_can_be_asked_for_are_those_that_are_read():
     assert survey.WATCHED_PREFIXES == PREFIXES
 
 
+def test_the_formats_of_a_policy_are_those_that_there_are():
+    assert FORMATS == reports.FORMATS
+
+
 def test_severities_alone_leave_the_verdicts_that_fail():
     assert policies.failing(("warning",)) == ("broken", "wrong-result", "warning")
     assert policies.failing(("wrong-result",)) == ("wrong-result",)
     assert policies.failing(()) == ("broken", "wrong-result")
+    assert policies.failing(("none", "error")) == ("error",)
 
 
 def test_a_former_id_of_a_finding_is_resolved(tmp_path):
     text = 'allow = [{finding = "old-name", reason = "x", expires = 2027-01-01}]'
     policy = policies.resolve(written(tmp_path, text), "2026-12-01", {"old-name": "new-name"})
     assert policy.allowed[0].finding == "new-name"
+
+
+@pytest.mark.parametrize(
+    ("text", "verdicts"), [("", ()), ('verdict = "works",', ("works",)), ('verdict = ["broken"],', ("broken",))]
+)
+def test_an_allowance_may_name_one_verdict_or_several(tmp_path, text, verdicts):
+    found = written(tmp_path, f'allow = [{{feature = "norm.*", {text} reason = "x", expires = 2027-01-01}}]')
+    assert (found.errors, policies.resolve(found, "", {}).allowed[0].verdicts) == ([], verdicts)
 
 
 def test_wrong_values_are_left_out_of_what_is_read(tmp_path):

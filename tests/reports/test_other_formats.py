@@ -37,7 +37,7 @@ from fi_doctor.model import (
     Severity,
     Verdict,
 )
-from fi_doctor.reports import render
+from fi_doctor.reports import render, rulings
 
 KINDS = {junitparser.Failure: "failure", junitparser.Error: "error", junitparser.Skipped: "skipped"}
 # What junit-10.xsd of Jenkins' xunit plugin allows.
@@ -117,6 +117,42 @@ def test_a_row_that_is_allowed_to_fail_is_skipped_and_says_until_when():
     assert (done.gate.code, cases(done)[ROW]) == (0, "skipped")
     assert 'message="allowed until 2027-01-01, a fix is on its way: broken' in render(done, "junit")
     assert "::error" not in render(done, "github")
+
+
+def test_what_holds_only_because_it_is_allowed_is_called_allowed_and_never_yes_or_passed():
+    allowed = Allowance(finding="", feature="norm.rmsnorm", reason="soon", expires="2027-01-01", source="")
+    rows = with_row(Verdict.BROKEN, why="it crashed")
+    done = decided(rows, policy=Policy(allowed=(allowed,), day="2026-12-01"), required=("norm.*",))
+    found = cases(done)
+    assert found["norm.* works [--require]"] == "skipped"
+    assert found["what was asked for holds"] == "skipped"
+    assert found["no selected row is broken or wrong-result [default]"] == "skipped"
+    assert 'message="allowed: norm.rmsnorm on SM90 is broken: it crashed"' in render(done, "junit")
+    shown = render(done, "markdown")
+    assert "| allowed | norm.\\* works | --require | norm.rmsnorm on SM90 is broken: it crashed |" in shown
+    assert "| yes | norm" not in shown
+    told = list(rulings.lines(done.gate))
+    assert told[0].startswith("gate: allowed ")
+    assert told[-1] == "gate: 1 of 3 requirements hold; that the others do not is allowed"
+    titles = [line for line in render(done, "github").splitlines() if "norm.* works" in line]
+    assert titles == []
+
+
+@pytest.mark.parametrize("form", ["junit", "markdown", "console"])
+def test_a_command_that_settles_it_is_never_cut(form):
+    command = f"fi-doctor check --python /{'x' * 250}/bin/python --feature norm.rmsnorm --budget 11m"
+    why = f"{'the budget is too short and ' * 30}; settle it with: {command}"
+    shown = render(decided(with_row(Verdict.UNKNOWN, Evidence.NONE, why=why), required=("norm.rmsnorm",)), form)
+    found = re.findall(r'message="([^"]*)"', shown) if form == "junit" else [shown]
+    assert command in "".join(found).replace("\\", "").replace("\n    ", " ").replace("  ", " ")
+    assert why not in "".join(found)
+
+
+def test_every_row_because_of_which_a_requirement_does_not_hold_is_named():
+    rows = tuple(row(one, Verdict.BROKEN if one.startswith("norm.") else Verdict.WORKS) for one in FEATURES)
+    done = decided(rows)
+    assert "; also norm.rmsnorm on SM90" in " ".join(" ".join(rulings.lines(done.gate)).split())
+    assert "; also norm.rmsnorm on SM90 |" in render(done, "markdown")
 
 
 def test_cells_have_cases_where_they_differ_and_only_those_of_a_failed_row_fail():

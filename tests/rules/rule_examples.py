@@ -346,6 +346,12 @@ EXAMPLES: dict[str, Example] = {
             flashinfer=make.flashinfer("0.5.3", shared_ninja_log=True, jit_cache_modules=("norm", "sampling")),
         ),
     ),
+    "layernorm-ignores-strides": Example(
+        HEALTHY,
+        HEALTHY,
+        (_cell("norm.layernorm", make.cell(Ending.WRONG, Stage.RAN, "spread_bf16")),),
+        (_cell("norm.layernorm", make.cell(Ending.WRONG, Stage.RAN, "cuda_bf16")),),
+    ),
     "cute-dsl-norm-fails": Example(
         HEALTHY,
         HEALTHY,
