@@ -19,7 +19,7 @@ import sys
 
 PROBE = {
     "id": "sampling.renorm",
-    "feature": "sampling.top_k_top_p",
+    "feature": "sampling.renorm",
     "module": "sampling",
     "requires": {
         "sm": ">=75",

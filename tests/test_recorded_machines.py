@@ -307,4 +307,5 @@ def test_another_request_selects_rows_of_a_recording():
     report = recorded(RECORDINGS[0])
     request = Request(depth=report.request.depth, features=("norm.*",))
     rows = pipeline.rejudge(report, request, kb=knowledge.load(), specs=catalog.discover()).features
-    assert {row.feature for row in rows} == {"norm.rmsnorm", "norm.fused_add_rmsnorm"}
+    assert {row.feature for row in rows} >= {"norm.rmsnorm", "norm.fused_add_rmsnorm"}
+    assert all(row.feature.startswith("norm.") for row in rows)
