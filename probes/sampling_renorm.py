@@ -60,7 +60,7 @@ def run(variant):
         given = logits if variant == "top_k_mask" else logits.softmax(-1)
         before = given.clone()
         got = _call(variant, given, k, p)
-        where = f"{variant}, vocabulary {vocabulary}"
+        where = f"vocabulary {vocabulary}"
         assert given.equal(before), f"{where}: the input was changed"
         assert got.shape == given.shape, f"{where}: shape {tuple(got.shape)}, expected {tuple(given.shape)}"
         share, count = _compare(variant, where, got, given, (k, p))
