@@ -16,10 +16,10 @@ HND, pages of 16 tokens in shuffled order, NaN in spare pages and behind the las
 Tolerance: merged states |out - ref| <= 1.01 * 2^-8 |ref| + 2^-16 sum_i w_i |v_i| + 1e-6, since only the result is
 rounded to bf16 and weights are approximate exponentials of float32; log-sum-exps 2^-16 (1 + |ref|). Where there are as
 many states as rows, each row of threads merges every fourth to sixteenth state and rounds what that comes to to bf16 in
-shared memory, before these are merged (MergeStatesLargeNumIndexSetsKernel, threadblock_sync_state): 2^-8 sum_i w_i |v_i|
-more, of which no sum of rounded parts exceeds. levels_d128: 2^-7 (2 sum_i p_i |v_i| + |ref|) + 1e-5: p is rounded in
-the product with v and in the sum that divides it, the output of each level once and the merged one once. The references
-are float64.
+shared memory, before these are merged (MergeStatesLargeNumIndexSetsKernel, threadblock_sync_state): 2^-8 sum_i w_i
+|v_i| more, which bounds the rounding of all parts. levels_d128: 2^-7 (2 sum_i p_i |v_i| + |ref|) + 1e-5: p is rounded
+in the product with v and in the sum that divides it, the output of each level once and the merged one once. The
+references are float64.
 
 Upstream: include/flashinfer/attention/cascade.cuh, include/flashinfer/attention/state.cuh, flashinfer/cascade.py;
 vllm/v1/attention/backends/flashinfer.py
