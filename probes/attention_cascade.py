@@ -4,9 +4,9 @@ Variants: merge_state, merge_state_in_place and merge_states merge outputs by th
 are -inf beside finite ones, as those of a request without keys are; empty_* have rows in which all or the first of the
 states are empty, or half of many: they have to give zeros and -inf, or what the others give. Up to 0.6.7 math::inf is
 50000, and merge_states says -50000 or a little more of nothing: accepted and measured (empty_lse), since no exponential
-of it beside a score differs from zero. graph_merge_state_in_place is captured in a CUDA graph and replayed three times
-with other states in the same memory. levels_d128 is the wrapper with two levels as vLLM plans it: a common prefix,
-without a mask, and what is each request's own, causal.
+of it beside a score differs from zero; states that say so of themselves are merged too. graph_merge_state_in_place is
+captured in a CUDA graph and replayed three times with other states in the same memory. levels_d128 is the wrapper with
+two levels as vLLM plans it: a common prefix, without a mask, and what is each request's own, causal.
 
 Shapes: bf16, float32 log-sum-exps; 37 rows of 32 heads of 128, 8 of 64 and 4 of 256; 2, 3 and 70 states (more states
 than rows go to another kernel). An empty state's output is finite and arbitrary: its weight is zero. levels_d128: 8
@@ -78,6 +78,7 @@ SPARE_PAGES = 5
 WORKSPACE_BYTES = 128 * 2**20
 UNIT = 2.0**-8  # unit roundoff of bf16
 SMALL = 2.0**-16  # of exponentials and sums in float32
+EMPTY = -5e4  # the log-sum-exp of a request without keys up to 0.6.7
 NOTHING = -4.9e4  # a log-sum-exp below it stands for no key at all
 
 
@@ -262,6 +263,7 @@ class _States:
             self.s[7, :, -1] = -math.inf
             self.s[8, : count - 1] = -math.inf
             self.s[9, count // 2 :], self.s[10, ::2] = -math.inf, -math.inf
+            self.v[11], self.s[11] = 0.0, EMPTY  # what older kernels make of nothing
         self.expected, self.spread, self.lse = self._merged()
 
     def pair(self):
