@@ -30,9 +30,10 @@ FAULTS = (
     "lse_natural",
     "query_changed",
 )
+EMPTY_FAULTS = ("empty_lse_is_zero", "empty_lse_is_minus_5000", "empty_is_nan", "ragged_shifted", "lse_natural")
 CASES = [
     *(("fa2_d128", fault) for fault in FAULTS),
-    *(("fa2_empty_d128", fault) for fault in ("empty_lse_is_zero", "empty_is_nan", "ragged_shifted", "lse_natural")),
+    *(("fa2_empty_d128", fault) for fault in EMPTY_FAULTS),
 ]
 
 
@@ -72,3 +73,10 @@ def test_a_fault_is_caught(variant, fault, probe, faults, monkeypatch):
     with pytest.raises(AssertionError, match=r"are wrong|was changed") as caught:
         probe.run(variant)
     assert caught.traceback[-1].path == PROBE
+
+
+def test_the_50000_of_older_kernels_is_nothing_too_and_is_told(probe, faults, monkeypatch):
+    assert probe.run("fa2_empty_d128")["empty_lse"] == "-inf"
+    assert "empty_lse" not in probe.run("fa2_d128")
+    monkeypatch.setattr(faults, "ACTIVE", "empty_lse_is_minus_50000")
+    assert probe.run("fa3_empty_d128")["empty_lse"] == "-50000"
