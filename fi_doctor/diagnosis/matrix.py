@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from fi_doctor.diagnosis.called import newest_use, vllm_use
-from fi_doctor.diagnosis.cells import BEGUN, badness, cells_of
+from fi_doctor.diagnosis.cells import BEGUN, LATER, badness, cells_of
 from fi_doctor.diagnosis.findings import concerns, is_measured
 from fi_doctor.diagnosis.needs import declared_at, lacks_entry, not_compiled_for, not_installed
 from fi_doctor.model import (
@@ -172,8 +172,13 @@ def _row(  # noqa: PLR0913 - as judge
     *,
     beyond: frozenset[str],
 ) -> FeatureRow:
-    # What only the whole module could show, which is not there, keeps no verdict from the row: its scope says so.
-    shown = tuple(cell for cell in cells if cell.variant not in beyond or cell.evidence is not Evidence.NONE)
+    # What only the whole module could show, which is not there, keeps no verdict from the row: its scope says so. Nor
+    # does what the probe did not ask yet when it ran.
+    shown = tuple(
+        cell
+        for cell in cells
+        if cell.evidence is not Evidence.NONE or (cell.variant not in beyond and cell.why != LATER)
+    )
     verdict, evidence, scope, why = _decide(feature, sm, shown or cells, facts, rules)
     return FeatureRow(
         feature=feature.id,
