@@ -98,6 +98,7 @@ def _check_feature(feature: Feature, settings: set[str]) -> list[str]:
     errors = [] if _FEATURE_ID.fullmatch(feature.id) else [f"{place}: expected family.name"]
     for number, use in enumerate(feature.vllm):
         errors += _check_use(place, f"vllm[{number}]", use, settings)
+    errors += _check_actions(place, {"uncaptured": feature.uncaptured}, settings)
     return errors or _gaps(place, feature)
 
 

@@ -71,6 +71,8 @@ class Feature(Strict, frozen=True):
     vllm: tuple[VllmUse, ...]
     fallback: str = ""  # what serves instead when it does not work
     needs_gpu: bool = True
+    # What keeps it out of vLLM's CUDA graphs, where only captured cells fail; the first whose setting is read is given.
+    uncaptured: tuple[Action, ...] = ()
     generator: str = ""  # FlashInfer's function whose supported_major_versions say for which GPUs it is compiled
 
 
