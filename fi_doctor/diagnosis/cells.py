@@ -51,6 +51,8 @@ BEGUN = (
     "its record was lost",
     "it compiled",
 )
+# A record lists every variant of the probe that ran, those too that were not tried.
+LATER = "not in this report: the probe had no such variant when it ran"
 # Of two records of one thing the worse one is believed.
 _WORST = (
     Ending.WRONG,
@@ -138,6 +140,8 @@ def _judge_variant(
         return judge_outcome(happened, builds=_builds(planned), rest=_rest(planned, facts))
     if planned is not None and (need := unmet(planned, variant, facts)):
         return Judged(Verdict.UNSUPPORTED, Evidence.DECLARED, need)
+    if outcome is not None and outcome.cells and cell is None:
+        return Judged(Verdict.UNKNOWN, Evidence.NONE, LATER)
     return Judged(Verdict.UNKNOWN, Evidence.NONE, _not_tried(variant, planned, happened))
 
 

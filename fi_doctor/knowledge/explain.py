@@ -59,6 +59,13 @@ WORDS = {
         "A row fails here and no known problem explains it. `fi-doctor probes show ID` prints the script that fails; "
         "it needs nothing of fi-doctor and can be pasted into an upstream issue."
     ),
+    "works-only-outside-cuda-graphs": (
+        "A kernel gives right numbers when it is called, and fails or gives wrong ones once the call is captured in a "
+        "CUDA graph and replayed with other inputs in the same memory, which is how vLLM decodes. Captured cells are "
+        "called graph or graph_*. The recommendation keeps the kernel out of vLLM's graphs: "
+        "cudagraph_mode=PIECEWISE does so for attention, cudagraph_mode=NONE and --enforce-eager for everything. "
+        "It costs time in each decoding step."
+    ),
     MisfitKind.MISSING_NAME.value: (
         "The installed vLLM imports or reads a name that the installed FlashInfer has not, by the sources of both: "
         "ImportError or AttributeError where vLLM comes to it. `fi-doctor features --calls` lists all places."

@@ -128,6 +128,18 @@ def test_a_variant_without_a_record_is_unknown_when_others_have_one():
     assert [cell.verdict for cell in row.cells] == [Verdict.BROKEN, Verdict.UNKNOWN]
 
 
+def test_a_variant_that_the_probe_did_not_have_when_it_ran_takes_no_verdict_from_the_row():
+    plan = make.planned(spec=make.spec(variants={**VARIANTS, "graph_bf16": Requires()}))
+    ran = make.outcome(cells=(make.cell(variant="bf16"), make.cell(variant="fp16")))
+    row = only(planned=[plan], outcomes=[ran])
+    assert verdict(row) == ("works", "verified")
+    assert (row.cells[2].verdict, row.cells[2].evidence) == (Verdict.UNKNOWN, Evidence.NONE)
+    assert "had no such variant when it ran" in row.cells[2].why
+    not_run = make.cell(Ending.NOT_RUN, Stage.NONE, "graph_bf16", detail="budget of 60 s")
+    cut_off = make.outcome(cells=(*ran.cells, not_run))
+    assert only(planned=[plan], outcomes=[cut_off]).verdict is Verdict.UNKNOWN
+
+
 @pytest.mark.parametrize(
     ("needs", "why"),
     [
