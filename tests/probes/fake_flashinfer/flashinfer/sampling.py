@@ -155,7 +155,7 @@ def _renormalised(probs, kept):
     result = weights if has("not_normalised") else weights / weights.sum(-1, keepdim=True)
     if has("one_element_off"):
         row = result[3]
-        row[row.argmax()] *= 1 + 4 * 2**-15
+        row[row.argmax()] *= 1 + 4 * 2**-14
     if has("nan_element"):
         result[2, 1] = float("nan")
     return result
