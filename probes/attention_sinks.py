@@ -148,7 +148,10 @@ def _check_xqa(variant, size, window_left):
     for page_size, queries, keys in XQA[variant]:
         for requests, layout in itertools.product((DECODE, SPLIT_DECODE), ("NHD", "HND")):
             batch = _Batch(requests, (queries, keys), size, window_left)
-            out = _call_xqa(batch, _Pages(batch, layout, page_size))
+            buffer, out = _poisoned(batch.query)
+            kept = batch.query.clone(), batch.sinks.clone()
+            _call_xqa(batch, _Pages(batch, layout, page_size), out)
+            _assert_untouched(buffer, batch, kept)
             tally.add(f"xqa, {layout}, pages of {page_size}, {batch}", out, None, batch.reference())
     arguments = inspect.signature(flashinfer.decode.xqa_batch_decode_with_kv_cache).parameters
     return {
@@ -171,6 +174,7 @@ def _check_graphs(backend, size):
             replay()
             where = f"{backend}, {layout}, replay {turn + 1} of a CUDA graph with new inputs, {batch}"
             tally.add(where, held.out, None, batch.reference())
+            _assert_untouched(held.buffer, held.batch, (batch.query, batch.sinks))
     return {"graphs": 2, "page_size": 16, **tally.measured()}
 
 
@@ -178,11 +182,9 @@ class _Held:
     """The memory that a graph reads and writes: of a decoding step, its pages and its output."""
 
     def __init__(self, backend, size, layout):
-        import torch
-
         self.backend, self.size, self.layout = backend, size, layout
         self.batch, self.pages = self._step(GRAPH_STEPS[0], 0)
-        self.out = torch.full_like(self.batch.query, math.nan)
+        self.buffer, self.out = _poisoned(self.batch.query)
         self.wrapper = None
         if backend != "xqa":
             self.wrapper = _wrapper(backend, size, layout, -1, **_graph_buffers(self.pages))
@@ -492,23 +494,39 @@ def _plan(wrapper, batch, pages, soft_cap):
     )
 
 
+def _poisoned(query):
+    """A buffer of NaN, and the output in it with a row of nobody before and after: vLLM passes a slice, too."""
+    import torch
+
+    buffer = torch.full((len(query) + 2, *query.shape[1:]), math.nan, dtype=query.dtype, device=query.device)
+    return buffer, buffer[1:-1]
+
+
+def _assert_untouched(buffer, batch, kept):
+    import torch
+
+    assert buffer[[0, -1]].isnan().all(), f"{batch}: something was written outside of out"
+    same = [torch.equal(mine, before) for mine, before in zip((batch.query, batch.sinks), kept, strict=True)]
+    assert all(same), f"{batch}: the queries or the sinks were changed"
+
+
 def _call(wrapper, batch, pages):
     """Output and logarithm of the denominator, in buffers that were NaN."""
     import torch
 
-    out = torch.full_like(batch.query, math.nan)
+    buffer, out = _poisoned(batch.query)
+    kept = batch.query.clone(), batch.sinks.clone()
     lse = torch.full(batch.query.shape[:2], math.nan, device=batch.query.device)
     # The scale goes to the custom kernel as an argument; that of plan() does not reach it in every version.
     returned = wrapper.run(batch.query, pages.cache, batch.sinks, batch.scale, out=out, lse=lse, return_lse=True)
     assert returned[0].data_ptr() == out.data_ptr(), "run() returned another tensor than out"
+    _assert_untouched(buffer, batch, kept)
     return out, lse
 
 
-def _call_xqa(batch, pages, out=None):
+def _call_xqa(batch, pages, out):
     import flashinfer.decode
-    import torch
 
-    out = torch.full_like(batch.query, math.nan) if out is None else out
     returned = flashinfer.decode.xqa_batch_decode_with_kv_cache(
         query=batch.query,
         kv_cache=pages.cache,
