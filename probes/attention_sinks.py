@@ -187,7 +187,7 @@ class _Held:
         self.buffer, self.out = _poisoned(self.batch.query)
         self.wrapper = None
         if backend != "xqa":
-            self.wrapper = _wrapper(backend, size, layout, -1, **_graph_buffers(self.pages))
+            self.wrapper = _graph_wrapper(backend, layout, self.pages)
             _plan(self.wrapper, self.batch, self.pages, None)
 
     def _step(self, lengths, seed):
@@ -216,8 +216,9 @@ class _Held:
         return self.wrapper.run(batch.query, self.pages.cache, batch.sinks, batch.scale, out=self.out)
 
 
-def _graph_buffers(pages):
-    """What a wrapper keeps for its graph, for as many pages as there are."""
+def _graph_wrapper(backend, layout, pages):
+    """The library's own wrapper of size 64, with buffers for its graph."""
+    import flashinfer.attention
     import torch
 
     count = len(pages.lengths)
@@ -225,13 +226,21 @@ def _graph_buffers(pages):
     def room(length):
         return torch.zeros(length, dtype=torch.int32, device=pages.lengths.device)
 
-    return {
-        "use_cuda_graph": True,
-        "qo_indptr_buf": room(count + 1),
-        "paged_kv_indptr_buf": room(count + 1),
-        "paged_kv_indices_buf": room(pages.table.numel()),
-        "paged_kv_last_page_len_buf": room(count),
-    }
+    return flashinfer.attention.BatchAttentionWithAttentionSinkWrapper(
+        _workspace(_device()),
+        layout,
+        use_cuda_graph=True,
+        qo_indptr_buf=room(count + 1),
+        paged_kv_indptr_buf=room(count + 1),
+        paged_kv_indices_buf=room(pages.table.numel()),
+        paged_kv_last_page_len_buf=room(count),
+        backend=backend,
+        q_data_type=torch.bfloat16,
+        kv_data_type=torch.bfloat16,
+        head_dim_qk=64,
+        head_dim_vo=64,
+        window_left=-1,
+    )
 
 
 def _check_soft_cap_orders(backend, size):
@@ -406,7 +415,7 @@ def _wrong(out, lse, reference):
     return outputs, int((~((lse.double() - reference[2]).abs() <= UNIT / math.log(2) + 1e-3)).sum())
 
 
-def _wrapper(backend, size, layout, window_left, **graph):
+def _wrapper(backend, size, layout, window_left):
     """The library's own wrapper; for size 128 with a key of its own."""
     import flashinfer.attention
     import torch
@@ -422,7 +431,6 @@ def _wrapper(backend, size, layout, window_left, **graph):
         head_dim_qk=size,
         head_dim_vo=size,
         window_left=window_left,
-        **graph,
     )
 
 
