@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import pytest
@@ -291,6 +292,30 @@ def test_all_mistakes_are_told_at_once_and_before_anything_is_started(doctor):
     assert "7 errors" in done.stderr
     assert all(said in done.stderr for name, (_, said) in MISTAKES.items() if name != "key")
     assert not (doctor.folder / "started").exists()
+
+
+def test_a_policy_that_is_named_may_be_a_stream_and_no_pipe_that_nobody_writes_to(doctor):
+    done = doctor("check", "--from", doctor.report(), "--config", "/dev/stdin", "-f", "json", data="jobs = 3")
+    assert json.loads(done.stdout)["request"]["jobs"] == 3
+    os.mkfifo(doctor.folder / "pipe.toml")
+    done = doctor("check", "--from", doctor.report(), "--config", "pipe.toml")
+    assert done.returncode == 2
+    assert "neither a file nor a stream" in in_three_parts(done.stderr)["why"]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ("\ufeffjobs = 3".encode(), "it begins with a byte order mark"),
+        ("jobs = 3".encode("utf-16"), "it begins with UTF-16"),
+    ],
+    ids=["mark", "utf-16"],
+)
+def test_a_policy_of_windows_is_2_and_says_what_is_the_matter(doctor, data, said):
+    (doctor.folder / "fi-doctor.toml").write_bytes(data)
+    done = doctor("check", "--from", doctor.report())
+    assert done.returncode == 2
+    assert in_three_parts(done.stderr)["why"] == f"fi-doctor.toml: {said}; TOML is UTF-8 without a mark"
 
 
 @pytest.mark.parametrize(
