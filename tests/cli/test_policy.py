@@ -255,6 +255,7 @@ def test_explain_gate_fits_into_80_columns_names_every_culprit_and_who_set_what(
     assert "; also kv.append_paged on SM90, norm.rmsnorm on SM90 gate: yes" in whole
 
 
+WRONG_NUMBERS = ("-1", "1_0", "+2", "\u0663", "9" * 20, "1000000", " 2")
 MISTAKES = {
     "feature": (
         'require = {"norm.rmsnrm" = "works"}',
@@ -332,7 +333,14 @@ def test_a_policy_of_windows_is_2_and_says_what_is_the_matter(doctor, data, said
         (["--rows", "caled"], {}, "try: --rows called"),
         ([], {"FI_DOCTOR_ROWS": "caled"}, "try: FI_DOCTOR_ROWS=called"),
         ([], {"FI_DOCTOR_BUDGET": "x"}, "FI_DOCTOR_BUDGET=10m"),
-        ([], {"FI_DOCTOR_JOBS": "-1"}, "FI_DOCTOR_JOBS: '-1' is not a whole number"),
+        *(
+            ([], {"FI_DOCTOR_JOBS": word}, f"FI_DOCTOR_JOBS: {word!r} is not a whole number up to")
+            for word in WRONG_NUMBERS
+        ),
+        *((["--jobs", word], {}, f"'--jobs': {word!r} is not a whole number up to") for word in WRONG_NUMBERS),
+        (["--budget", "\u0663m"], {}, "is not a duration"),
+        (["--memory", "\u0663g"], {}, "is not a size"),
+        ([], {"FI_DOCTOR_DEPTH": "garbage"}, "try: FI_DOCTOR_DEPTH=static"),
         ([], {"FI_DOCTOR_FEATURE": "norm.rmsnrm"}, "FI_DOCTOR_FEATURE=norm.rmsnorm"),
         ([], {"FI_DOCTOR_REQUIRE": "norm.rmsnrm"}, "FI_DOCTOR_REQUIRE=norm.rmsnorm"),
         ([], {"FI_DOCTOR_REQUIRE": "norm.rmsnorm=bult"}, "FI_DOCTOR_REQUIRE=norm.rmsnorm=built"),
