@@ -52,7 +52,7 @@ def test_without_a_command_help_is_shown(doctor):
 
 MISTAKES = {
     "feature": (["check", "--feature", "norm.rmsnrm"], "'norm.rmsnrm'", "--feature norm.rmsnorm"),
-    "feature-of-report": (["report", "--feature", "samplng.*"], "'samplng.*'", "--feature sampling.top_k_top_p"),
+    "feature-of-report": (["report", "--feature", "samplng.*"], "'samplng.*'", "--feature sampling.*"),
     "require": (["check", "--require", "kv.apend_paged"], "'kv.apend_paged'", "--require kv.append_paged"),
     "feature-of-warm": (["warm", "--feature", "norm.rmsnrm"], "'norm.rmsnrm'", "--feature norm.rmsnorm"),
     "option-of-warm": (["warm", "--dryrun"], "--dryrun", "fi-doctor warm --dry-run"),
