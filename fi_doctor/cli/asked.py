@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fi_doctor.cli import outputs, parse
+from fi_doctor.cli import outputs, parse, streams
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.facts.calls import unread
@@ -75,6 +75,7 @@ def begin_warm(asked: AskedWarm) -> Gathering:
     if asked.is_all and asked.features:
         raise UsageError("--all and --feature: all rows or some of them", todo="fi-doctor warm --all")
     _check_python(asked.python, "warm")
+    streams.check_stdout()
     return Gathering(sys.executable if asked.python is None else asked.python, calls=unread)
 
 

@@ -26,11 +26,17 @@ def style() -> tuple[int, bool]:
     return width, not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") != "dumb"
 
 
-def check_writable(path: str, option: str = "-o") -> None:
-    """UsageError now, before minutes of work, when `path` cannot be written later. option: what messages call it."""
+def check_writable(path: str | None, option: str = "-o") -> None:
+    """UsageError now, before minutes of work, when `path` (None: stdout) cannot be written later.
+
+    option: what messages call it.
+    """
+    if path is None:
+        streams.check_stdout()
+        return
     try:
         target = _target(path)
-        why = _why_not(target, _kind(target))
+        why = "it is closed" if streams.is_closed(stream_number(path) or 0) else _why_not(target, _kind(target))
     except OSError as error:  # a loop of links, a name that is too long, a current folder that was deleted
         raise _unwritable(path, error.strerror or str(error), option) from error
     if why:

@@ -44,8 +44,7 @@ def targets(words: Iterable[str], option: str, output: str | None = None) -> tup
 def check(wanted: tuple[Target, ...]) -> None:
     """UsageError now, before minutes of work, when one of them cannot be written or two go to one place."""
     for one in wanted:
-        if one.path is not None:
-            emit.check_writable(one.path, _named(one))
+        emit.check_writable(one.path, _named(one))
     seen: dict[object, Target] = {}
     for one in (*wanted, *_summaries(wanted)):
         for place in _places(one):

@@ -33,7 +33,7 @@ _SEVERITIES = {severity.value: severity.rank for severity in Severity}
 
 
 class Judged(NamedTuple):
-    """A ruling, the rows because of which it does not hold, and how the deciding line ends if it decides."""
+    """A ruling, every row because of which it does not hold, and how the deciding line ends if it decides."""
 
     ruling: Ruling
     said: str = ""
@@ -53,7 +53,8 @@ def no_failing_row(rows: tuple[FeatureRow, ...], fail_on: tuple[str, ...], sourc
         # What vLLM calls is what a reader must see first, and of that wrong numbers, which nothing else tells.
         known.sort(key=lambda row: (not row.vllm_calls, row.verdict is not Verdict.WRONG_RESULT))
         why = f"{known[0].name}: {short(known[0].why)}"
-        return _judged(said, source, Holds.NO, why, f": {why}", rows=known)
+        rest = [row for row in bad if row not in known]
+        return _judged(said, source, Holds.NO, why, f": {why}", rows=(*known, *rest))
     if bad:
         how = "is unknown" if bad[0].verdict is Verdict.UNKNOWN else "was not measured"
         why = f"{bad[0].name} {how}: {short(bad[0].why)}"

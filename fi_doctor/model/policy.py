@@ -13,6 +13,7 @@ from fi_doctor.model.words import Evidence, Scope, Verdict
 # What may be written for a time and for an amount of memory, in any case; that they are some is checked beside it.
 DURATION = r"(?:\d+(?:\.\d+)?[smh]?)(?:\d+(?:\.\d+)?[smh])*"
 SIZE = r"(\d{1,9}(?:\.\d{1,6})?)([mgtMGT])(?:[iI]?[bB])?"
+MOST_JOBS = 999_999
 
 
 class RequireTable(Strict, frozen=True):
@@ -41,7 +42,7 @@ class PolicyFile(Strict, frozen=True, rename="kebab"):
     fail_on: tuple[str, ...] | None = None
     rows: str | None = None  # that fail-on looks at: all or called
     budget: str | None = None
-    jobs: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    jobs: Annotated[int, msgspec.Meta(ge=0, le=MOST_JOBS)] | None = None
     memory: str | None = None
     depth: str | None = None
     feature: tuple[str, ...] | None = None

@@ -203,13 +203,47 @@ def test_head_does_not_change_the_code(doctor, broken):
     assert (done.returncode, done.stdout) == (1, "{\n")
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", ["2>&-", "<&-", "<&- 2>&-"])
 @pytest.mark.parametrize(("options", "code"), [({}, 0), ({"broken": (BROKEN,)}, 1)], ids=["0", "1"])
 def test_streams_that_are_closed_do_not_change_the_code(doctor, options, code, closed):
     argv = doctor.argv("check", "--from", doctor.report(**options))
     done = doctor(argv=["sh", "-c", f'exec "$@" {closed}', "sh", *argv])
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
+
+
+PRINTING = (
+    ("check", "--example", "h200", "--no-config"),
+    ("check", "--example", "h200", "--no-config", "-f", "json:/dev/stdout"),
+    ("report", "--example", "h200", "--yaml"),
+    ("report", "--python", "python"),
+    ("diff", "h200", "h200-nvcc-12.6"),
+    ("diff", "h200", "--python", "python"),
+    ("warm", "--python", "python"),
+    ("check", "--python", "python"),
+    ("schema", "policy"),
+    ("features",),
+    ("explain",),
+    ("probes", "list"),
+    ("--version",),
+    ("check", "--help"),
+)
+
+
+@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
+def test_with_stdout_closed_what_would_go_there_is_2_before_anything_is_started(doctor, words):
+    python = script(doctor.folder / "python", "#!/bin/sh\ntouch started\n")
+    argv = doctor.argv(*(python if word == "python" else word for word in words))
+    done = doctor(argv=["sh", "-c", 'exec "$@" >&-', "sh", *argv])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert in_three_parts(done.stderr)["why"] == "it is closed"
+    assert not (doctor.folder / "started").exists()
+
+
+def test_with_stderr_closed_a_report_that_is_to_go_there_is_2(doctor):
+    argv = doctor.argv("check", "--example", "h200", "--no-config", "-f", "console:/dev/stderr", "-f", "json")
+    done = doctor(argv=["sh", "-c", 'exec "$@" 2>&-', "sh", *argv])
+    assert (done.returncode, done.stdout) == (2, "")
 
 
 def test_with_stdout_closed_nothing_is_written_into_another_file(doctor):

@@ -100,6 +100,14 @@ def test_a_row_is_counted_as_what_it_is(name):
     assert found["what was asked for holds"] == {0: "passed", 1: "failure", 3: "error"}[done.gate.code]
 
 
+def test_a_failure_that_is_only_predicted_is_no_failure_while_another_row_fails_by_measurement():
+    rows = with_row(Verdict.BROKEN, Evidence.PREDICTED)
+    rows = tuple(row(one.feature, Verdict.BROKEN) if one.feature.startswith("norm.fused") else one for one in rows)
+    for asked in ({}, {"required": ("norm.*",)}):
+        done = decided(rows, **asked)
+        assert (done.gate.code, cases(done)[ROW]) == (1, "error")
+
+
 def test_a_row_that_works_and_not_as_well_as_required_is_an_error_that_says_what_is_asked():
     need = Requirement(
         feature="norm.*", verdict=Verdict.WORKS, evidence=Evidence.VERIFIED, scope=Scope.FULL, source="x.toml: require"
