@@ -27,7 +27,7 @@ def lock(asked: Asked, gathering: Gathering | None) -> int:
     emit.check_writable(output)
     kb, specs = knowledge.load(), catalog.discover()
     report = commands.judge(asked, gathering, kb, specs)
-    quick = quick_gathering(asked)
+    quick = quick_gathering(asked if asked.python is not None else _examined_there(asked, report))
     facts = quick.finish(pipeline.symbols_of(kb, specs))
     if asked.from_file is not None and (differs := judging.machine_differs(report.facts, facts)):
         raise DataError(
@@ -60,6 +60,13 @@ def check(asked: Asked, path: str | None, quick: Gathering, *, is_frozen: bool, 
     report = _report(asked, found, is_frozen=is_frozen or asked.depth not in (None, Depth.RUN.value))
     outputs.write(report, asked.targets)
     return commands.told(asked, report)
+
+
+def _examined_there(asked: Asked, report: Report) -> Asked:
+    """The same, of the interpreter that a report names: fi-doctor may have a Python of its own."""
+    if asked.from_file is None:
+        return asked
+    return msgspec.structs.replace(asked, python=report.facts.interpreter.executable)
 
 
 def _compared(  # noqa: PLR0913 - what is compared with what

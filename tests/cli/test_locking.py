@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import venv
 
 import msgspec
 import pytest
@@ -39,6 +40,7 @@ class Machine:
         self.site = folder / "site"
         self.lock = folder / "fi-doctor.lock"
         self.marks = {name: folder / f"{name}.mark" for name in ("torch", "cuda")}
+        self.python = ()  # options of every report
         self._doctor = doctor
         shutil.copytree(wheel, self.site / "flashinfer", ignore=shutil.ignore_patterns("__pycache__", "data"))
         (self.site / "torch").mkdir()
@@ -67,7 +69,7 @@ class Machine:
 
     def report(self, name="report.json", **changes):
         """What would have been measured here, with every probe as it should end."""
-        done = self("report", "--depth", "static", "--json", "-q")
+        done = self("report", "--depth", "static", "--json", "-q", *self.python)
         assert done.returncode == 0, done.stderr
         facts = msgspec.json.decode(done.stdout, type=Report).facts
         kb, specs = shipped()
@@ -87,6 +89,15 @@ class Machine:
         for mark in self.marks.values():
             mark.unlink(missing_ok=True)
         return path
+
+    def examined_in_a_venv(self):
+        """From now on the packages are those of another interpreter than fi-doctor's."""
+        folder = self.folder / "venv"
+        venv.create(folder, symlinks=True)
+        [packages] = folder.glob("lib/python*/site-packages")
+        (packages / "examined.pth").write_text(f"{self.site}\n")
+        self.env["PYTHONPATH"] = str(ROOT)
+        self.python = ("--python", folder / "bin" / "python")
 
     def locked(self, **changes):
         done = self("lock", "--from", self.report(**changes))
@@ -244,6 +255,21 @@ def test_a_report_of_another_machine_is_not_locked(machine):
     assert done.returncode == 2
     assert "torch 2.13.0 there, 2.14.0 here" in in_three_parts(done.stderr)["why"]
     assert not machine.lock.exists()
+
+
+def test_a_report_is_compared_with_the_interpreter_that_it_names(machine):
+    machine.examined_in_a_venv()
+    path = machine.report()
+    done = machine("lock", "--from", path)
+    assert done.returncode == 0, done.stderr
+    machine.lock.unlink()
+    assert machine("lock", "--from", path, *machine.python).returncode == 0
+    done = machine("check", "--locked", *machine.python)
+    assert done.returncode == 0, done.stderr
+    # Another one can be named.
+    done = machine("lock", "--from", path, "--python", sys.executable)
+    assert done.returncode == 2
+    assert "torch 2.14.0 there" in in_three_parts(done.stderr)["why"]
 
 
 def test_a_report_that_proves_nothing_is_not_locked(machine):
