@@ -116,6 +116,17 @@ def test_stderr_and_stdout_may_be_the_same(doctor):
     assert done.stdout.splitlines()[-1].endswith("(exit 0)")
 
 
+def test_stderr_and_stdout_may_be_one_file(doctor):
+    command = doctor.argv("check", "--from", doctor.report(), "-q", "-f", "console", "-f", "github:/dev/stderr")
+    assert doctor(argv=["sh", "-c", 'exec "$@" > both 2>&1', "sh", *command]).returncode == 0
+    both = (doctor.folder / "both").read_text(encoding="utf-8")
+    assert "::notice title=fi-doctor%3A exit 0" in both
+    assert "\nExit 0 (" in both
+    assert both.splitlines()[-1].endswith("(exit 0)")
+    command = doctor.argv("check", "--from", doctor.report(), "-f", "json:both", "-f", "github:/dev/stderr")
+    assert doctor(argv=["sh", "-c", 'exec "$@" > both 2>&1', "sh", *command]).returncode == 2
+
+
 def test_what_is_added_to_a_stream_that_is_a_file_stays_there(doctor):
     words = ("-f", "github:/dev/stderr", "-f", "markdown:/dev/fd/1")
     command = doctor.argv("check", "--from", doctor.report(), *words)
