@@ -12,11 +12,11 @@ import pytest
 from pieces import ASKED, GITHUB, ROOT, script
 from waiting import wait_for
 
-# Leaves what `python3 -m venv` and `pip install` leave, and takes nothing from elsewhere.
+# Leaves what `python3 -I -m venv` and `pip install` leave, and takes nothing from elsewhere.
 QUICK_PYTHON = """#!/bin/sh
 case "$*" in
-  "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
-  "-m pip install "*) cp "$ON_PATH" "${0%/*}/fi-doctor" ;;
+  "-I -m venv "*) mkdir -p "$4/bin" && cp "$0" "$4/bin/python" ;;
+  "-I -m pip install "*) cp "$ON_PATH" "${0%/*}/fi-doctor" ;;
   *) exec "$REAL" "$@" ;;
 esac
 """
@@ -114,7 +114,12 @@ def test_the_step_installs_its_own_checkout(action):
     """With a real venv and pip: what runs is neither on PATH nor of the folder that is worked in."""
     (action.bin / "fi-doctor").unlink()
     before = set(ROOT.iterdir())
-    done = action.run("sh", GITHUB, CHECK_PYTHON=sys.executable, CHECK_ARGS="--no-config --depth static")
+    # What lies on PYTHONPATH is the server's: fi-doctor takes nothing from there.
+    info = action.folder / "server" / "packaging-99.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: packaging\nVersion: 99\n")
+    words = {"CHECK_PYTHON": sys.executable, "CHECK_ARGS": "--no-config --depth static"}
+    done = action.run("sh", GITHUB, PYTHONPATH=info.parent, **words)
     assert done.returncode == 3, done.stderr
     report = json.loads((action.folder / "out" / "report.json").read_text())
     assert report["facts"]["interpreter"]["executable"] == sys.executable
