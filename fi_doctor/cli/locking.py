@@ -66,7 +66,7 @@ def _examined_there(asked: Asked, report: Report) -> Asked:
     """The same, of the interpreter that a report names: fi-doctor may have a Python of its own."""
     if asked.from_file is None:
         return asked
-    return msgspec.structs.replace(asked, python=report.facts.interpreter.executable)
+    return msgspec.structs.replace(asked, python=report.facts.interpreter.named)
 
 
 def _compared(  # noqa: PLR0913 - what is compared with what

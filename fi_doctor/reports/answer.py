@@ -155,8 +155,9 @@ def _basis(facts: Facts) -> Iterator[tuple[str, str | Missing]]:
     yield "driver", _driver(facts)
     if isinstance(facts.gpus.gpus, Missing):
         yield "GPUs", facts.gpus.gpus
-    own = ", fi-doctor's own" if facts.interpreter.is_own else ""
-    yield "Python", f"Python {clean(facts.interpreter.version, 40)} ({clean(facts.interpreter.executable)}{own})"
+    python = facts.interpreter
+    how = ", fi-doctor's own" if python.is_own else f", started by {clean(python.wrapper)}" if python.wrapper else ""
+    yield "Python", f"Python {clean(python.version, 40)} ({clean(python.executable)}{how})"
 
 
 def _short(reason: str, facts: Facts) -> str:

@@ -110,7 +110,7 @@ def _check(report: Report, *, selected: bool = True) -> str:
     interpreter = report.facts.interpreter
     words = ["fi-doctor check"]
     if not interpreter.is_own:
-        words.append(f"--python {shlex.quote(clean(interpreter.executable))}")
+        words.append(f"--python {shlex.quote(clean(interpreter.named))}")
     if selected:
         words += [f"--feature {shlex.quote(clean(glob, 100))}" for glob in report.request.features]
     return " ".join(words)
