@@ -78,8 +78,10 @@ def test_a_quote_without_its_other_one_is_2(action, quick):
 
 
 def test_inputs_become_options(action, quick):
-    script(action.bin / "fi-doctor", '#!/bin/sh\nprintf "%s\\n" "$@" >words\n')
-    quick(CHECK_PYTHON="/opt/a b/python", CHECK_CONFIG="policy dir/fi-doctor.toml")
+    script(action.bin / "fi-doctor", '#!/bin/sh\necho "$*" >>commands; printf "%s\\n" "$@" >words\n')
+    quick(CHECK_PYTHON="/opt/a b/python", CHECK_CONFIG="policy dir/fi-doctor.toml", CHECK_WARM="1h")
+    first, last = (action.folder / "commands").read_text().splitlines()
+    assert (first, last.split()[0]) == ("warm --budget 1h --python /opt/a b/python", "check")
     words = (action.folder / "words").read_text().splitlines()
     pairs = dict(itertools.pairwise(words))
     assert pairs["--python"] == "/opt/a b/python"
@@ -108,6 +110,13 @@ def test_a_job_that_is_cancelled_has_outputs_and_leaves_nothing_behind(action, q
     assert action.outputs() == {"code": str(code), "report": ""}
     assert wait_for(lambda: not action.processes(), seconds=5)
     assert not list(action.folder.glob("fi-doctor-*"))
+
+
+def test_a_lock_is_named_by_the_arguments(action, quick):
+    script(action.bin / "fi-doctor", '#!/bin/sh\nprintf "%s\\n" "$@" >words\n')
+    quick(CHECK_ARGS="--locked 'the kernels.lock' --frozen")
+    words = (action.folder / "words").read_text().splitlines()
+    assert words[-3:] == ["--locked", "the kernels.lock", "--frozen"]
 
 
 def test_the_step_installs_its_own_checkout(action):
