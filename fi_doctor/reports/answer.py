@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fi_doctor.model import Facts, FeatureRow, Gpu, Missing, Package, Report, Verdict
+from fi_doctor.model.phrases import NOT_LOCKED
 from fi_doctor.reports.text import amount, clean, names
 
 EXIT_MEANINGS = {
@@ -33,7 +34,7 @@ def headline(report: Report) -> str:
         return f"Nothing was selected{_selection(report)}; fi-doctor features lists what there is"
     sms = sms_of(report.features)
     noun = "feature" if len(sms) < 2 else "row"
-    return f"{tally(report.features, noun)} on {machine(report.facts, sms)}"
+    return f"{tally(report.features, noun)}{_unlocked(report)} on {machine(report.facts, sms)}"
 
 
 def not_installed(report: Report) -> list[str]:
@@ -129,6 +130,13 @@ def visible_gpus(facts: Facts) -> list[Gpu]:
 def sms_of(rows: tuple[FeatureRow, ...]) -> list[int]:
     """The SMs that the rows speak of, ascending."""
     return sorted({row.sm for row in rows if not isinstance(row.sm, Missing)})
+
+
+def _unlocked(report: Report) -> str:
+    """How many rows the lock that this is from does not hold, and nobody measured."""
+    reasons = [(row.why, *(cell.why for cell in row.cells)) for row in report.features]
+    number = sum(any(NOT_LOCKED in why for why in of_row) for of_row in reasons)
+    return f" ({_are(number, NOT_LOCKED)})" if number else ""
 
 
 def _selection(report: Report) -> str:

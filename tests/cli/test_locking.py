@@ -29,6 +29,7 @@ __version__ = "2.14.0"
 LOADED = """
 __attribute__((constructor)) static void loaded(void) {{ fclose(fopen("{mark}", "w")); }}
 """
+KEPT = ("import.", "norm.", "activation.", "sampling.")
 CACHED = ("norm", "silu_and_mul", "sampling", "page")
 
 
@@ -62,6 +63,8 @@ class Machine:
             "CUDA_VISIBLE_DEVICES": "GPU-11111111-2222-3333-4444-555555555555",
             "FAKE_CUDA_SEES": "0",
             "XDG_CACHE_HOME": str(folder / "memory"),
+            # What a report has of each: a check looks at no other rows, which would be measured.
+            "FI_DOCTOR_FEATURE": ",".join(f"{family}*" for family in KEPT),
         }
 
     def __call__(self, *words, argv=None, **changes):
@@ -75,11 +78,10 @@ class Machine:
         kb, specs = shipped()
         request = Request(depth=Depth.RUN)
         planned = plan.plan(specs, facts, request)
-        kept = ("import.", "norm.", "activation.", "sampling.")
         outcomes = tuple(
             loaded(one, outcome(one, broken=changes.get("broken", ()), wrong=()))
             for one in planned
-            if one.is_tried and one.spec.feature.startswith(kept)
+            if one.is_tried and one.spec.feature.startswith(KEPT)
         )
         made = pipeline.conclude(
             request, kb=kb, facts=facts, planned=planned, outcomes=outcomes, created=pipeline.now()
@@ -225,7 +227,7 @@ def test_what_changed_is_measured_again_and_only_that(machine):
     machine.locked()
     (machine.site / "flashinfer" / "new.py").write_text("\n")  # only import.flashinfer rests on every file
     done = machine("check", "--locked", "-f", "json")
-    assert "measured again: import.flashinfer;" in done.stderr
+    assert "measured again: import.flashinfer\n" in done.stderr
     found = rows(done)
     assert found["import.torch"]["locked"]
     assert found["import.flashinfer"]["locked"] == ""
@@ -237,6 +239,36 @@ def test_what_changed_is_measured_again_and_only_that(machine):
     assert found["norm.rmsnorm"]["verdict"] == "unknown"
     assert "import.flashinfer does not work any more" in found["norm.rmsnorm"]["why"]
     assert done.returncode in (1, 3)
+
+
+def test_what_is_not_in_the_lock_is_measured_as_a_whole_check_would(machine):
+    # As `lock --feature import.flashinfer` writes it; torch says another version than its metadata.
+    (machine.site / "torch" / "__init__.py").write_text("__version__ = '2.0'\n")
+    path = machine.report()
+    assert machine("lock", "--from", path, "--feature", "import.flashinfer").returncode == 0
+    asked = ("--feature", "import.*", "--require", "import.torch")
+    whole = machine("check", *asked)
+    done = machine("check", "--locked", *asked, "-f", "json")
+    assert "not in the lock, measured now: import.torch\n" in done.stderr
+    assert (done.returncode, rows(done)["import.torch"]["verdict"]) == (whole.returncode, "broken")
+    assert whole.returncode == 1
+
+
+def test_frozen_says_first_how_many_rows_the_lock_does_not_hold(machine):
+    assert machine("lock", "--from", machine.report(), "--feature", "import.torch").returncode == 0
+    done = machine("check", "--locked", "--frozen", "--feature", "import.*")
+    assert done.returncode == 0, done.stderr
+    first = " ".join(done.stdout.split()).partition(" on ")[0]
+    assert first == "1 feature works, 0 are broken, 1 is unknown (1 is not in the lock, and not measured)"
+    assert "not in the lock, and not measured: import.flashinfer\n" in done.stderr
+    assert "measured now" not in done.stderr
+    assert not machine.marks["torch"].exists()
+    done = machine("check", "--locked", "--frozen", "--require", "import.flashinfer")
+    assert done.returncode == 3
+    # A lock that holds all says nothing of it.
+    machine.locked()
+    done = machine("check", "--locked", "--frozen")
+    assert (done.returncode, "not in the lock" in done.stdout + done.stderr) == (0, False)
 
 
 def test_a_lock_of_another_machine_says_what_differs(machine):
@@ -326,7 +358,7 @@ MISTAKES = {
     "with-depth": (["check", "--locked", "--depth", "run"], "--depth and --locked", "leave one"),
     "with-from": (["check", "--locked", "--from", "r.json"], "--from and --locked", "leave one"),
     "with-example": (["check", "--locked", "--example", "h200"], "--example and --locked", "leave one"),
-    "unwritable": (["lock", "-o", "/nowhere/fi-doctor.lock"], "/nowhere/fi-doctor.lock", "-o"),
+    "unwritable": (["lock", "-o", "/dev/null/fi-doctor.lock"], "/dev/null/fi-doctor.lock", "-o"),
     "onto-a-folder": (["lock", "-o", "/"], "'/'", "-o"),
     "no-such-report": (["lock", "--from", "nothing.json"], "nothing.json", ""),
 }
