@@ -32,9 +32,7 @@ def headline(report: Report) -> str:
         return f"Nothing to check: {' and '.join(absent)} {are} not installed in {python}"
     if not report.features:
         return f"Nothing was selected{_selection(report)}; fi-doctor features lists what there is"
-    sms = sms_of(report.features)
-    noun = "feature" if len(sms) < 2 else "row"
-    return f"{tally(report.features, noun)}{_unlocked(report)} on {machine(report.facts, sms)}"
+    return f"{tally(report.features)}{_unlocked(report)} on {machine(report.facts, sms_of(report.features))}"
 
 
 def not_installed(report: Report) -> list[str]:
@@ -56,9 +54,9 @@ def by_sm(report: Report) -> list[str]:
     for sm in sms:
         rows = [row for row in report.features if row.sm == sm]
         named = sorted({clean(gpu.name, 60) for gpu in visible_gpus(report.facts) if gpu.sm == sm})
-        lines.append(f"SM{sm}{f' ({names(named)})' if named else ''}: {tally(rows, 'feature')}")
+        lines.append(f"SM{sm}{f' ({names(named)})' if named else ''}: {tally(rows)}")
     anywhere = [row for row in report.features if isinstance(row.sm, Missing)]
-    return [*lines, f"of no SM: {tally(anywhere, 'feature')}"] if anywhere else lines
+    return [*lines, f"of no SM: {tally(anywhere)}"] if anywhere else lines
 
 
 def exit_line(report: Report) -> str:
@@ -86,11 +84,11 @@ def basis(report: Report) -> tuple[list[str], list[str]]:
     return known, [f"{', '.join(who)} ({reason})" for reason, who in unknown.items()]
 
 
-def tally(rows: list[FeatureRow] | tuple[FeatureRow, ...], noun: str) -> str:
+def tally(rows: list[FeatureRow] | tuple[FeatureRow, ...]) -> str:
     """Counts in words; works, broken and unknown always, so that a zero is seen."""
     counts = Counter(row.verdict for row in rows)
     works, wrong = counts[Verdict.WORKS], counts[Verdict.WRONG_RESULT]
-    parts = [f"{amount(works, noun)} {'works' if works == 1 else 'work'}"]
+    parts = [f"{amount(works, 'row')} {'works' if works == 1 else 'work'}"]
     parts.append(_are(counts[Verdict.BROKEN], "broken"))
     if wrong:
         parts.append(f"{wrong} {'gives wrong results' if wrong == 1 else 'give wrong results'}")

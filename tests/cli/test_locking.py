@@ -259,7 +259,7 @@ def test_frozen_says_first_how_many_rows_the_lock_does_not_hold(machine):
     done = machine("check", "--locked", "--frozen", "--feature", "import.*")
     assert done.returncode == 0, done.stderr
     first = " ".join(done.stdout.split()).partition(" on ")[0]
-    assert first == "1 feature works, 0 are broken, 1 is unknown (1 is not in the lock, and not measured)"
+    assert first == "1 row works, 0 are broken, 1 is unknown (1 is not in the lock, and not measured)"
     assert "not in the lock, and not measured: import.flashinfer\n" in done.stderr
     assert "measured now" not in done.stderr
     assert not machine.marks["torch"].exists()

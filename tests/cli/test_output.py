@@ -240,4 +240,4 @@ def test_the_ending_of_the_file_says_the_format(doctor, tmp_path, name, begins):
     assert done.returncode == 0
     assert (tmp_path / name).read_text().startswith(begins)
     doctor("check", "--example", "h200", "-o", tmp_path / name, "--format", "console")
-    assert "features work" in (tmp_path / name).read_text().splitlines()[0]
+    assert "rows work" in (tmp_path / name).read_text().splitlines()[0]

@@ -29,7 +29,7 @@ def test_the_message_begins_with_what_decided(pod, code, shell):
     else:
         assert first == done.stderr.splitlines()[-1]
         assert " on NVIDIA H200" in "\n".join(rest)
-        assert "features work" in done.stdout or "feature works" in done.stdout
+        assert "rows work" in done.stdout or "row works" in done.stdout
 
 
 def test_of_a_long_report_whole_lines_are_kept_from_its_beginning(pod):
