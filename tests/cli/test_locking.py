@@ -11,7 +11,7 @@ import venv
 
 import msgspec
 import pytest
-from cli_command import ROOT, in_three_parts, outcome, shipped
+from cli_command import ROOT, in_three_parts, outcome, script, shipped
 from msgspec.structs import replace
 
 from fi_doctor import pipeline
@@ -302,6 +302,17 @@ def test_a_report_is_compared_with_the_interpreter_that_it_names(machine):
     done = machine("lock", "--from", path, "--python", sys.executable)
     assert done.returncode == 2
     assert "torch 2.14.0 there" in in_three_parts(done.stderr)["why"]
+
+
+def test_a_report_of_an_interpreter_behind_a_wrapper_is_compared_through_it(machine):
+    wrapper = script(machine.folder / "python", f'#!/bin/sh\nPYTHONPATH={machine.site} exec {sys.executable} "$@"\n')
+    machine.env["PYTHONPATH"] = str(ROOT)
+    machine.python = ("--python", wrapper)
+    done = machine("lock", "--from", machine.report())
+    assert done.returncode == 0, done.stderr
+    done = machine("check", "--locked", *machine.python, "-f", "json")
+    assert done.returncode == 0, done.stderr
+    assert rows(done)["norm.rmsnorm"]["locked"]
 
 
 def test_a_report_that_proves_nothing_is_not_locked(machine):
