@@ -23,6 +23,7 @@ from fi_doctor.locking.remembered import keep, quick_key, recall, scan
 from fi_doctor.model import (
     Builds,
     Data,
+    Depth,
     Facts,
     KnowledgeBase,
     Outcome,
@@ -113,8 +114,15 @@ class LockedCheck:
         self._settle()
 
     def to_measure(self) -> tuple[Key, ...]:
-        """The rows that are asked for and do not hold any more."""
+        """The rows of the lock that are asked for and do not hold any more."""
         return tuple(sorted(key for key in self.standing.invalid if selects(self._request.features, key.feature)))
+
+    def not_held(self) -> tuple[Key, ...]:
+        """The rows that are asked for, that could be measured here, and that the lock does not hold."""
+        held = {row.key for row in self._lock.rows}
+        planned = planning.plan(self._specs, self._facts, self._request)
+        found = {key_of(one.spec.feature, one.sm) for one in planned if one.is_tried and not self._is_left_out(one)}
+        return tuple(sorted(found - held, key=str))
 
     def difference(self) -> str:
         """What changed on this machine, in one line; "" where nothing that matters did."""
@@ -125,7 +133,7 @@ class LockedCheck:
         return self._concluded(self._facts, (), frozenset(), Builds())
 
     def measured(self, gather: Callable[[], Gathering], watch: Watch) -> Report:
-        """The same after the rows that do not hold were measured again, and only these."""
+        """The same after the rows that do not hold, or are not in the lock, were measured, and only these."""
         begun = time.monotonic()
         gathering = gather()
         facts = gathering.finish(pipeline.symbols_of(self._kb, self._specs))
@@ -142,7 +150,7 @@ class LockedCheck:
 
     def _to_try(self, planned: tuple[PlannedProbe, ...]) -> tuple[PlannedProbe, ...]:
         """The probes of rows that do not hold; where their GPU is gone, those of the GPUs that are here instead."""
-        wanted = frozenset(self.to_measure())
+        wanted = frozenset((*self.to_measure(), *self.not_held()))
         here = {key_of(probe.spec.feature, probe.sm) for probe in planned}
         moved = {key.feature for key in wanted - here}
         found = []
@@ -151,6 +159,14 @@ class LockedCheck:
             if key in wanted or (key.feature in moved and key not in self.standing.valid):
                 found.append(probe)
         return tuple(found)
+
+    def _is_left_out(self, probe: PlannedProbe) -> bool:
+        """Whether it can only be built here, and the lock says what came of that. What is required is tried again."""
+        feature = probe.spec.feature
+        required = (*self._request.required, *(one.feature for one in self._request.policy.requirements))
+        if probe.depth is not Depth.BUILD or (required and selects(required, feature)):
+            return False
+        return str(key_of(feature, probe.sm)) in self._lock.left_out
 
     def _settle(self) -> None:
         """Take out rows that today's judgement sees otherwise."""

@@ -30,6 +30,10 @@ is_decided() {
 # What decided, or why there is no verdict: a line.
 headline() {
   last=$(tail -n 1 "$scratch/errors")
+  case $last in
+    # The last line of an error says what to do.
+    "  "*) last=$(sed -n 's/^error: //p' "$scratch/errors" | tail -n 1) ;;
+  esac
   case $1:$last in
     137:*) echo "fi-doctor: the check was killed, as where memory ends; no verdict (exit 137)" ;;
     *:"fi-doctor: "*) printf '%s\n' "$last" ;;

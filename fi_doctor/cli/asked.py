@@ -112,6 +112,13 @@ def begin_locked(
     return asked, quick_gathering(asked)
 
 
+def begin_lock(asked: Asked) -> tuple[Asked, Gathering | None]:
+    """`begin`, where --python may stand beside --from: the interpreter with which the report is compared."""
+    _check_python(asked.python, "lock")
+    begun, gathering = begin(asked if asked.from_file is None else msgspec.structs.replace(asked, python=None))
+    return msgspec.structs.replace(begun, python=asked.python), gathering
+
+
 def quick_gathering(asked: Asked) -> Gathering:
     """Begin to read what a lock compares."""
     from functools import partial

@@ -18,6 +18,7 @@ from fi_doctor.locking.digests import Digests, memory_folder
 from fi_doctor.locking.inputs import Inputs
 from fi_doctor.locking.model import LOCK_NAME, Lock
 from fi_doctor.model import Depth, KnowledgeBase, ProbeSpec, Report
+from fi_doctor.model.phrases import NOT_LOCKED
 from fi_doctor.probing import catalog, plan
 
 
@@ -27,7 +28,7 @@ def lock(asked: Asked, gathering: Gathering | None) -> int:
     emit.check_writable(output)
     kb, specs = knowledge.load(), catalog.discover()
     report = commands.judge(asked, gathering, kb, specs)
-    quick = quick_gathering(asked)
+    quick = quick_gathering(asked if asked.python is not None else _examined_there(asked, report))
     facts = quick.finish(pipeline.symbols_of(kb, specs))
     if asked.from_file is not None and (differs := judging.machine_differs(report.facts, facts)):
         raise DataError(
@@ -50,7 +51,7 @@ def lock(asked: Asked, gathering: Gathering | None) -> int:
 
 
 def check(asked: Asked, path: str | None, quick: Gathering, *, is_frozen: bool, is_thorough: bool) -> int:
-    """The report that the lock stands for; what does not hold any more is measured again, unless it is frozen."""
+    """The report that the lock stands for; what it does not hold (any more) is measured, unless it is frozen."""
     held = document.read_file(pathlib.Path(path or LOCK_NAME))
     kb, specs = locked.known(None if is_thorough else memory_folder())
     digests = Digests(memory_folder(), thorough=is_thorough)
@@ -60,6 +61,13 @@ def check(asked: Asked, path: str | None, quick: Gathering, *, is_frozen: bool, 
     report = _report(asked, found, is_frozen=is_frozen or asked.depth not in (None, Depth.RUN.value))
     outputs.write(report, asked.targets)
     return commands.told(asked, report)
+
+
+def _examined_there(asked: Asked, report: Report) -> Asked:
+    """The same, of the interpreter that a report names: fi-doctor may have a Python of its own."""
+    if asked.from_file is None:
+        return asked
+    return msgspec.structs.replace(asked, python=report.facts.interpreter.named)
 
 
 def _compared(  # noqa: PLR0913 - what is compared with what
@@ -83,10 +91,14 @@ def _compared(  # noqa: PLR0913 - what is compared with what
 def _report(asked: Asked, found: LockedCheck, *, is_frozen: bool) -> Report:
     if differs := found.difference():
         emit.say(f"not as it was locked: {differs}")
-    again = found.to_measure()
-    if is_frozen or not again:
+    again, unheld = found.to_measure(), found.not_held()
+    if unheld:
+        emit.say(f"{NOT_LOCKED if is_frozen else 'not in the lock, measured now'}: {', '.join(map(str, unheld))}")
+    if is_frozen or not (again or unheld):
         return found.report()
-    emit.say(f"measured again: {', '.join(map(str, again))}; fi-doctor lock writes it down")
+    if again:
+        emit.say(f"measured again: {', '.join(map(str, again))}")
+    emit.say("fi-doctor lock writes down what is measured now")
     python = sys.executable if asked.python is None else asked.python
     with commands.progress(asked) as watch:
         return found.measured(lambda: Gathering(python), watch)

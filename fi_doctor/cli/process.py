@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import signal
 import sys
 
@@ -91,9 +92,25 @@ def _report_missing(error: ModuleNotFoundError) -> None:
     lines = [
         "error: fi-doctor is not installed whole; this says nothing about what it examines",
         f"  why: {error} (needed by {sys.executable})",
-        f"  try: {sys.executable} -m pip install --force-reinstall fi-doctor",
+        f"  try: {shlex.join([sys.executable, '-I', '-m', 'pip', 'install', '--force-reinstall', _source()])}",
     ]
     streams.tell("\n".join(lines))
+
+
+def _source() -> str:
+    """What pip installed fi-doctor from, by its own record; where that is gone, a checkout that one stands in."""
+    import importlib.metadata
+    import json
+    import urllib.parse
+
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError, KeyError):
+        record = json.loads(importlib.metadata.distribution("fi-doctor").read_text("direct_url.json") or "{}")
+        url = str(record["url"])
+        if "vcs_info" in record:
+            return f"{record['vcs_info']['vcs']}+{url}"
+        path = urllib.parse.unquote(url.removeprefix("file://"))
+        return path if "://" in path or os.path.exists(path) else "."  # noqa: PTH110 - pathlib takes its time
+    return "."
 
 
 def _report_shortage(error: OSError) -> None:
@@ -107,7 +124,6 @@ def _report_shortage(error: OSError) -> None:
 
 def _report_fault(argv: list[str]) -> None:
     import platform
-    import shlex
     import traceback
 
     from fi_doctor import __version__

@@ -224,12 +224,17 @@ def _said(happened: CellOutcome | Outcome) -> str:
     return happened.detail or happened.ending.value
 
 
+def _tactics(happened: CellOutcome) -> str:
+    """Of which tactics that part is, where the probe says so: the two matrix products may be given the same one."""
+    named = tuple(dict.fromkeys(str(happened.measurements.get("tactics", "")).split(" and ")))
+    return f": tactic{'s' * (len(named) > 1)} {' and '.join(named)}" if any(named) else ""
+
+
 def _cell(variant: str, probe: str, judged: Judged, happened: CellOutcome | None) -> Cell:
     in_part = happened is not None and Scope.SUBSET in happened.module_from.split(", ")  # of several modules one
     why = judged.why
     if happened is not None and in_part and judged.verdict is Verdict.WORKS:
-        tactics = happened.measurements.get("tactics", "")
-        why = f"{why}; only a part of the module was compiled{f': tactics {tactics}' if tactics else ''}"
+        why = f"{why}; only a part of the module was compiled{_tactics(happened)}"
     return Cell(
         variant=variant,
         verdict=judged.verdict,

@@ -38,7 +38,9 @@ WORDS = {
     Evidence.PREDICTED.value: (
         "A known problem applies here; this row was not tried. What is measured beats what is predicted."
     ),
-    Evidence.BUILT.value: "It was compiled and loaded here and not run. For a failure: compiling failed here.",
+    Evidence.BUILT.value: (
+        "It was compiled and loaded here and not run. For a failure: compiling or loading it failed here."
+    ),
     Evidence.RAN.value: "It ran here, and its numbers were not compared. For a failure: it failed while it ran.",
     Evidence.VERIFIED.value: "It ran here, and its numbers were compared with a reference of higher precision.",
     "locked": (
@@ -50,6 +52,24 @@ WORDS = {
         "Only a part of a large module was compiled: what one tactic of the kernel needs, from the installed sources "
         "with the installed flags. The rest is stubs that say their name and abort. Other tactics were not tried, and "
         "a server compiles the whole module: `fi-doctor warm` does so beforehand."
+    ),
+    "scope": (
+        "Of how much of a module the evidence is: `full`, or `subset` where only a part of it was compiled. "
+        "A requirement without a scope is content with both, but for `verified`, which asks for the whole."
+    ),
+    "gate": (
+        "What makes the exit code: the rows that were selected, what is required of them by --require and the policy, "
+        "and what fails by --fail-on. 0 it holds, 1 something was measured that does not, 3 it cannot be told. "
+        "`--explain-gate` lists what was asked, whether it holds and what decided."
+    ),
+    "allow": (
+        "An entry [[allow]] of a policy: a feature or a finding that may fail until a day, for a reason that is given. "
+        "It is shown as it is and does not count for the exit code; afterwards it counts again."
+    ),
+    "frozen": (
+        "`check --locked --frozen` measures nothing: rows that do not hold any more, or are not in the lock, are "
+        "unknown. The exit code is 3 where such a row is required, or worked when it was locked and is one that vLLM "
+        "calls."
     ),
     "measured-beats-known": (
         "A rule predicts a failure, and the row works here. The measurement decides; the rule, or what it was told "
@@ -90,6 +110,12 @@ WORDS = {
 
 _UNPROBED = (
     "No probe runs it: the row says whether the installed FlashInfer has it for this GPU, and which line says so."
+)
+FINDINGS = (  # of these words
+    "measured-beats-known",
+    "unexplained-failure",
+    "works-only-outside-cuda-graphs",
+    *(kind.value for kind in MisfitKind),
 )
 
 

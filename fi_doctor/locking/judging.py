@@ -21,8 +21,7 @@ from fi_doctor.model import (
     Verdict,
     selects,
 )
-
-NOT_LOCKED = "not in the lock, and not measured with --locked"
+from fi_doctor.model.phrases import NOT_LOCKED
 
 
 class Standing(NamedTuple):

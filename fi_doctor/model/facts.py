@@ -185,6 +185,12 @@ class Interpreter(Data, frozen=True):
     pythonpath: str | Missing
     sys_path: tuple[str, ...]
     is_own: bool  # whether it is the one that runs fi-doctor
+    wrapper: str = ""  # the program that was named and starts it; its variables are those of all that was started
+
+    @property
+    def named(self) -> str:
+        """What --python has to say to start it in the same way."""
+        return self.wrapper or self.executable
 
 
 class SystemFacts(Data, frozen=True):

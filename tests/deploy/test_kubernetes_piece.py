@@ -24,11 +24,12 @@ def test_the_message_begins_with_what_decided(pod, code, shell):
     if code == 2:
         assert "no verdict" in first
         assert rest[0].startswith("error: ")
+        assert first == f"fi-doctor: no verdict (exit 2): {rest[0].removeprefix('error: ')}"
         assert "norm.rmsnorm" in rest[-1]
     else:
         assert first == done.stderr.splitlines()[-1]
         assert " on NVIDIA H200" in "\n".join(rest)
-        assert "features work" in done.stdout or "feature works" in done.stdout
+        assert "rows work" in done.stdout or "row works" in done.stdout
 
 
 def test_of_a_long_report_whole_lines_are_kept_from_its_beginning(pod):
@@ -47,6 +48,13 @@ def test_of_what_was_asked_only_what_does_not_hold_is_told(pod):
     gates = [line for line in pod.message().splitlines() if line.startswith("gate: ")]
     assert [line.split()[1] for line in gates] == ["no", "cannot"]
     assert "decided: moe.trtllm_fp8_block" in gates[0]
+
+
+def test_of_a_policy_that_is_not_there_the_error_comes_first(pod):
+    assert pod.run("sh", pod.script, CHECK_CONFIG="/none/fi-doctor.toml").returncode == 2
+    first = pod.message().splitlines()[0]
+    assert first.startswith("fi-doctor: no verdict (exit 2): ")
+    assert "/none/fi-doctor.toml" in first
 
 
 def test_a_verdict_that_is_too_long_is_cut_between_words(pod):

@@ -104,6 +104,13 @@ def test_one_module_in_part_makes_the_scope_a_part(source, scope):
     assert (row.scope, row.cells[0].scope) == (scope, scope)
 
 
+@pytest.mark.parametrize(("told", "said"), [("0 and 0", ": tactic 0"), ("0 and 45", ": tactics 0 and 45"), ("", "")])
+def test_a_tactic_of_a_part_is_named_once(told, said):
+    cell = make.cell(module_from="subset", measurements={"tactics": told} if told else {})
+    [row] = [only(planned=[make.planned()], outcomes=[make.outcome(cells=(cell,))])]
+    assert row.cells[0].why.endswith(f"only a part of the module was compiled{said}")
+
+
 def test_a_variant_that_is_not_supported_here_does_not_decide_against_the_others():
     variants = {"bf16": Requires(), "fp8": Requires(sm=">=100")}
     plan = make.planned(spec=make.spec(variants=variants), skipped_variants={"fp8": "needs compute capability >=100"})

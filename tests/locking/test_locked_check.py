@@ -40,6 +40,33 @@ def test_rows_that_were_not_measured_are_not_in_the_lock_and_stay_unknown(machin
     assert "not in the lock" in row.why
 
 
+def test_rows_that_are_asked_for_and_not_in_the_lock_are_to_be_measured(machine):
+    lock = machine.lock()
+    every = machine.checked(lock).not_held()
+    assert Key("moe.bf16", 90) in every
+    assert not {key.feature for key in every} & set(ROWS)
+    request = Request(depth=Depth.RUN, features=("moe.bf16", "norm.*"))
+    assert machine.checked(lock, request).not_held() == (Key("moe.bf16", 90),)
+    request = Request(depth=Depth.RUN, features=("norm.*",))
+    assert machine.checked(lock, request).not_held() == ()
+
+
+def test_what_can_only_be_built_as_when_it_was_locked_is_not_built_again_unless_it_is_required(machine):
+    import factory as make
+
+    lock = machine.lock()
+    machine.facts = replace(machine.facts, gpus=make.gpu_facts(make.gpu(index=0)))
+    key = Key("comm.allreduce_fusion", 90)
+    rest = replace(lock, rows=tuple(row for row in lock.rows if row.key != key))
+    assert key in machine.checked(rest).not_held()
+    rest = replace(rest, left_out={str(key): "unknown, built: it compiled"})
+    assert key not in machine.checked(rest).not_held()
+    request = Request(depth=Depth.RUN, required=("comm.*",))
+    assert key in machine.checked(rest, request).not_held()
+    machine.facts = replace(machine.facts, gpus=make.gpu_facts(make.gpu(index=0), make.gpu(index=1)))
+    assert key in machine.checked(rest).not_held()
+
+
 def test_a_row_that_fails_is_locked_as_one_and_gives_the_same_code(machine):
     broken = tuple(
         replace(

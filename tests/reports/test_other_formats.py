@@ -232,7 +232,7 @@ def test_a_check_that_passes_has_no_error_whatever_is_found():
     )
     done = decided(with_row(Verdict.WORKS), findings=(finding,))
     assert (done.gate.code, annotations(done, "error")) == (0, [])
-    assert annotations(done, "warning") == ["::warning title=x (error)::50%25 of it: w"]
+    assert annotations(done, "warning") == ["::warning title=x (error that does not fail this gate)::50%25 of it: w"]
     failed = decided(with_row(Verdict.WORKS), findings=(finding,), policy=Policy(fail_on=("broken", "warning")))
     assert (failed.gate.code, len(annotations(failed, "error"))) == (1, 2)
 
