@@ -146,6 +146,7 @@ class Attribution:
         known = self._features.get(feature)
         if known is not None and known.entry == (FLASHINFER.partition("-")[0],):
             self.groups[group] = (f"package:{FLASHINFER}:**.py",)
+            found.packages(("apache-tvm-ffi",))
             found.variables(("FLASHINFER_CUDA_ARCH_LIST", "FLASHINFER_DISABLE_VERSION_CHECK"))
             return group
         paths = self._python.closure(_dotted(known, specs, use))

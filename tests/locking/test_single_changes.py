@@ -161,7 +161,7 @@ CHANGES = {
     "a-call-of-vllm": (package_file("vllm/sampler.py"), SAMPLING),
     "flashinfer": (version("flashinfer-python", "0.8.0"), FLASHINFER),
     "flashinfer-jit-cache": (version("flashinfer-jit-cache", "0.8.0"), FLASHINFER),
-    "tvm-ffi": (version("apache-tvm-ffi", "0.2.0"), GPU),
+    "tvm-ffi": (version("apache-tvm-ffi", "0.2.0"), FLASHINFER),
     "cublas": (package_file("lib/libcublas.so.13"), GPU),
     "nccl": (package_file("lib/libnccl.so.2"), RANKS),
     "a-probe": (probe("norm.rmsnorm"), {"norm.rmsnorm"}),
