@@ -14,12 +14,11 @@ from fi_doctor import __version__, knowledge, pipeline
 from fi_doctor.diagnosis import called, findings, gate, matrix, serving
 from fi_doctor.facts import Gathering
 from fi_doctor.facts.imports import Imports
-from fi_doctor.locking import compare, judging, making
+from fi_doctor.locking import compare, judging, loads, making
 from fi_doctor.locking.attribution import Attribution
 from fi_doctor.locking.digests import Digests
 from fi_doctor.locking.inputs import Inputs
 from fi_doctor.locking.judging import Standing
-from fi_doctor.locking.loads import words
 from fi_doctor.locking.model import Key, Lock, key_of
 from fi_doctor.locking.needs import imports_of, is_import, unfounded
 from fi_doctor.locking.remembered import keep, quick_key, recall, scan
@@ -96,14 +95,14 @@ def lock_of(  # noqa: PLR0913 - the whole of what it rests on
         for key, row in rows.items()
         if findings.is_measured(row.verdict, row.evidence)
     }
-    loads = words(imports, facts.interpreter.version)
+    words = loads.words(imports, facts.interpreter.version)
     return making.make(
         report,
         proved=proved,
-        attribution=Attribution(facts, kb, specs, uses, loads=loads),
-        inputs=Inputs(facts, kb, specs, digests=digests, environ=environ, loads=loads),
+        attribution=Attribution(facts, kb, specs, uses, imports=loads.groups(imports, words)),
+        inputs=Inputs(facts, kb, specs, digests=digests, environ=environ, loads=words),
         digests=digests,
-        loads=loads,
+        loads=words,
         doubts=_not_imported(report, specs, imports),
     )
 

@@ -27,6 +27,7 @@ class Loaded(Data, frozen=True):
     files: dict[str, str]  # module -> its file
     inner: frozenset[str]  # modules that are part of the interpreter itself
     mapped: frozenset[str]  # libraries in the memory of the process
+    variables: frozenset[str]  # of the environment, that Python code asked for
     error: str  # why it failed; "" where it did not
 
 
@@ -47,6 +48,7 @@ class _Line(msgspec.Struct):
     files: dict[str, str] = {}
     inner: frozenset[str] = frozenset()
     mapped: frozenset[str] = frozenset()
+    variables: frozenset[str] = frozenset()
     ended: str | None = None
 
 
@@ -91,6 +93,7 @@ def _loaded(lines: list[_Line], end: str) -> Loaded:
         files={name: path for line in lines for name, path in line.files.items()},
         inner=frozenset().union(*(line.inner for line in lines)),
         mapped=frozenset().union(*(line.mapped for line in lines)),
+        variables=frozenset().union(*(line.variables for line in lines)),
         error=next((line.ended for line in lines if line.ended is not None), end),
     )
 

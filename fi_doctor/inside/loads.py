@@ -5,7 +5,8 @@
 FILE gets JSON lines, each one write(2), so that a crash leaves every line before it: {"began": [sys.path, folders of
 the standard library]}, then for each name {"stage": "torch"}, {"asked": "torch._utils"} for every module that is looked
 for, found or not, {"files": {"torch._utils": "/.../torch/_utils.py"}, "mapped": [libraries], "inner": [modules without
-a file]}, and {"ended": why the import failed, or ""}. Standard library, Python >= 3.9.
+a file], "variables": [those of the environment that were asked for]} and {"ended": why the import failed, or ""}.
+Standard library, Python >= 3.9.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def main(path: str, names: list[str]) -> None:
     paths = sysconfig.get_paths()
     write(fd, began=[[entry for entry in sys.path if entry], [paths["stdlib"], paths["platstdlib"]]])
     before = loaded()
+    variables = heard()
     listener: Any = Listener(fd)
     sys.meta_path.insert(0, listener)
     for number, name in enumerate(names):
@@ -49,8 +51,23 @@ def main(path: str, names: list[str]) -> None:
         if number == 0:
             write(fd, **before)  # what Python itself, .pth files and sitecustomize have loaded
         why = failure(name)
-        write(fd, **loaded())
+        write(fd, **loaded(), variables=sorted(variables))
         write(fd, ended=why)
+
+
+def heard() -> set[str]:
+    """The variables that are asked for from now on, of which os.environ hears."""
+    kind = type(os.environ)
+    original = kind.__getitem__
+    names: set[str] = set()
+
+    def listening(environ: Any, name: str) -> str:
+        if isinstance(name, str):
+            names.add(name)
+        return original(environ, name)
+
+    kind.__getitem__ = listening  # type: ignore[method-assign] # get, "in" and os.getenv end there
+    return names
 
 
 def failure(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 from fi_doctor.facts.files import read_text
 from fi_doctor.facts.vllm import python_files
 from fi_doctor.locking.model import Key, key_of
-from fi_doctor.locking.names import FLASHINFER, VLLM, Names
+from fi_doctor.locking.names import FLASHINFER, VLLM, WITHOUT_EFFECT, Names
 from fi_doctor.locking.needs import always, gpus, imports_of, is_import, loads_group, needs_flashinfer
 from fi_doctor.locking.ninja_deps import sources
 from fi_doctor.locking.python_files import PythonFiles, names_in_probe
@@ -50,14 +49,10 @@ _BUILD_VARIABLES = (
     "NVCC_APPEND_FLAGS",
     "NVCC_PREPEND_FLAGS",
 )
-# What Python and torch are told of importing that sys.path does not show.
-_START_VARIABLES = ("PYTHONDEVMODE", "PYTHONOPTIMIZE", "PYTHONWARNINGS", "TORCH_DEVICE_BACKEND_AUTOLOAD")
+# What Python is told of importing that sys.path does not show.
+_START_VARIABLES = ("PYTHONDEVMODE", "PYTHONOPTIMIZE", "PYTHONWARNINGS")
 _RANK_VARIABLES = ("NCCL_ALGO", "NCCL_P2P_DISABLE", "NCCL_PROTO", "NCCL_SHM_DISABLE", "NVSHMEM_DISABLE_P2P")
 _TOOLS = ("bin/cudafe++", "bin/fatbinary", "bin/nvcc", "bin/nvlink", "bin/ptxas", "nvvm/bin/cicc")
-# What is said in a log, and how many jobs work on it, changes no kernel. The GPUs that are seen are inputs themselves.
-_WITHOUT_EFFECT = re.compile(
-    r"VERBOSE|LOG(?:GING|LEVEL|DEST|S?_|$)|_DUMP_|_THREADS$|_TRACE|RETRY|DOWNLOAD|^CUDA_(?:VISIBLE|DEVICE)"
-)
 _TORCH_FILES = ("version.py", "lib/libc10_cuda.so", "lib/libtorch_cpu.so", "lib/libtorch_cuda.so")
 _COMPANIONS = ("flashinfer-cubin", "flashinfer-jit-cache")
 _MADE_BY = {"cute-dsl": "nvidia-cutlass-dsl", "triton": "triton"}  # what PROBE["compiles"] names -> its package
@@ -73,9 +68,9 @@ class Attribution:
         specs: tuple[ProbeSpec, ...],
         uses: Mapping[Key, VllmUse | None],
         *,
-        loads: Iterable[str],
+        imports: Mapping[str, tuple[str, ...]],
     ) -> None:
-        """loads: the names under which it is known what the imports load."""
+        """imports: the groups of what the imports load and ask for."""
         self._facts = facts
         self._specs = {spec.id: spec for spec in specs}
         self._features = {feature.id: feature for feature in kb.features}
@@ -83,9 +78,7 @@ class Attribution:
         self._flashinfer = facts.flashinfer if isinstance(facts.flashinfer, FlashInfer) else None
         self._python = PythonFiles(Path(self._flashinfer.root)) if self._flashinfer else None
         self.groups: dict[str, tuple[str, ...]] = {}
-        self._loads: dict[str, list[str]] = {}
-        for name in sorted(loads):
-            self._loads.setdefault(f"loads:{name.partition(':')[0]}", []).append(f"loads:{name}")
+        self._imports = imports
 
     def of(
         self, row: FeatureRow, outcomes: Iterable[Outcome], *, taken: AbstractSet[str] = frozenset()
@@ -119,7 +112,7 @@ class Attribution:
         found.add("startup")
         found.variables(_START_VARIABLES)
         used = {loads_group(name) for name in imports}
-        self.groups.update({group: tuple(names) for group, names in self._loads.items() if group in used})
+        self.groups.update({group: names for group, names in self._imports.items() if group in used})
         return sorted(used)
 
     def _add_gpus(self, found: Names, sm: int | Missing, ranks: int) -> None:
@@ -147,6 +140,7 @@ class Attribution:
         if known is not None and known.entry == (FLASHINFER.partition("-")[0],):
             self.groups[group] = (f"package:{FLASHINFER}:**.py",)
             found.packages(("apache-tvm-ffi",))
+            found.add("workspace")
             found.variables(("FLASHINFER_CUDA_ARCH_LIST", "FLASHINFER_DISABLE_VERSION_CHECK"))
             return group
         paths = self._python.closure(_dotted(known, specs, use))
@@ -156,7 +150,7 @@ class Attribution:
         names.files(FLASHINFER, (f"data/csrc/{name}" for name in self._python.templates(paths)))
         names.add(*self.groups.get(group, ()))  # of another GPU, for which vLLM may enter by another name
         self.groups[group] = names.sorted()
-        found.variables(name for name in self._python.variables(paths) if not _WITHOUT_EFFECT.search(name))
+        found.variables(name for name in self._python.variables(paths) if not WITHOUT_EFFECT.search(name))
         found.packages(self._python.distributions(paths))
         if any(path.name == "artifacts.py" for path in paths):
             found.add("cubins")

@@ -32,6 +32,7 @@ from fi_doctor.model import (
 _SITES = ("site-packages", "dist-packages")  # where Python reads .pth files
 _CODE = re.compile(r"^import[ \t]", re.MULTILINE)  # a line that is run. Source: site.addpackage
 _PLUGINS = re.compile(r"^\[torch\.backends\]\s*\n(?P<lines>(?:[^\[\n].*\n?|\n)*)", re.MULTILINE)  # torch imports them
+_NUMBER = re.compile(r"\d{1,9}")
 _LONGEST = 200  # characters of a variable that are shown as they are
 
 
@@ -75,6 +76,7 @@ class Inputs:
             "loads": self._loaded,
             "package": self._package,
             "probe": self._probe,
+            "setting": self._setting,
             "variable": self._variable,
         }
         if kind in readers:
@@ -83,6 +85,8 @@ class Inputs:
             return f"{self._facts.interpreter.implementation} {self._facts.interpreter.version}"
         if kind == "startup":
             return self._startup()
+        if kind == "workspace":
+            return self._workspace()
         if kind == "driver":
             driver = self._facts.gpus.driver
             return driver.version if isinstance(driver, Driver) else ABSENT
@@ -209,6 +213,17 @@ class Inputs:
             return ABSENT
         is_plain = value and len(value) <= _LONGEST and shown(name, value) == value != HIDDEN
         return f"={value}" if is_plain or not value else of_text(value)
+
+    def _setting(self, name: str) -> str:
+        """Of a variable that says how much is logged: whether it is a number, since FlashInfer imports with no word."""
+        value = self._environ.get(name)
+        return "none or a number" if value is None or _NUMBER.fullmatch(value) else self._variable(name)
+
+    def _workspace(self) -> str:
+        """Whether FlashInfer can have its cache folder, without which it is not imported."""
+        if self._flashinfer is None:
+            return ABSENT
+        return "writable" if self._flashinfer.cache_writable is True else "not writable"
 
     def _knowledge(self, feature: str) -> str:
         """What is known of a feature, and the rules that predict something of it."""

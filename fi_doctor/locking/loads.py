@@ -8,13 +8,18 @@ day. "torch:numpy" are the words of numpy that `import torch` loads.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 from fi_doctor.facts.imports import Imports, Loaded
+from fi_doctor.locking.names import WITHOUT_EFFECT
 from fi_doctor.locking.resolving import NAMESPACE, Resolver
 
 STANDARD = "standard-library"
 _ELSEWHERE = "elsewhere"
+# Variables of what is imported; others are asked for wherever the whole environment is copied.
+_THEIRS = re.compile(r"CUTE_|FLASHINFER_|KINETO_|NPY_|NUMPY_|NVPL_|OPENBLAS_|PYTORCH_|TORCH|TRITON_|TVM_")
+_TOLD_OTHERWISE = ("FLASHINFER_WORKSPACE_BASE",)  # the input "workspace" says whether it will do
 _AT_START = ("sitecustomize", "usercustomize")  # Python imports them by itself, where there are any
 _SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")  # of the operating system, as the driver's libraries are
 _DRIVER = ("libcuda.so", "libnvidia-")
@@ -31,6 +36,17 @@ def words(imports: Imports, version: str) -> dict[str, tuple[str, ...]]:
         for word in new:
             found.setdefault(f"{one.name}:{_package(word, imports, resolver)}", set()).add(word)
     return {name: tuple(sorted(some)) for name, some in sorted(found.items())}
+
+
+def groups(imports: Imports, words: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """For each import the inputs that it rests on: what it loads, by package, and the variables that it asks for."""
+    found = {}
+    for one in imports.loaded:
+        loads = (f"loads:{name}" for name in words if name.partition(":")[0] == one.name)
+        asked = (name for name in one.variables if _THEIRS.match(name) and name not in _TOLD_OTHERWISE)
+        variables = (f"{'setting' if WITHOUT_EFFECT.search(name) else 'variable'}:{name}" for name in asked)
+        found[f"loads:{one.name}"] = tuple(sorted({*loads, *variables}))
+    return found
 
 
 def file_of(word: str, resolver: Resolver) -> str:

@@ -125,6 +125,7 @@ LOADS = {
         ("tvm_ffi/lib/libtvm_ffi.so",),
     ),
 }
+VARIABLES = {"torch": ("TORCH_USE_RTLD_GLOBAL",), "flashinfer": ("FLASHINFER_LOGLEVEL", "FLASHINFER_CUBIN_DIR")}
 MODULES = {
     "norm": ("data/csrc/norm.cu", "data/csrc/shared.h", "data/include/flashinfer/norm.cuh"),
     "sampling": ("data/csrc/sampling.cu", "data/csrc/shared.h"),
@@ -193,6 +194,7 @@ class Installation:
                     files=dict(files),
                     inner=frozenset({"sys"}),
                     mapped=frozenset(mapped),
+                    variables=frozenset({"TORCH_LOGS", "HOME", *VARIABLES[name]}),
                     error=self.errors.get(name, ""),
                 )
             )

@@ -217,6 +217,13 @@ CHANGES = {
         ),
         IMPORTS,
     ),
+    "a-variable-that-torch-asks-for": (variable("TORCH_LOGS", "no-such-log"), IMPORTS),
+    "a-variable-that-flashinfer-asks-for": (variable("FLASHINFER_CUBIN_DIR", "/nowhere"), IMPORT),
+    "a-log-level-that-is-none": (variable("FLASHINFER_LOGLEVEL", "loud"), IMPORT),
+    "a-workspace-that-cannot-be-written": (
+        facts(flashinfer=lambda old: replace(old.flashinfer, cache_writable=False)),
+        IMPORT,
+    ),
     "what-python-is-told-of-warnings": (variable("PYTHONWARNINGS", "error"), IMPORTS),
     "python-itself": (
         facts(interpreter=lambda old: replace(old.interpreter, version="3.12.5")),
@@ -257,6 +264,8 @@ IRRELEVANT = {
     "free-memory": gpus(make.gpu(index=0, memory_free_mib=1), make.gpu(index=1)),
     "how-many-jobs": variable("MAX_JOBS", "3"),
     "how-much-is-logged": variable("FLASHINFER_JIT_VERBOSE"),
+    "a-log-level": variable("FLASHINFER_LOGLEVEL", "3"),
+    "a-variable-that-every-process-asks-for": variable("HOME", "/elsewhere"),
     "a-variable-of-nobody": variable("VLLM_LOGGING_LEVEL", "DEBUG"),
     "a-file-of-another-package": package_file("other/thing.py"),
     "a-new-file-in-site-packages": package_file("another.py"),
