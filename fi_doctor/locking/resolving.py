@@ -56,19 +56,20 @@ class Resolver:
                 continue
             inside = os.path.join(folder, name)
             if name in there:
-                first = self._best("__init__", self.listing(inside).get("__init__", []))
+                first = self._best("__init__", inside, self.listing(inside).get("__init__", []))
                 if first:
-                    return Place(os.path.join(inside, first), (inside,))
-            if file := self._best(name, there):
-                return Place(os.path.join(folder, file), ())
+                    return Place(first, (inside,))
+            if file := self._best(name, folder, there):
+                return Place(file, ())
             if name in there and os.path.isdir(inside):
                 portions.append(inside)
         return Place(NAMESPACE, tuple(portions)) if portions else _NOWHERE
 
-    def _best(self, name: str, there: list[str]) -> str:
+    def _best(self, name: str, folder: str, there: list[str]) -> str:
         """The file that comes first: compiled for this Python, for any, then source, then bytecode alone."""
-        found = [(rank, file) for file in there if (rank := self._rank(file[len(name) :])) >= 0]
-        return min(found)[1] if found else ""
+        ranked = sorted((rank, file) for file in there if (rank := self._rank(file[len(name) :])) >= 0)
+        paths = (os.path.join(folder, file) for _, file in ranked)
+        return next((path for path in paths if os.path.isfile(path)), "")
 
     def _rank(self, ending: str) -> int:
         if ending.endswith(".so") and ending.startswith(tuple(f".{tag}" for tag in self._tags)):
