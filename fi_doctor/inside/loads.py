@@ -4,8 +4,8 @@
 
 FILE gets JSON lines, each one write(2), so that a crash leaves every line before it: {"began": [sys.path, folders of
 the standard library]}, then for each name {"stage": "torch"}, {"asked": "torch._utils"} for every module that is looked
-for, found or not, {"files": {"torch._utils": "/.../torch/_utils.py"}, "mapped": [libraries], "inner": [modules without
-a file], "variables": [those of the environment that were asked for]} and {"ended": why the import failed, or ""}.
+for, found or not, {"files": {"torch._utils": "/.../torch/_utils.py"}, "inner": [modules without a file], "variables":
+[those of the environment that were asked for]}, {"mapped": [libraries]} and {"ended": why the import failed, or ""}.
 Standard library, Python >= 3.9.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 MESSAGE_LIMIT = 500
 
 # Importing pathlib would be part of what is told.
-# ruff: noqa: PTH100, PTH119, PTH120, PTH123
+# ruff: noqa: PTH100, PTH120, PTH121
 
 
 class Listener:
@@ -52,6 +52,8 @@ def main(path: str, names: list[str]) -> None:
             write(fd, **before)  # what Python itself, .pth files and sitecustomize have loaded
         why = failure(name)
         write(fd, **loaded(), variables=sorted(variables))
+        with contextlib.suppress(Exception):  # where the system has no such call
+            write(fd, mapped=mapped())
         write(fd, ended=why)
 
 
@@ -80,7 +82,7 @@ def failure(name: str) -> str:
 
 
 def loaded() -> dict[str, object]:
-    """The modules of this process, each with its file, and the libraries that are mapped."""
+    """The modules of this process, each with its file."""
     files: dict[str, str] = {}
     inner: list[str] = []
     for name, module in list(sys.modules.items()):
@@ -91,15 +93,36 @@ def loaded() -> dict[str, object]:
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and name not in ("__main__", "__mp_main__"):
             files[name] = file
-    return {"files": files, "inner": inner, "mapped": mapped()}
+    return {"files": files, "inner": inner}
 
 
 def mapped() -> list[str]:
-    """The libraries in the memory of this process; none where /proc does not tell."""
-    with contextlib.suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
-        paths = {line.split(maxsplit=5)[5].rstrip("\n") for line in file if line.count("/")}
-        return sorted(path for path in paths if ".so" in os.path.basename(path))
-    return []
+    """The libraries of this process by the names under which the loader opened them, which may be links.
+
+    Source: dl_iterate_phdr(3).
+    """
+    import ctypes
+
+    class Head(ctypes.Structure):
+        _fields_ = (("address", ctypes.c_void_p), ("name", ctypes.c_char_p))
+
+    names: list[bytes] = []
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Head), ctypes.c_size_t, ctypes.c_void_p)
+
+    def one(head: Any, *_: object) -> int:
+        names.append(head.contents.name or b"")
+        return 0
+
+    ctypes.CDLL(None).dl_iterate_phdr(kind(one), None)
+    return sorted({plain(os.fsdecode(name)) for name in names if name.startswith(b"/")})
+
+
+def plain(path: str) -> str:
+    """The same without "..", which a link on the way may have given another meaning."""
+    short = os.path.normpath(path)
+    with contextlib.suppress(OSError):
+        return short if os.path.samefile(short, path) else os.path.realpath(path)
+    return short
 
 
 def drop_own_folder() -> None:

@@ -59,8 +59,15 @@ def _is_the_same(before: str | None, after: str | None) -> bool:
 def _word(name: str, before: str, after: str) -> str:
     """A version is told, of a file only that it differs."""
     if before.startswith("sha256:") and after.startswith("sha256:"):
-        return name
-    return f"{name} {_value(before)} -> {_value(after)}"
+        return _shown(name)
+    return f"{_shown(name)} {_value(before)} -> {_value(after)}"
+
+
+def _shown(name: str) -> str:
+    """`loads:torch:numpy` in words; other names are words."""
+    kind, _, rest = name.partition(":")
+    package, _, loaded = rest.partition(":")
+    return f"{loaded} as {package} loads it" if kind == "loads" and loaded else name
 
 
 def _value(value: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 import sys
 
 import pytest
@@ -103,6 +104,19 @@ def test_a_file_that_no_name_leads_to_is_a_word_below_its_entry_or_a_path(site, 
     assert "./torch/strange.txt" in words["torch:torch"]
     assert str(elsewhere) in words["torch:elsewhere"]
     assert words["torch:hidden"] == ("hidden",)
+
+
+def test_a_library_goes_by_the_name_under_which_it_was_opened(site, tmp_path_factory):
+    store = tmp_path_factory.mktemp("store")
+    (store / "one.c").write_text("int one(void) { return 1; }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(store / "libone.so"), str(store / "one.c")], check=True)
+    (site / "torch" / "lib").mkdir()
+    (site / "torch" / "lib" / "libone.so").symlink_to(store / "libone.so")
+    (site / "torch" / "_inner.py").write_text(
+        "import ctypes, os, helper\nctypes.CDLL(os.path.join(os.path.dirname(__file__), '../torch/lib/libone.so'))\n"
+    )
+    _, words = told(site)
+    assert "./torch/lib/libone.so" in words["torch:torch"]
 
 
 def test_what_is_cut_off_is_left_out():
