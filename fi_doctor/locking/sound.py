@@ -19,6 +19,10 @@ def faults(lock: Lock, today: dt.date | None = None) -> list[str]:
     found = [f"it has two rows {name}" for name in _twice(row.key for row in lock.rows)]
     found += [f"the group {name} is empty" for name, names in lock.groups.items() if not names]
     found += [f'"loads" has nothing under {name}' for name, words in lock.loads.items() if not words]
+    for name in lock.loads:
+        group = f"loads:{name.partition(':')[0]}"
+        if f"loads:{name}" not in lock.groups.get(group, ()):
+            found.append(f"the group {group} does not name loads:{name}")
     for row in lock.rows:
         found += (f"row {row.key}: {said}" for said in _of_row(row, today))
     each = ((one.feature, one.probe, key_of(one.feature, one.sm).sm) for one in lock.outcomes)

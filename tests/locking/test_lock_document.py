@@ -76,6 +76,10 @@ IMPOSSIBLE = {
         "the group python:import.flashinfer is empty",
     ),
     "nothing-loaded": (lambda lock: lock["loads"].update({"torch:numpy": []}), "nothing under torch:numpy"),
+    "less-than-was-loaded": (
+        lambda lock: lock["groups"]["loads:torch"].remove("loads:torch:numpy"),
+        "the group loads:torch does not name loads:torch:numpy",
+    ),
     "no-day": (lambda lock: row_of(lock).update(measured=""), "is no day"),
     "a-word-for-a-day": (lambda lock: row_of(lock).update(measured="banana"), '"banana", which is no day'),
     "the-thirtieth-of-february": (lambda lock: row_of(lock).update(measured="2026-02-30"), "is no day"),
