@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -13,12 +13,14 @@ from msgspec.structs import replace
 from fi_doctor import __version__, knowledge, pipeline
 from fi_doctor.diagnosis import called, findings, gate, matrix, serving
 from fi_doctor.facts import Gathering
-from fi_doctor.locking import compare, judging, making
+from fi_doctor.facts.imports import Imports
+from fi_doctor.locking import compare, judging, loads, making
 from fi_doctor.locking.attribution import Attribution
 from fi_doctor.locking.digests import Digests
 from fi_doctor.locking.inputs import Inputs
 from fi_doctor.locking.judging import Standing
 from fi_doctor.locking.model import Key, Lock, key_of
+from fi_doctor.locking.needs import imports_of, is_import, unfounded
 from fi_doctor.locking.remembered import keep, quick_key, recall, scan
 from fi_doctor.model import (
     Builds,
@@ -31,6 +33,7 @@ from fi_doctor.model import (
     ProbeSpec,
     Report,
     Request,
+    Verdict,
     Watch,
     selects,
 )
@@ -69,9 +72,19 @@ def known(folder: Path | None) -> tuple[KnowledgeBase, tuple[ProbeSpec, ...]]:
 
 
 def lock_of(  # noqa: PLR0913 - the whole of what it rests on
-    report: Report, *, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...], facts: Facts, inputs: Inputs, digests: Digests
+    report: Report,
+    *,
+    kb: KnowledgeBase,
+    specs: tuple[ProbeSpec, ...],
+    facts: Facts,
+    imports: Imports,
+    environ: Mapping[str, str],
+    digests: Digests,
 ) -> Lock:
-    """What the report proved. facts: of this machine, on which it was made, as a locked check reads them."""
+    """What the report proved.
+
+    facts, imports and environ: of this machine, on which it was made, as a locked check reads them.
+    """
     features = {feature.id: feature for feature in kb.features}
     rows = {key_of(row.feature, row.sm): row for row in report.features}
     uses = {
@@ -83,8 +96,35 @@ def lock_of(  # noqa: PLR0913 - the whole of what it rests on
         for key, row in rows.items()
         if findings.is_measured(row.verdict, row.evidence)
     }
-    attribution = Attribution(facts, kb, specs, uses)
-    return making.make(report, proved=proved, attribution=attribution, inputs=inputs, digests=digests)
+    words = loads.words(imports, facts.interpreter.version)
+    return making.make(
+        report,
+        proved=proved,
+        attribution=Attribution(facts, kb, specs, uses, imports=loads.groups(imports, words)),
+        inputs=Inputs(facts, kb, specs, digests=digests, environ=environ, loads=words),
+        digests=digests,
+        loads=words,
+        doubts=_not_imported(report, specs, imports),
+    )
+
+
+def _not_imported(report: Report, specs: tuple[ProbeSpec, ...], imports: Imports) -> dict[Key, str]:
+    """The rows that worked and need a package that cannot be imported now, as the lock is made."""
+    errors = {f"import.{one.name}": one.error for one in imports.loaded}
+    probes: dict[str, list[ProbeSpec]] = {}
+    for spec in specs:
+        probes.setdefault(spec.feature, []).append(spec)
+    found = {}
+    for row in report.features:
+        needed = sorted(imports_of(probes.get(row.feature, ())))
+        failed = [name for name in needed if errors.get(name, "the interpreter gave no answer")]
+        if failed and row.verdict is Verdict.WORKS:
+            why = errors.get(failed[0], "the interpreter gave no answer")
+            package = failed[0].removeprefix("import.")
+            found[key_of(row.feature, row.sm)] = (
+                f"it was measured as working, and {package} cannot be imported now: {why}"
+            )
+    return found
 
 
 class LockedCheck:
@@ -112,6 +152,9 @@ class LockedCheck:
         every = frozenset(row.key for row in lock.rows)
         self.standing = Standing(every - reasons.keys(), reasons)
         self._settle()
+        lacking = unfounded(lock, specs)
+        self.standing = self.standing.without({key: lacking[key] for key in self.standing.valid & lacking.keys()})
+        self._lean()
 
     def to_measure(self) -> tuple[Key, ...]:
         """The rows of the lock that are asked for and do not hold any more."""
@@ -174,6 +217,14 @@ class LockedCheck:
         selected = [row for row in self._lock.rows if selects(self._request.features, row.feature)]
         lock = replace(self._lock, rows=tuple(selected))
         self.standing = self.standing.without(judging.judged_otherwise(lock, self.standing, rows, __version__))
+
+    def _lean(self) -> None:
+        """Take out the rows that need an import, where it does not hold and is not asked for, so not measured again."""
+        doubted = {key: why for key, why in self.standing.invalid.items() if is_import(key.feature)}
+        for key, why in doubted.items():
+            if not selects(self._request.features, key.feature):
+                rest = [other for other in self.standing.valid if not is_import(other.feature)]
+                self.standing = self.standing.without(dict.fromkeys(rest, f"{key} may not hold any more: {why}"))
 
     def _conclude(self, facts: Facts, outcomes: tuple[Outcome, ...], measured: frozenset[Key]) -> Report:
         planned = planning.plan(self._specs, facts, self._request)

@@ -12,6 +12,7 @@ from fi_doctor.cli import commands, emit, outputs
 from fi_doctor.cli.asked import Asked, quick_gathering
 from fi_doctor.errors import CannotTellError, DataError
 from fi_doctor.facts import Gathering
+from fi_doctor.facts.imports import read_imports
 from fi_doctor.locked import LockedCheck
 from fi_doctor.locking import compare, document, judging
 from fi_doctor.locking.digests import Digests, memory_folder
@@ -35,8 +36,10 @@ def lock(asked: Asked, gathering: Gathering | None) -> int:
             f'the report "{asked.from_file}" is not of this machine as it stands', why=differs, todo="fi-doctor lock"
         )
     digests = Digests(memory_folder())
-    inputs = Inputs(facts, kb, specs, digests=digests, environ=quick.environ)
-    made = locked.lock_of(report, kb=kb, specs=specs, facts=facts, inputs=inputs, digests=digests)
+    imports = read_imports(sys.executable if asked.python is None else asked.python, quick.environ)
+    made = locked.lock_of(
+        report, kb=kb, specs=specs, facts=facts, imports=imports, environ=quick.environ, digests=digests
+    )
     digests.save()
     if not made.rows:
         first = next(iter(made.left_out.items()), ("no row", "selected"))
@@ -82,7 +85,7 @@ def _compared(  # noqa: PLR0913 - what is compared with what
     known = tuple(feature.id for feature in commands.listed_features(kb, specs))
     request = commands.request_of(asked, (*known, *(row.feature for row in held.rows)), kb)
     facts = quick.finish(pipeline.symbols_of(kb, specs))
-    inputs = Inputs(facts, kb, specs, digests=digests, environ=quick.environ)
+    inputs = Inputs(facts, kb, specs, digests=digests, environ=quick.environ, loads=held.loads)
     now = inputs.read(compare.names(held))
     request = msgspec.structs.replace(request, depth=plan.deepest(facts))
     return LockedCheck(held, request, kb=kb, specs=specs, facts=facts, now=now)
