@@ -124,10 +124,12 @@ def quick_gathering(asked: Asked) -> Gathering:
     from functools import partial
 
     from fi_doctor.locking.digests import memory_folder
-    from fi_doctor.locking.remembered import read_vllm
+    from fi_doctor.locking.remembered import read_named, read_vllm
 
     python = sys.executable if asked.python is None else asked.python
-    return Gathering(python, asks_cuda=False, vllm=partial(read_vllm, folder=memory_folder()), calls=unread)
+    folder = memory_folder()
+    vllm, named = partial(read_vllm, folder=folder), partial(read_named, folder=folder)
+    return Gathering(python, asks_cuda=False, vllm=vllm, calls=unread, named=named)
 
 
 def _ready(asked: Asked) -> Asked:

@@ -11,12 +11,12 @@ from pathlib import Path
 from fi_doctor.facts import packages, toolkit, wrappers
 from fi_doctor.facts.calls import read_calls
 from fi_doctor.facts.environment import read_environment
-from fi_doctor.facts.flashinfer import read_flashinfer
+from fi_doctor.facts.flashinfer import read_flashinfer, read_named
 from fi_doctor.facts.gpus import read_gpus, read_gpus_of_nvml
 from fi_doctor.facts.libraries import read_libraries
 from fi_doctor.facts.system import read_system
 from fi_doctor.facts.vllm import read_vllm
-from fi_doctor.model import Calls, Facts, Interpreter, Library, Missing, Vllm
+from fi_doctor.model import Calls, Facts, Interpreter, Library, Missing, Named, Vllm
 
 SOURCES = {
     "calls": "files of the installed vllm and flashinfer, which are not imported",
@@ -49,6 +49,7 @@ class Gathering:
 
     asks_cuda: whether the CUDA driver is asked, in a child; without it NVML tells of the GPUs.
     vllm, calls: read the installed vLLM, and how it calls FlashInfer, which takes longest of all.
+    named: reads what FlashInfer's source says of names.
     environ: the variables of what is started; once it is finished also those that a wrapper of the interpreter sets.
     """
 
@@ -60,7 +61,9 @@ class Gathering:
         asks_cuda: bool = True,
         vllm: Callable[[packages.Survey], Vllm | Missing] = read_vllm,
         calls: Callable[[packages.Survey], Calls | Missing] = read_calls,
+        named: Callable[[Path, str, tuple[str, ...]], Named] = read_named,
     ) -> None:
+        self._read_named = named
         self.environ = dict(os.environ if environ is None else environ)
         pool = ThreadPoolExecutor(max_workers=_READERS)
         self._python = python
@@ -95,7 +98,9 @@ class Gathering:
             toolkit=tools,
             libraries=self._libraries.result(),
             packages=packages.packages(seen),
-            flashinfer=read_flashinfer(seen, self.environ, gpus, tools, symbols),
+            flashinfer=read_flashinfer(
+                seen, self.environ, gpus, tools, lambda root, version: self._read_named(root, version, symbols)
+            ),
             system=self._system.result(),
             environment=read_environment(self.environ),
             sources=dict(sorted({**SOURCES, **gpu_sources}.items())),

@@ -13,13 +13,15 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from fi_doctor.facts.flashinfer import read_named as read_source
 from fi_doctor.facts.packages import Survey
 from fi_doctor.facts.vllm import read_vllm as read_files
-from fi_doctor.model import Missing, Vllm
+from fi_doctor.model import Missing, Named, Vllm
 
 FRESH_NS = 2_000_000_000  # a file that is younger can change again without changing its times
 
 _VLLM = "vllm.json"
+_NAMED = "named.json"
 _Kept = TypeVar("_Kept")
 
 
@@ -66,6 +68,23 @@ def read_vllm(survey: Survey, folder: Path) -> Vllm | Missing:
         return known
     found = read_files(survey)
     if key and isinstance(found, Vllm) and not found.unreadable:
+        keep(path, msgspec.json.encode((key, found)))
+    return found
+
+
+def read_named(root: Path, version: str, symbols: tuple[str, ...], *, folder: Path) -> Named:
+    """What FlashInfer's source says of names, from `folder` where its Python files are as they were."""
+    key = ""
+    with contextlib.suppress(OSError):
+        key = quick_key(scan(root, (".py",), without="data"))
+    asked = hashlib.sha256("\0".join((str(root), version, *symbols)).encode("utf-8", "surrogateescape")).hexdigest()
+    key = key and f"{key} {asked}"
+    path = folder / _NAMED
+    known = recall(path, key, Named)
+    if known is not None:
+        return known
+    found = read_source(root, version, symbols)
+    if key:
         keep(path, msgspec.json.encode((key, found)))
     return found
 

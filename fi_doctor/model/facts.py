@@ -146,6 +146,15 @@ class FlashInfer(Data, frozen=True, tag_field="kind", tag="flashinfer"):
     admissions: dict[str, tuple[Admission, ...]] = {}
 
 
+class Named(Data, frozen=True):
+    """What FlashInfer's source says of names: the fields of FlashInfer that depend on nothing but its Python files."""
+
+    symbols: dict[str, str | Missing]
+    public: dict[str, dict[str, str]]
+    majors: dict[str, Majors | Missing]
+    admissions: dict[str, tuple[Admission, ...]]
+
+
 class Majors(Data, frozen=True, tag_field="kind", tag="majors"):
     """For which compute capability majors one of FlashInfer's modules is compiled, as its generator says."""
 
