@@ -45,7 +45,7 @@ def resolve(asked: Asked, features: Iterable[str], kb: KnowledgeBase) -> Policy:
         raise UsageError(f"{asked.origin('fail-on')}: {clash}", todo="leave one of the two out")
     settled = Policy(
         fail_on=policies.failing(words),
-        rows=parse.choice(asked.rows or Policy().rows, ROWS, asked.origin("rows")),
+        rows=parse.choice(asked.rows, ROWS, asked.origin("rows")) if asked.rows else Policy().rows,
         names_verdict=not words or policies.names_verdict(words),
         sources=asked.sources,
     )
