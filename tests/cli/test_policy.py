@@ -392,7 +392,7 @@ def test_every_variable_that_is_named_in_the_readme_is_read(doctor):
     assert sorted(names) == sorted(settle.READ)
     for name in names:
         done = doctor("check", "--from", doctor.report(), env={f"FI_DOCTOR_{name}": "no/such"})
-        assert (name, done.returncode) == (name, 0 if name == "DEPTH" else 2)
+        assert (name, done.returncode) == (name, 2)
 
 
 def test_what_is_wrong_beside_the_policy_is_told_at_once(doctor):
