@@ -71,7 +71,8 @@ Rows = Annotated[
     typer.Option(
         "--rows",
         metavar="all|called",
-        help="Which rows --fail-on looks at: all that are selected, or those that vLLM can call. [default: called; all with --feature]",
+        help="Which rows --fail-on looks at: all that are selected, or those that vLLM can call. "
+        "[default: called; all with --feature]",
     ),
 ]
 Jobs = Annotated[

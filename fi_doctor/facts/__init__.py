@@ -53,7 +53,7 @@ class Gathering:
     environ: the variables of what is started; once it is finished also those that a wrapper of the interpreter sets.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each reader by itself
         self,
         python: str,
         environ: Mapping[str, str] | None = None,

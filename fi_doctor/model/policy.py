@@ -97,7 +97,7 @@ class Policy(Data, frozen=True):
     versions: dict[str, str] = {}
     # Verdicts of selected rows, and severities: a finding of one of them or of a graver one fails too.
     fail_on: tuple[str, ...] = (Verdict.BROKEN.value, Verdict.WRONG_RESULT.value)
-    # That fail-on looks at, of those selected; called: what vLLM can call, and what is required. "": these, but all where
+    # That fail-on looks at, of those selected; called: what vLLM can call, and what is required. "": that, or all where
     # rows are selected by name.
     rows: str = ""
     names_verdict: bool = True  # False: fail-on was written and names none, so that those that fail by default stay

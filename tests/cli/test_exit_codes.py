@@ -161,9 +161,9 @@ def test_a_required_row_must_work(doctor, options, asked, code):
 @pytest.mark.parametrize(
     ("globs", "names"),
     [
-        (("norm.*",), {"norm.rmsnorm", "norm.fused_add_rmsnorm"}),
+        (("norm.*rmsnorm",), {"norm.rmsnorm", "norm.fused_add_rmsnorm", "norm.gemma_rmsnorm"}),
         (("norm.rmsnorm", "import.*"), {"norm.rmsnorm", "import.torch", "import.flashinfer"}),
-        (("norm.rmsnorm,kv.*",), {"norm.rmsnorm", "kv.append_paged"}),
+        (("norm.rmsnorm,kv.*",), {"norm.rmsnorm", "kv.append_paged", "kv.append_mla"}),
         (("*top_k_*",), {"sampling.top_k_top_p"}),
     ],
 )
