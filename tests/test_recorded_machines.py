@@ -284,10 +284,21 @@ def test_a_warm_check_compiled_nothing(path):
     built = {outcome.probe: outcome.cached for outcome in report.outcomes if "built" in outcome.seconds}
     assert built
     if path.stem == "warm":
-        states = {words for words in report.builds.modules.values() if not words.startswith("not compiled")}
+        left = unfinished(path.with_name("cold.json"))
+        modules = {name: words for name, words in report.builds.modules.items() if name not in left}
+        states = {words for words in modules.values() if not words.startswith("not compiled")}
         assert states <= {"cache"}
         assert states or all(built.values())
-        assert [o.probe for o in recorded(path).outcomes if o.seconds.get("built", 0) > 2] == []
+        slow = [o.probe for o in recorded(path).outcomes if o.seconds.get("built", 0) > 2]
+        assert not slow or left
+
+
+def unfinished(path):
+    """The modules that a first check could not build, or had no time for: a second one tries them again."""
+    if not path.is_file():
+        return set()
+    done = ("built", "cache", "not compiled")
+    return {name for name, words in recorded(path).builds.modules.items() if not words.startswith(done)}
 
 
 @pytest.mark.parametrize(("name", "recording"), EXAMPLES.items(), ids=EXAMPLES)
