@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from fi_doctor import __version__, knowledge, pipeline
@@ -21,7 +20,7 @@ from fi_doctor.locking.inputs import Inputs
 from fi_doctor.locking.judging import Standing
 from fi_doctor.locking.model import Key, Lock, key_of
 from fi_doctor.locking.needs import imports_of, is_import, unfounded
-from fi_doctor.locking.remembered import keep, quick_key, recall, scan
+from fi_doctor.locking.remembered import quick_key, remembered, scan
 from fi_doctor.model import (
     Builds,
     Data,
@@ -61,13 +60,7 @@ def known(folder: Path | None) -> tuple[KnowledgeBase, tuple[ProbeSpec, ...]]:
         places = (own, *catalog.folders())
         key = quick_key(found for place in places for found in scan(place))
         key = key and " ".join((key, *map(str, places)))
-    path = folder / _KNOWN
-    kept = recall(path, key, _Known)
-    if kept is not None:
-        return kept.kb, kept.specs
-    found = _Known(kb=knowledge.load(), specs=catalog.discover())
-    if key:
-        keep(path, msgspec.json.encode((key, found)))
+    found = remembered(folder / _KNOWN, key, _Known, lambda: _Known(kb=knowledge.load(), specs=catalog.discover()))
     return found.kb, found.specs
 
 
@@ -206,7 +199,7 @@ class LockedCheck:
     def _is_left_out(self, probe: PlannedProbe) -> bool:
         """Whether it can only be built here, and the lock says what came of that. What is required is tried again."""
         feature = probe.spec.feature
-        required = (*self._request.required, *(one.feature for one in self._request.policy.requirements))
+        required = tuple(one.feature for one in gate.asked_rows(self._request))
         if probe.depth is not Depth.BUILD or (required and selects(required, feature)):
             return False
         return str(key_of(feature, probe.sm)) in self._lock.left_out

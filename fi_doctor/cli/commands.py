@@ -173,7 +173,7 @@ def _judged(
 ) -> Report:
     if isinstance(source, Report):
         if asked.as_recorded:
-            return _asrecorded(asked, request, source)
+            return _as_recorded(asked, request, source)
         depth = Depth(asked.depth) if asked.depth and asked.depth != "static" else source.request.depth
         # Of rows that were not asked for there, nothing was recorded.
         features = request.features or source.request.features
@@ -190,7 +190,7 @@ def _judged(
         )
 
 
-def _asrecorded(asked: Asked, request: Request, source: Report) -> Report:
+def _as_recorded(asked: Asked, request: Request, source: Report) -> Report:
     """The recorded rows that are asked for, and what today's question makes of them: no code of the file counts."""
     if asked.depth not in (None, Depth.STATIC.value, source.request.depth.value):
         raise UsageError(

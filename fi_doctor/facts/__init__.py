@@ -73,10 +73,9 @@ class Gathering:
         self._read_gpus = read_gpus if asks_cuda else read_gpus_of_nvml
         self._gpus = pool.submit(self._read_gpus, self.environ)
         self._system = pool.submit(read_system)
-        self._readers = (vllm, calls)
         self._libraries = pool.submit(self._read_libraries)
-        self._vllm = pool.submit(self._read_vllm)
-        self._calls = pool.submit(self._read_calls)
+        self._vllm = pool.submit(lambda: vllm(self._survey.result()))
+        self._calls = pool.submit(lambda: calls(self._survey.result()))
         pool.shutdown(wait=False)
 
     def finish(self, symbols: tuple[str, ...] = ()) -> Facts:
@@ -113,12 +112,6 @@ class Gathering:
 
     def _read_libraries(self) -> dict[str, Library | Missing]:
         return read_libraries(self._start.result().environ, self._survey.result())
-
-    def _read_vllm(self) -> Vllm | Missing:
-        return self._readers[0](self._survey.result())
-
-    def _read_calls(self) -> Calls | Missing:
-        return self._readers[1](self._survey.result())
 
 
 def interpreter(seen: packages.Survey, environ: Mapping[str, str], wrapper: str = "") -> Interpreter:

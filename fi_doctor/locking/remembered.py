@@ -7,7 +7,7 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -78,12 +78,15 @@ def read_named(root: Path, version: str, symbols: tuple[str, ...], *, folder: Pa
     with contextlib.suppress(OSError):
         key = quick_key(scan(root, (".py",), without="data"))
     asked = hashlib.sha256("\0".join((str(root), version, *symbols)).encode("utf-8", "surrogateescape")).hexdigest()
-    key = key and f"{key} {asked}"
-    path = folder / _NAMED
-    known = recall(path, key, Named)
+    return remembered(folder / _NAMED, key and f"{key} {asked}", Named, lambda: read_source(root, version, symbols))
+
+
+def remembered(path: Path, key: str, kind: type[_Kept], read: Callable[[], _Kept]) -> _Kept:
+    """What a file keeps under this key; else what is read now, which it keeps then. "": there is no key to keep it."""
+    known = recall(path, key, kind)
     if known is not None:
         return known
-    found = read_source(root, version, symbols)
+    found = read()
     if key:
         keep(path, msgspec.json.encode((key, found)))
     return found
