@@ -1,8 +1,8 @@
 """The checks of attention.cascade, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
-import importlib.util
 from pathlib import Path
 
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -32,20 +32,10 @@ CASES = [
 
 
 @pytest.fixture
-def probe(faults, monkeypatch):
-    import flashinfer._paged
-    import flashinfer.prefill
-    import flashinfer.utils
-
-    monkeypatch.setattr(flashinfer.prefill, "get_batch_prefill_module", flashinfer._paged.get_batch_prefill_module)
-    function = flashinfer._paged.determine_attention_backend
-    monkeypatch.setattr(flashinfer.utils, "determine_attention_backend", function, raising=False)
-    spec = importlib.util.spec_from_file_location("attention_cascade", PROBE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for constant, value in SMALLER.items():
-        monkeypatch.setattr(module, constant, value)
-    return module
+def probe(paged):
+    paged("prefill", "get_batch_prefill_module")
+    paged("utils", "determine_attention_backend", is_there=False)
+    return loading.load("attention_cascade", **SMALLER)
 
 
 def test_every_variant_is_tested_here(probe):

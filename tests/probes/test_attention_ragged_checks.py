@@ -1,8 +1,8 @@
 """The checks of attention.ragged, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
-import importlib.util
 from pathlib import Path
 
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -38,22 +38,14 @@ CASES = [
 
 
 @pytest.fixture
-def probe(faults, monkeypatch):
-    import flashinfer._paged
-    import flashinfer.prefill
-
-    for name in (
+def probe(paged):
+    paged(
+        "prefill",
         "BatchPrefillWithPagedKVCacheWrapper",
         "BatchPrefillWithRaggedKVCacheWrapper",
         "get_batch_prefill_module",
-    ):
-        monkeypatch.setattr(flashinfer.prefill, name, getattr(flashinfer._paged, name))
-    spec = importlib.util.spec_from_file_location("attention_ragged", PROBE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for constant, value in SMALLER.items():
-        monkeypatch.setattr(module, constant, value)
-    return module
+    )
+    return loading.load("attention_ragged", **SMALLER)
 
 
 @pytest.mark.parametrize("variant", ["fa2_d128", "fa3_d128", "fa2_empty_d128", "fa3_empty_d128"])

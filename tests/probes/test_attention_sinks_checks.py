@@ -1,10 +1,10 @@
 """The checks of attention_sinks, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
-import importlib.util
 import sys
 import types
 from pathlib import Path
 
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -64,12 +64,7 @@ CASES = {
 
 @pytest.fixture
 def probe(faults, monkeypatch):
-    spec = importlib.util.spec_from_file_location("attention_sinks", PROBE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for constant, value in SMALLER.items():
-        monkeypatch.setattr(module, constant, value)
-    return module
+    return loading.load("attention_sinks", **SMALLER)
 
 
 @pytest.mark.parametrize("variant", ["fa2_d64", "fa2_d64_window", "fa2_d128", "fa3_d64", "fa3_d64_window", "fa3_d128"])

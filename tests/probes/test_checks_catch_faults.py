@@ -1,14 +1,13 @@
 """The probes' own checks, on the CPU against a stand-in for FlashInfer: right kernels pass, each fault is caught."""
 
-import importlib.util
 from pathlib import Path
 
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
 
-PROBES = Path(__file__).parents[2] / "probes"
 FAKE = Path(__file__).parent / "fake_flashinfer"
 
 SMALLER = {  # the same checks on sizes for a CPU; the vocabularies stay odd and even
@@ -116,12 +115,7 @@ FAULTS = {
 
 
 def load(name, monkeypatch):
-    spec = importlib.util.spec_from_file_location(name, PROBES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for constant, value in SMALLER[name].items():
-        monkeypatch.setattr(module, constant, value)
-    return module
+    return loading.load(name, **SMALLER[name])
 
 
 @pytest.mark.parametrize(("name", "variant"), [(name, variant) for name in VARIANTS for variant in VARIANTS[name]])
@@ -182,14 +176,14 @@ def test_normalising_the_rounded_sum_is_allowed(fake, monkeypatch):
 
 
 def test_an_import_that_finds_another_copy_raises(fake, monkeypatch):
-    module = load_import_probe("import_flashinfer")
+    module = loading.load("import_flashinfer")
     monkeypatch.setattr(module, "_installed_version", lambda name: "9.9.9")
     with pytest.raises(RuntimeError, match="another copy of flashinfer"):
         module.run()
 
 
 def test_an_import_says_what_was_imported(fake, monkeypatch):
-    module = load_import_probe("import_flashinfer")
+    module = loading.load("import_flashinfer")
     monkeypatch.setattr(module, "_installed_version", lambda name: "0.0+cu130")
     measured = module.run()
     assert measured["version"] == "0.0"
@@ -197,11 +191,4 @@ def test_an_import_says_what_was_imported(fake, monkeypatch):
 
 
 def test_torch_is_imported_without_a_gpu():
-    assert load_import_probe("import_torch").run()["version"] == torch.__version__
-
-
-def load_import_probe(name):
-    spec = importlib.util.spec_from_file_location(name, PROBES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    assert loading.load("import_torch").run()["version"] == torch.__version__

@@ -1,9 +1,9 @@
 """The checks of the MoE probes, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
-import importlib.util
 import re
 from pathlib import Path
 
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -81,9 +81,7 @@ def load_as_it_is(faults):
 
     def load_as_it_is(name):
         """All but the thousands of tokens, of which the reference takes seconds on a CPU."""
-        spec = importlib.util.spec_from_file_location(name, PROBES / f"{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = loading.load(name)
         module.MANY = tuple(case for case in module.MANY if case[0] <= 1000)
         return module
 
