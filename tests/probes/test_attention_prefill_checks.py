@@ -108,9 +108,17 @@ def test_right_attention_passes_and_is_measured(variant, probe):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_caught(fault, probe, fake, monkeypatch):
     monkeypatch.setattr(fake.faults, "ACTIVE", fault)
+    size = 128 if "ragged" in fault else 64  # at 64 there are pages only
     with pytest.raises(AssertionError) as caught:
-        probe.run("fa2_d64")
-    assert "fa2, head size 64, " in str(caught.value)
+        probe.run(f"fa2_d{size}")
+    assert f"fa2, head size {size}, " in str(caught.value)
+
+
+@pytest.mark.parametrize(("size", "expected"), [(64, (False, False)), (128, (True, True)), (256, (False, False))])
+def test_which_head_sizes_are_called_in_each_way(size, expected, probe):
+    names = [call.args[3] for call in probe._cases("fa2", size)]
+    assert (any("ragged" in name for name in names), any("causal False" in name for name in names)) == expected
+    assert any("causal True" in name for name in names)
 
 
 def test_the_real_batches_notice_a_dropped_last_key(probe, fake, monkeypatch):
