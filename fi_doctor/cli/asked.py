@@ -124,12 +124,18 @@ def quick_gathering(asked: Asked) -> Gathering:
     from functools import partial
 
     from fi_doctor.locking.digests import memory_folder
-    from fi_doctor.locking.remembered import read_named, read_vllm
+    from fi_doctor.locking.remembered import read_libraries, read_named, read_vllm
 
     python = sys.executable if asked.python is None else asked.python
     folder = memory_folder()
-    vllm, named = partial(read_vllm, folder=folder), partial(read_named, folder=folder)
-    return Gathering(python, asks_cuda=False, vllm=vllm, calls=unread, named=named)
+    return Gathering(
+        python,
+        asks_cuda=False,
+        vllm=partial(read_vllm, folder=folder),
+        calls=unread,
+        named=partial(read_named, folder=folder),
+        libraries=partial(read_libraries, folder=folder),
+    )
 
 
 def _ready(asked: Asked) -> Asked:

@@ -50,6 +50,7 @@ class Gathering:
     asks_cuda: whether the CUDA driver is asked, in a child; without it NVML tells of the GPUs.
     vllm, calls: read the installed vLLM, and how it calls FlashInfer, which takes longest of all.
     named: reads what FlashInfer's source says of names.
+    libraries: finds the CUDA libraries that a process would load.
     environ: the variables of what is started; once it is finished also those that a wrapper of the interpreter sets.
     """
 
@@ -62,8 +63,9 @@ class Gathering:
         vllm: Callable[[packages.Survey], Vllm | Missing] = read_vllm,
         calls: Callable[[packages.Survey], Calls | Missing] = read_calls,
         named: Callable[[Path, str, tuple[str, ...]], Named] = read_named,
+        libraries: Callable[[Mapping[str, str], packages.Survey], dict[str, Library | Missing]] = read_libraries,
     ) -> None:
-        self._read_named = named
+        self._read_named, self._find_libraries = named, libraries
         self.environ = dict(os.environ if environ is None else environ)
         pool = ThreadPoolExecutor(max_workers=_READERS)
         self._python = python
@@ -111,7 +113,7 @@ class Gathering:
         return wrappers.start(self._python, self._survey.result(), self.environ)
 
     def _read_libraries(self) -> dict[str, Library | Missing]:
-        return read_libraries(self._start.result().environ, self._survey.result())
+        return self._find_libraries(self._start.result().environ, self._survey.result())
 
 
 def interpreter(seen: packages.Survey, environ: Mapping[str, str], wrapper: str = "") -> Interpreter:
