@@ -10,12 +10,13 @@
 #   CHECK_STDOUT   the format on stdout, by default console; with another the console goes to stderr
 #   CHECK_REPORT   CHECK_JUNIT  CHECK_CONSOLE  files: JSON, JUnit and the console's text; empty: not written
 #
-# 3 also where fi-doctor cannot be installed. It may be sourced by a script that has a trap for EXIT.
+# 3 also where fi-doctor cannot be installed, or CHECK_ARGS ask for no check (--help). It may be sourced by a script that has a trap for EXIT.
 set -eu
 
 check_told=
 check_child=
 check_place=
+check_proof=
 # A child in the background is deaf to SIGINT, so it is told with SIGTERM; the code is that of the first signal.
 check_forward() {
   check_told=${check_told:-$1}
@@ -43,6 +44,7 @@ check_run() {
 
 check_end() {
   [ -z "$check_place" ] || rm -rf "$check_place"
+  [ -z "$check_proof" ] || rm -f "$check_proof"
   exit "$1"
 }
 
@@ -56,12 +58,31 @@ check_words() {
   [ -z "${CHECK_ARGS:-}" ] || printf '%s\n' "$CHECK_ARGS" | xargs printf '%s\n'
 }
 
-# A file of an earlier run would pass for one of this run.
+# A file of an earlier run would pass for one of this run. Only a plain file goes, and none that the check reads.
 check_fresh() {
   for check_file in "${CHECK_REPORT:-}" "${CHECK_JUNIT:-}" "${CHECK_CONSOLE:-}"; do
     [ -n "$check_file" ] || continue
+    case $check_file in -*) check_stop 2 "$check_file is no name of a file; ./$check_file is one" ;; esac
+    if [ -e "$check_file" ] || [ -h "$check_file" ]; then
+      { [ -f "$check_file" ] && [ ! -h "$check_file" ]; } || check_stop 2 "$check_file is no plain file to be written anew"
+      check_kept "$check_file"
+    fi
     { mkdir -p "$(dirname "$check_file")" && rm -f "$check_file"; } || check_stop 2 "$check_file cannot be written"
   done
+}
+
+# Stops where a file is the policy, or a report or a lock among the words of CHECK_ARGS.
+check_kept() {
+  while IFS= read -r check_word; do
+    case $check_word in --*=*) check_word=${check_word#*=} ;; esac
+    # shellcheck disable=SC3013 # dash, bash and busybox know -ef
+    ! [ "$1" -ef "$check_word" ] || check_stop 2 "$1 is to be read and written"
+  done <<LIST
+${CHECK_CONFIG:-}
+fi-doctor.toml
+pyproject.toml
+$check_list
+LIST
 }
 
 check_install() {
@@ -100,8 +121,8 @@ check_warm() {
   esac
 }
 
-check_fresh
 check_list=$(check_words) || check_stop 2 "CHECK_ARGS has a quote without its other one: $CHECK_ARGS"
+check_fresh
 check_install
 check_warm
 set -- check --explain-gate
@@ -112,10 +133,19 @@ set -- "$@" --format "${CHECK_STDOUT:-console}"
 [ -z "${CHECK_CONSOLE:-}" ] || set -- "$@" --format "console:$CHECK_CONSOLE"
 [ -z "${CHECK_REPORT:-}" ] || set -- "$@" --format "json:$CHECK_REPORT"
 [ -z "${CHECK_JUNIT:-}" ] || set -- "$@" --format "junit:$CHECK_JUNIT"
+# Code 0 counts where a report was written: it comes of asking for help, too.
+check_written=${CHECK_REPORT:-${CHECK_JUNIT:-${CHECK_CONSOLE:-}}}
+if [ -z "$check_written" ]; then
+  check_proof=$(mktemp "${RUNNER_TEMP:-${TMPDIR:-/tmp}}/fi-doctor-XXXXXX") || check_stop 3 "no file for a report"
+  check_written=$check_proof
+  set -- "$@" --format "json:$check_proof"
+fi
 while IFS= read -r check_word; do
   [ -z "$check_word" ] || set -- "$@" "$check_word"
 done <<LIST
 $check_list
 LIST
 check_run "$check_doctor" "$@"
+[ "$check_code" != 0 ] || [ -s "$check_written" ] ||
+  check_stop 3 "no report was written, so that nothing was examined; CHECK_ARGS: ${CHECK_ARGS:-none}"
 check_end "$check_code"

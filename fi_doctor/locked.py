@@ -168,8 +168,11 @@ class LockedCheck:
         """The locked rows that hold; those that do not are unknown, and the gate cannot tell where vLLM calls them."""
         return self._concluded(self._facts, (), frozenset(), Builds())
 
-    def measured(self, gather: Callable[[], Gathering], watch: Watch) -> Report:
-        """The same after the rows that do not hold, or are not in the lock, were measured, and only these."""
+    def measured(self, gather: Callable[[], Gathering], watch: Watch, now: Callable[[], dict[str, str]]) -> Report:
+        """The same after the rows that do not hold, or are not in the lock, were measured, and only these.
+
+        now: reads the inputs once more in the end; a row that rests on one that changed meanwhile holds no more.
+        """
         begun = time.monotonic()
         gathering = gather()
         facts = gathering.finish(pipeline.symbols_of(self._kb, self._specs))
@@ -181,8 +184,16 @@ class LockedCheck:
         outcomes, builds = running.run_all(
             ours, facts=facts, request=self._request, watch=watch, environ=gathering.environ
         )
+        self._compare_again(now())
         done = self._concluded(facts, outcomes, frozenset(key_of(one.spec.feature, one.sm) for one in ours), builds)
         return replace(done, seconds=round(time.monotonic() - begun, 1))
+
+    def _compare_again(self, now: dict[str, str]) -> None:
+        """Take out the rows that rest on what was changed while others were measured."""
+        touched = compare.touched(self._lock, compare.changed(self._lock, now))
+        words = {key: compare.words(names, self._lock, now) for key, names in touched.items()}
+        doubts = {key: f"changed while other rows were measured: {words[key]}" for key in words}
+        self.standing = self.standing.without({key: doubts[key] for key in self.standing.valid & doubts.keys()})
 
     def _to_try(self, planned: tuple[PlannedProbe, ...]) -> tuple[PlannedProbe, ...]:
         """The probes of rows that do not hold; where their GPU is gone, those of the GPUs that are here instead."""
@@ -197,12 +208,9 @@ class LockedCheck:
         return tuple(found)
 
     def _is_left_out(self, probe: PlannedProbe) -> bool:
-        """Whether it can only be built here, and the lock says what came of that. What is required is tried again."""
-        feature = probe.spec.feature
+        """Whether it can only be built here, of which nothing comes that a lock holds, and nobody requires it."""
         required = tuple(one.feature for one in gate.asked_rows(self._request))
-        if probe.depth is not Depth.BUILD or (required and selects(required, feature)):
-            return False
-        return str(key_of(feature, probe.sm)) in self._lock.left_out
+        return probe.depth is Depth.BUILD and not (required and selects(required, probe.spec.feature))
 
     def _settle(self) -> None:
         """Take out rows that today's judgement sees otherwise."""

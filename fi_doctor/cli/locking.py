@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
+from collections.abc import Callable
 
 import msgspec
 
@@ -18,7 +19,8 @@ from fi_doctor.locking import compare, document, judging
 from fi_doctor.locking.digests import Digests, memory_folder
 from fi_doctor.locking.inputs import Inputs
 from fi_doctor.locking.model import LOCK_NAME, Lock
-from fi_doctor.model import Depth, KnowledgeBase, ProbeSpec, Report
+from fi_doctor.locking.needs import is_import
+from fi_doctor.model import Depth, Facts, Report
 from fi_doctor.model.phrases import NOT_LOCKED
 from fi_doctor.probing import catalog, plan
 
@@ -29,22 +31,24 @@ def lock(asked: Asked, gathering: Gathering | None) -> int:
     emit.check_writable(output)
     kb, specs = knowledge.load(), catalog.discover()
     report = commands.judge(asked, gathering, kb, specs)
-    quick = quick_gathering(asked if asked.python is not None else _examined_there(asked, report))
+    there = asked if asked.python is not None else _examined_there(asked, report)
+    quick = quick_gathering(there)
     facts = quick.finish(pipeline.symbols_of(kb, specs))
     if asked.from_file is not None and (differs := judging.machine_differs(report.facts, facts)):
         raise DataError(
             f'the report "{asked.from_file}" is not of this machine as it stands', why=differs, todo="fi-doctor lock"
         )
     digests = Digests(memory_folder())
-    imports = read_imports(sys.executable if asked.python is None else asked.python, quick.environ)
+    imports = read_imports(sys.executable if there.python is None else there.python, quick.environ)
     made = locked.lock_of(
         report, kb=kb, specs=specs, facts=facts, imports=imports, environ=quick.environ, digests=digests
     )
     digests.save()
     if not made.rows:
-        first = next(iter(made.left_out.items()), ("no row", "selected"))
         raise CannotTellError(
-            "nothing was proved, so there is nothing to lock", why=": ".join(first), todo="run it where the GPUs are"
+            "nothing was proved, so there is nothing to lock",
+            why="; ".join(": ".join(one) for one in _telling(made)) or "no row was selected",
+            todo="mend that, or run it where the GPUs are",
         )
     emit.write(document.to_json(made), output)
     for name, why in made.left_out.items():
@@ -58,10 +62,21 @@ def check(asked: Asked, path: str | None, quick: Gathering, *, is_frozen: bool, 
     held = document.read_file(pathlib.Path(path or LOCK_NAME))
     kb, specs = locked.known(None if is_thorough else memory_folder())
     digests = Digests(memory_folder(), thorough=is_thorough)
-    found = _compared(asked=asked, held=held, quick=quick, kb=kb, specs=specs, digests=digests)
+
+    def values(gathering: Gathering) -> tuple[Facts, dict[str, str]]:
+        facts = gathering.finish(pipeline.symbols_of(kb, specs))
+        inputs = Inputs(facts, kb, specs, digests=digests, environ=gathering.environ, loads=held.loads)
+        return facts, inputs.read(compare.names(held))
+
+    facts, now = values(quick)
+    known = tuple(feature.id for feature in commands.listed_features(kb, specs))
+    request = commands.request_of(asked, (*known, *(row.feature for row in held.rows)), kb)
+    request = msgspec.structs.replace(request, depth=plan.deepest(facts))
+    found = LockedCheck(held, request, kb=kb, specs=specs, facts=facts, now=now)
     digests.save()
     # Whoever says in a policy or a variable that nothing is to be run says it of this check too.
-    report = _report(asked, found, is_frozen=is_frozen or asked.depth not in (None, Depth.RUN.value))
+    is_frozen = is_frozen or asked.depth not in (None, Depth.RUN.value)
+    report = _report(asked, found, lambda: values(quick_gathering(asked))[1], is_frozen=is_frozen)
     outputs.write(report, asked.targets)
     return commands.told(asked, report)
 
@@ -73,25 +88,8 @@ def _examined_there(asked: Asked, report: Report) -> Asked:
     return msgspec.structs.replace(asked, python=report.facts.interpreter.named)
 
 
-def _compared(  # noqa: PLR0913 - what is compared with what
-    *,
-    asked: Asked,
-    held: Lock,
-    quick: Gathering,
-    kb: KnowledgeBase,
-    specs: tuple[ProbeSpec, ...],
-    digests: Digests,
-) -> LockedCheck:
-    known = tuple(feature.id for feature in commands.listed_features(kb, specs))
-    request = commands.request_of(asked, (*known, *(row.feature for row in held.rows)), kb)
-    facts = quick.finish(pipeline.symbols_of(kb, specs))
-    inputs = Inputs(facts, kb, specs, digests=digests, environ=quick.environ, loads=held.loads)
-    now = inputs.read(compare.names(held))
-    request = msgspec.structs.replace(request, depth=plan.deepest(facts))
-    return LockedCheck(held, request, kb=kb, specs=specs, facts=facts, now=now)
-
-
-def _report(asked: Asked, found: LockedCheck, *, is_frozen: bool) -> Report:
+def _report(asked: Asked, found: LockedCheck, again_now: Callable[[], dict[str, str]], *, is_frozen: bool) -> Report:
+    """again_now: reads the inputs anew, for what changes while others are measured."""
     if differs := found.difference():
         emit.say(f"not as it was locked: {differs}")
     again, unheld = found.to_measure(), found.not_held()
@@ -104,7 +102,13 @@ def _report(asked: Asked, found: LockedCheck, *, is_frozen: bool) -> Report:
     emit.say("fi-doctor lock writes down what is measured now")
     python = sys.executable if asked.python is None else asked.python
     with commands.progress(asked) as watch:
-        return found.measured(lambda: Gathering(python), watch)
+        return found.measured(lambda: Gathering(python), watch, again_now)
+
+
+def _telling(made: Lock) -> list[tuple[str, str]]:
+    """Why rows are left out: the imports, on which the others rest, or else the first."""
+    rows = list(made.left_out.items())
+    return [one for one in rows if is_import(one[0])] or rows[:1]
 
 
 def _amount(made: Lock) -> str:

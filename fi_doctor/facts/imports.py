@@ -28,6 +28,7 @@ class Loaded(Data, frozen=True):
     inner: frozenset[str]  # modules that are part of the interpreter itself
     mapped: frozenset[str]  # libraries in the memory of the process
     variables: frozenset[str]  # of the environment, that Python code asked for
+    lacking: frozenset[str]  # those of them that were not set
     error: str  # why it failed; "" where it did not
 
 
@@ -49,6 +50,7 @@ class _Line(msgspec.Struct):
     inner: frozenset[str] = frozenset()
     mapped: frozenset[str] = frozenset()
     variables: frozenset[str] = frozenset()
+    lacking: frozenset[str] = frozenset()
     ended: str | None = None
 
 
@@ -94,6 +96,7 @@ def _loaded(lines: list[_Line], end: str) -> Loaded:
         inner=frozenset().union(*(line.inner for line in lines)),
         mapped=frozenset().union(*(line.mapped for line in lines)),
         variables=frozenset().union(*(line.variables for line in lines)),
+        lacking=frozenset().union(*(line.lacking for line in lines)),
         error=next((line.ended for line in lines if line.ended is not None), end),
     )
 

@@ -5,7 +5,8 @@
 FILE gets JSON lines, each one write(2), so that a crash leaves every line before it: {"began": [sys.path, folders of
 the standard library]}, then for each name {"stage": "torch"}, {"asked": "torch._utils"} for every module that is looked
 for, found or not, {"files": {"torch._utils": "/.../torch/_utils.py"}, "inner": [modules without a file], "variables":
-[those of the environment that were asked for]}, {"mapped": [libraries]} and {"ended": why the import failed, or ""}.
+[those of the environment that were asked for], "lacking": [those of them that were not set]}, {"mapped": [libraries]}
+and {"ended": why the import failed, or ""}.
 Standard library, Python >= 3.9.
 """
 
@@ -43,7 +44,7 @@ def main(path: str, names: list[str]) -> None:
     paths = sysconfig.get_paths()
     write(fd, began=[[entry for entry in sys.path if entry], [paths["stdlib"], paths["platstdlib"]]])
     before = loaded()
-    variables = heard()
+    variables, lacking = heard()
     listener: Any = Listener(fd)
     sys.meta_path.insert(0, listener)
     for number, name in enumerate(names):
@@ -51,25 +52,34 @@ def main(path: str, names: list[str]) -> None:
         if number == 0:
             write(fd, **before)  # what Python itself, .pth files and sitecustomize have loaded
         why = failure(name)
-        write(fd, **loaded(), variables=sorted(variables))
+        write(fd, **loaded(), variables=sorted(variables), lacking=sorted(lacking))
         with contextlib.suppress(Exception):  # where the system has no such call
             write(fd, mapped=mapped())
         write(fd, ended=why)
 
 
-def heard() -> set[str]:
-    """The variables that are asked for from now on, of which os.environ hears."""
+def heard() -> tuple[set[str], set[str]]:
+    """The variables that are asked for from now on, of which os.environ hears; and those of them that are not set.
+
+    Whoever copies the environment asks for all that is set, and for nothing else.
+    """
     kind = type(os.environ)
     original = kind.__getitem__
     names: set[str] = set()
+    lacking: set[str] = set()
 
     def listening(environ: Any, name: str) -> str:
-        if isinstance(name, str):
-            names.add(name)
-        return original(environ, name)
+        if not isinstance(name, str):
+            return original(environ, name)
+        names.add(name)
+        try:
+            return original(environ, name)
+        except KeyError:
+            lacking.add(name)
+            raise
 
     kind.__getitem__ = listening  # type: ignore[method-assign] # get, "in" and os.getenv end there
-    return names
+    return names, lacking
 
 
 def failure(name: str) -> str:

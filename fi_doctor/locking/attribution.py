@@ -171,7 +171,7 @@ class Attribution:
                 compiled.update(names)
                 found.add(*(f"cache:{name}" for name in names if self._is_whole(cell, name)))
         if compiled:
-            found.add("nvcc", "cccl", "host-compiler", *(f"toolkit:{tool}" for tool in _TOOLS))
+            found.add("nvcc", "cccl", "host-compiler", "ninja", *(f"toolkit:{tool}" for tool in _TOOLS))
             found.variables(_BUILD_VARIABLES)
             found.packages(("apache-tvm-ffi",))
         for name in compiled:

@@ -54,7 +54,7 @@ class Digests:
         self._trees = dict(self._known.trees)
         self._used: dict[str, _Entry] = {}
         self._records: dict[Path, dict[str, tuple[str, int]]] = {}
-        self.newest_ns = 0  # the latest mtime of all files that were looked at since `begin`
+        self.newest_ns = 0  # when the last of all files that were looked at since `begin` was changed
 
     def file(self, path: Path) -> str:
         """The word "sha256:..." for a plain file, "absent", or why it cannot be read."""
@@ -62,7 +62,7 @@ class Digests:
             kind = path.stat()
             if not stat.S_ISREG(kind.st_mode):
                 return "not a file"
-            self.newest_ns = max(self.newest_ns, kind.st_mtime_ns)
+            self.newest_ns = max(self.newest_ns, _written_ns(kind))
             return self._digest(path, kind)
         except (FileNotFoundError, NotADirectoryError):
             return ABSENT
@@ -76,7 +76,7 @@ class Digests:
         """
         try:
             files = scan(folder, (ending,), without=without)
-            self.newest_ns = max([self.newest_ns, *(found.state.st_mtime_ns for found in files)])
+            self.newest_ns = max([self.newest_ns, *(_written_ns(found.state) for found in files)])
             key, name = quick_key(files), f"{folder}/**{ending}"
             known = self._trees.get(name)
             if known is None or not key or known[0] != key or self._thorough:
@@ -97,8 +97,9 @@ class Digests:
             found = [Found(word, path, os.stat(path)) for word, path in listed if path]  # noqa: PTH116 - thousands
         except OSError as error:
             return f"{UNREADABLE}{error.strerror or error}"
-        self.newest_ns = max([self.newest_ns, *(one.state.st_mtime_ns for one in found)])
+        self.newest_ns = max([self.newest_ns, *(_written_ns(one.state) for one in found)])
         key = quick_key(found)
+        key = key and f"{key} {of_text(chr(0).join(word for word, _ in listed))}"  # those that lead to nothing, too
         known = self._trees.get(name)
         if known is None or not key or known[0] != key or self._thorough:
             lines = (f"{word}\0{self.file(Path(path)) if path else ABSENT}\n" for word, path in listed)
@@ -151,13 +152,18 @@ class Digests:
 
 
 def memory_folder() -> Path:
-    """Where digests are kept between two commands."""
-    return Path(platformdirs.user_cache_dir("fi-doctor"))
+    """Where digests are kept between two commands; by user, since what one can read another may not."""
+    return Path(platformdirs.user_cache_dir("fi-doctor"), f"read-by-{os.geteuid()}")
 
 
 def of_text(text: str) -> str:
     """The digest of words."""
     return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()}"
+
+
+def _written_ns(state: os.stat_result) -> int:
+    """When a file came to be what it is and where it is: the time of writing can be set, and copies keep it."""
+    return max(state.st_mtime_ns, state.st_ctime_ns)
 
 
 def _read(path: Path) -> str:

@@ -102,6 +102,8 @@ class Inputs:
             if isinstance(host, Missing):
                 return ABSENT
             return f"{_words(tools.host_compiler_version)} {self._digests.file(Path(host))}"
+        if kind == "ninja":  # which looks at every module before it is loaded; any will do
+            return ABSENT if isinstance(tools.ninja, Missing) else "there"
         if kind not in ("nvcc", "cccl", "toolkit"):
             return NOT_KNOWN
         if isinstance(jit, Missing):
@@ -234,7 +236,7 @@ class Inputs:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return path.read_text(encoding="utf-8-sig", errors="replace")  # Python drops the mark, too, from 3.12 on
     except OSError:
         return ""
 

@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterator, Mapping
 
 from fi_doctor.facts.imports import Imports, Loaded
-from fi_doctor.locking.names import WITHOUT_EFFECT
+from fi_doctor.locking.names import WITHOUT_EFFECT_ON_IMPORTS
 from fi_doctor.locking.resolving import NAMESPACE, Resolver
 
 STANDARD = "standard-library"
 _ELSEWHERE = "elsewhere"
-# Variables of what is imported; others are asked for wherever the whole environment is copied.
+# Variables of what is imported; others that are set are asked for wherever the whole environment is copied.
 _THEIRS = re.compile(r"CUTE_|FLASHINFER_|KINETO_|NPY_|NUMPY_|NVPL_|OPENBLAS_|PYTORCH_|TORCH|TRITON_|TVM_")
 _TOLD_OTHERWISE = ("FLASHINFER_WORKSPACE_BASE",)  # the input "workspace" says whether it will do
 _AT_START = ("sitecustomize", "usercustomize")  # Python imports them by itself, where there are any
@@ -43,8 +43,9 @@ def groups(imports: Imports, words: Mapping[str, tuple[str, ...]]) -> dict[str, 
     found = {}
     for one in imports.loaded:
         loads = (f"loads:{name}" for name in words if name.partition(":")[0] == one.name)
-        asked = (name for name in one.variables if _THEIRS.match(name) and name not in _TOLD_OTHERWISE)
-        variables = (f"{'setting' if WITHOUT_EFFECT.search(name) else 'variable'}:{name}" for name in asked)
+        theirs = {name for name in one.variables if _THEIRS.match(name)} | one.lacking
+        asked = theirs - {*_TOLD_OTHERWISE}
+        variables = (f"{'setting' if WITHOUT_EFFECT_ON_IMPORTS.search(name) else 'variable'}:{name}" for name in asked)
         found[f"loads:{one.name}"] = tuple(sorted({*loads, *variables}))
     return found
 

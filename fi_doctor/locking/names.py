@@ -12,10 +12,12 @@ from collections.abc import Iterable
 FLASHINFER = "flashinfer-python"
 VLLM = "vllm"
 ALL_PYTHON = "**.py"
-# What is said in a log, and how many jobs work on it, changes no kernel. The GPUs that are seen are inputs themselves.
-WITHOUT_EFFECT = re.compile(
-    r"VERBOSE|LOG(?:GING|LEVEL|DEST|S?_|$)|_DUMP_|_THREADS$|_TRACE|RETRY|DOWNLOAD|^CUDA_(?:VISIBLE|DEVICE)"
-)
+_SAID = r"LOG(?:GING|LEVEL|DEST|S?_|$)|_DUMP_|_TRACE|RETRY|DOWNLOAD|^CUDA_(?:VISIBLE|DEVICE)"
+# What is said in a log changes no kernel. The GPUs that are seen are inputs themselves. FLASHINFER_JIT_VERBOSE is none
+# of these: it compiles with -O0. Nor is FLASHINFER_NVCC_THREADS: in another command ninja sees another module.
+WITHOUT_EFFECT = re.compile(_SAID)
+# What changes an import by no more than how much is said, or how many work on it.
+WITHOUT_EFFECT_ON_IMPORTS = re.compile(rf"{_SAID}|VERBOSE|_THREADS$")
 
 
 class Names:

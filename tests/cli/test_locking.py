@@ -370,7 +370,7 @@ def test_a_memory_that_cannot_be_used_changes_nothing(machine, memory):
     machine.locked()
     folder = machine.folder / "memory" / "fi-doctor"
     if memory == "damaged":
-        for path in folder.iterdir():
+        for path in folder.rglob("*.json"):
             path.write_text('{"half')
     else:
         shutil.rmtree(folder.parent)

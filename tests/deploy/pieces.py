@@ -15,6 +15,7 @@ from waiting import wait_for
 
 ROOT = pathlib.Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
+CHECK = DEPLOY / "check.sh"
 GITHUB = DEPLOY / "github" / "action.sh"
 EXAMPLE = "--example h200 --no-config"
 # What is asked of a recorded machine, and the code of the gate.

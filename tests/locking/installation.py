@@ -64,7 +64,10 @@ FILES = {
         from .norm import gen_norm_module
         from .sampling import gen_sampling_module
     """,
-    "flashinfer/jit/core.py": 'import tvm_ffi\nVERBOSE = "FLASHINFER_JIT_VERBOSE"\nclass JitSpec: ...\n',
+    "flashinfer/jit/core.py": (
+        'import tvm_ffi\nNAMES = "FLASHINFER_JIT_VERBOSE", "FLASHINFER_NVCC_THREADS", "FLASHINFER_JIT_LOGGING"\n'
+        "class JitSpec: ...\n"
+    ),
     "flashinfer/jit/norm.py": "from .core import JitSpec\ndef gen_norm_module(): ...\n",
     "flashinfer/jit/activation.py": 'from .core import JitSpec\nTEMPLATE = "activation.jinja"\ndef gen(): ...\n',
     "flashinfer/jit/sampling.py": "from .core import JitSpec\ndef gen_sampling_module(): ...\n",
@@ -194,7 +197,8 @@ class Installation:
                     files=dict(files),
                     inner=frozenset({"sys"}),
                     mapped=frozenset(mapped),
-                    variables=frozenset({"TORCH_LOGS", "HOME", *VARIABLES[name]}),
+                    variables=frozenset({"TORCH_LOGS", "HOME", "STROBELIGHT_RATE", *VARIABLES[name]}),
+                    lacking=frozenset({"STROBELIGHT_RATE"}),
                     error=self.errors.get(name, ""),
                 )
             )

@@ -128,6 +128,17 @@ def test_a_memory_that_cannot_be_written_is_no_failure(tmp_path, settled):
     assert (tmp_path / "memory").read_text() == "a file"
 
 
+def test_a_word_that_leads_to_nothing_counts_in_memory_too(tmp_path, settled):
+    (tmp_path / "one.py").write_text("1")
+    one = ("one", str(tmp_path / "one.py"))
+    digests = Digests(tmp_path / "memory")
+    alone = digests.files("torch", [one])
+    digests.save()
+    both = Digests().files("torch", [one, ("two", "")])
+    assert both != alone
+    assert Digests(tmp_path / "memory").files("torch", [one, ("two", "")]) == both
+
+
 CHANGES = {
     "content": lambda folder: (folder / "b/two.h").write_text("2!"),
     "a-name": lambda folder: (folder / "b/two.h").rename(folder / "b/three.h"),

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from datetime import datetime, timezone
+from types import SimpleNamespace
+from unittest.mock import Mock
+
 import pytest
 from installation import CREATED, ROWS, Installation, write
 from msgspec.structs import replace
 
+from fi_doctor import locked
 from fi_doctor.locking import document
 from fi_doctor.locking.model import Key
-from fi_doctor.model import Depth, Evidence, Request, Scope, Verdict
+from fi_doctor.model import Builds, Depth, Evidence, Request, Scope, Verdict
 
 
 @pytest.fixture
@@ -51,15 +57,13 @@ def test_rows_that_are_asked_for_and_not_in_the_lock_are_to_be_measured(machine)
     assert machine.checked(lock, request).not_held() == ()
 
 
-def test_what_can_only_be_built_as_when_it_was_locked_is_not_built_again_unless_it_is_required(machine):
+def test_what_can_only_be_built_is_left_alone_unless_it_is_required(machine):
     import factory as make
 
     lock = machine.lock()
     machine.facts = replace(machine.facts, gpus=make.gpu_facts(make.gpu(index=0)))
     key = Key("comm.allreduce_fusion", 90)
     rest = replace(lock, rows=tuple(row for row in lock.rows if row.key != key))
-    assert key in machine.checked(rest).not_held()
-    rest = replace(rest, left_out={str(key): "unknown, built: it compiled"})
     assert key not in machine.checked(rest).not_held()
     request = Request(depth=Depth.RUN, required=("comm.*",))
     assert key in machine.checked(rest, request).not_held()
@@ -220,6 +224,36 @@ def test_a_file_that_was_written_after_the_report_keeps_its_rows_out(machine):
     lock = machine.lock(report)
     assert lock.rows == ()
     assert "was written after it was measured" in lock.left_out["norm.rmsnorm on SM90"]
+
+
+def test_a_file_with_the_time_of_an_older_one_keeps_its_rows_out_too(machine):
+    path = machine.site / "flashinfer/norm.py"
+    path.write_text("another")
+    os.utime(path, ns=(1, 1))
+    report = replace(machine.report, created=datetime.now(timezone.utc).replace(year=2020).isoformat())
+    assert "was written after it was measured" in machine.lock(report).left_out["norm.rmsnorm on SM90"]
+
+
+def test_what_changes_while_others_are_measured_holds_no_more(machine, monkeypatch):
+    lock = machine.lock()
+    write(machine.site / "flashinfer/data/csrc/sampling.cu", "another")
+    check = machine.checked(lock)
+    assert check.to_measure() == (Key("sampling.top_k_top_p", 90),)
+
+    def measuring(planned, **_):
+        write(machine.site / "flashinfer/data/csrc/norm.cu", "another")
+        return (), Builds()
+
+    monkeypatch.setattr(locked.running, "run_all", measuring)
+    gathering = SimpleNamespace(finish=lambda _: machine.facts, environ=machine.environ)
+    report = check.measured(lambda: gathering, Mock(), lambda: machine.now(lock))
+    found = {row.feature: row for row in report.features}
+    assert "changed while other rows were measured: package:flashinfer-python:data/csrc/norm.cu" in (
+        found["norm.rmsnorm"].why
+    )
+    assert found["norm.rmsnorm"].verdict is Verdict.UNKNOWN
+    assert found["activation.silu_and_mul"].verdict is Verdict.WORKS
+    assert report.gate.code == 3
 
 
 def test_a_gpu_that_nvml_does_not_list_is_not_locked(machine):

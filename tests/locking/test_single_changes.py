@@ -150,6 +150,9 @@ CHANGES = {
     "a-variable-of-the-build": (variable("NVCC_APPEND_FLAGS", "-O1"), COMPILED),
     "cuda-home": (variable("CUDA_HOME", "/usr/local/cuda"), COMPILED),
     "a-variable-that-python-names": (variable("FLASHINFER_USE_CUDA_NORM"), NORM),
+    "a-variable-that-compiles-otherwise": (variable("FLASHINFER_JIT_VERBOSE"), FLASHINFER - IMPORT),
+    "a-variable-that-changes-the-command": (variable("FLASHINFER_NVCC_THREADS", "4"), FLASHINFER - IMPORT),
+    "no-ninja": (toolkit(ninja=make.missing("there is none")), COMPILED),
     "a-variable-that-python-names-set-empty": (variable("FLASHINFER_USE_CUDA_NORM", ""), NORM),
     "a-variable-of-vllm": (variable("VLLM_USE_FLASHINFER_SAMPLER", "0"), SAMPLING),
     "a-variable-of-the-loader": (variable("LD_LIBRARY_PATH", "/lib"), ALL),
@@ -210,6 +213,7 @@ CHANGES = {
     "sitecustomize": (package_file("sitecustomize.py"), IMPORTS),
     "usercustomize": (other_file("earlier/usercustomize.py"), IMPORTS),
     "a-pth-file-that-runs-code": (lambda machine: write(machine.site / "new.pth", "import os; os._exit\n"), IMPORTS),
+    "the-same-behind-a-mark": (lambda machine: write(machine.site / "new.pth", "\ufeffimport os; os._exit\n"), IMPORTS),
     "code-in-a-pth-file": (lambda machine: write(machine.site / "plain.pth", "/somewhere\nimport x\n"), IMPORTS),
     "a-plugin-of-torch": (
         lambda machine: write(
@@ -218,6 +222,7 @@ CHANGES = {
         IMPORTS,
     ),
     "a-variable-that-torch-asks-for": (variable("TORCH_LOGS", "no-such-log"), IMPORTS),
+    "a-variable-of-any-name-that-was-not-set": (variable("STROBELIGHT_RATE", "x"), IMPORTS),
     "a-variable-that-flashinfer-asks-for": (variable("FLASHINFER_CUBIN_DIR", "/nowhere"), IMPORT),
     "a-log-level-that-is-none": (variable("FLASHINFER_LOGLEVEL", "loud"), IMPORT),
     "a-workspace-that-cannot-be-written": (
@@ -263,7 +268,7 @@ IRRELEVANT = {
     "a-gpu-of-another-kind-beside": gpus(make.gpu(index=0), make.gpu(index=1), make.gpu(sm=100, index=2)),
     "free-memory": gpus(make.gpu(index=0, memory_free_mib=1), make.gpu(index=1)),
     "how-many-jobs": variable("MAX_JOBS", "3"),
-    "how-much-is-logged": variable("FLASHINFER_JIT_VERBOSE"),
+    "how-much-is-logged": variable("FLASHINFER_JIT_LOGGING"),
     "a-log-level": variable("FLASHINFER_LOGLEVEL", "3"),
     "a-variable-that-every-process-asks-for": variable("HOME", "/elsewhere"),
     "a-variable-of-nobody": variable("VLLM_LOGGING_LEVEL", "DEBUG"),
