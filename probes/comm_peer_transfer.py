@@ -62,6 +62,7 @@ MOST_STALLS = 2  # after which the other pairs are not checked
 DEADLINE_S = 105.0  # for a variant
 KILLED_S = 5.0  # for a killed process to go away
 TIMED_COPIES = 3
+MOST_COUNTED = 1 << 20  # words that are wrong, which takes a second
 BLOCKS, THREADS = 64, 256
 COPY_WORDS = b"""
 .version 7.0
@@ -106,7 +107,7 @@ def run(variant):
         failures, checked, speeds = _check_pairs(team)
     finally:
         team.close()
-    verdict = _verdict(failures)
+    verdict = _verdict(failures, team.names)
     if verdict is not None:
         raise verdict
     slowest, fastest = min(speeds, key=speeds.get), max(speeds, key=speeds.get)
@@ -197,8 +198,8 @@ def _words(sender, receiver, mover, by, size):
     return f"GPU {sender} -> GPU {receiver}, {size} bytes, {how} {mover} ({by})"
 
 
-def _verdict(failures):
-    """The exception that says what went wrong; None when nothing did."""
+def _verdict(failures, names):
+    """The exception that says what went wrong, and which GPUs are meant; None when nothing did."""
     if not failures:
         return None
     order = ("wrong", "stalls", "died", "raised", "unchecked")
@@ -206,7 +207,8 @@ def _verdict(failures):
     shown = [sentence for kind, sentence in failures if kind != "wrong"]
     wrong = [sentence for kind, sentence in failures if kind == "wrong"]
     shown = wrong[:6] + ([f"{len(wrong) - 6} more like these"] if len(wrong) > 6 else []) + shown
-    return (AssertionError if wrong else RuntimeError)("; ".join(shown))
+    meant = ", ".join(f"GPU {gpu}: {name}" for gpu, name in enumerate(names))
+    return (AssertionError if wrong else RuntimeError)(f"{'; '.join(shown)} ({meant})")
 
 
 class _Team:
@@ -590,11 +592,11 @@ def _same(one, other, length):
 def _difference(seen, wanted, length):
     """How many words differ, and the first of them; before word 0 and behind the last are the guards."""
     got, expected = (memoryview(buffer)[:length].cast("B").cast("I") for buffer in (seen, wanted))
-    at = [word for word in range(length // 4) if got[word] != expected[word]]
-    return (
-        f"{len(at)} of {(length - 2 * GUARD) // 4} words are wrong, the first at {at[0] - GUARD // 4}: "
-        f"got 0x{got[at[0]]:08x}, expected 0x{expected[at[0]]:08x}"
-    )
+    differ = (word for word in range(length // 4) if got[word] != expected[word])
+    at = list(itertools.islice(differ, MOST_COUNTED))
+    count = f"{len(at)}{' or more' * (len(at) == MOST_COUNTED)} of {(length - 2 * GUARD) // 4}"
+    first = f"got 0x{got[at[0]]:08x}, expected 0x{expected[at[0]]:08x}"
+    return f"{count} words are wrong, the first at {at[0] - GUARD // 4}: {first}"
 
 
 if __name__ == "__main__":

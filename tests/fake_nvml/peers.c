@@ -54,6 +54,11 @@ static char *map(const char *name, size_t size, int gpu) {
 }
 
 int cuInit(unsigned flags) { return flags ? INVALID : SUCCESS; }
+int cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
+int cuDeviceGetUuid_v2(unsigned char *uuid, int device) { return memset(uuid, device + 1, 16), SUCCESS; }
+int cuDeviceGetUuid(unsigned char *uuid, int device) { return cuDeviceGetUuid_v2(uuid, device); }
+int cuDeviceTotalMem_v2(size_t *size, int device) { return *size = (size_t)(device >= 0) << 36, SUCCESS; }
+int cuDeviceGetAttribute(int *value, int which, int device) { return *value = which == 75 && device >= 0 ? 9 : 0, SUCCESS; }
 int cuDeviceGetCount(int *n) { return *n = gpus(), SUCCESS; }
 int cuDeviceGet(int *device, int index) { return *device = index, index < gpus() ? SUCCESS : INVALID; }
 int cuDeviceGetName(char *name, int size, int device) { return snprintf(name, size, "Fake %d", device), SUCCESS; }

@@ -99,7 +99,7 @@ def test_every_fault_of_one_direction_is_wrong_and_named_and_nothing_else_is(pro
     try:
         for name, said in WRONG.items():
             fault(f"{name}@0>1")
-            verdict = probe._verdict(probe._check_pairs(team)[0])
+            verdict = probe._verdict(probe._check_pairs(team)[0], team.names)
             there = isinstance(verdict, AssertionError) and re.search(f"^GPU 0 -> GPU 1, {said}", str(verdict))
             if not there or "GPU 1 -> GPU 0" in str(verdict):
                 missed[name] = verdict
@@ -116,6 +116,7 @@ def test_only_the_pair_that_is_wrong_is_named(probe, three, variant):
     with pytest.raises(AssertionError) as caught:
         probe.run(variant)
     assert set(re.findall(r"GPU \d -> GPU \d", str(caught.value))) == {"GPU 2 -> GPU 1"}
+    assert "GPU 2: Fake 2 at 0000:03:00.0)" in str(caught.value)  # whatever numbers other tools give them
 
 
 @BOTH
@@ -134,7 +135,7 @@ def test_a_pair_that_does_not_come_back_is_named_and_the_others_are_checked(prob
     assert time.monotonic() - begun < 20
     ((_, sentence),) = found
     assert re.fullmatch(rf"GPU 0 -> GPU 2, 4 bytes, written by GPU 0 \(memcpy\): {said}", sentence)
-    assert isinstance(probe._verdict(found), RuntimeError)
+    assert isinstance(probe._verdict(found, []), RuntimeError)
 
 
 def test_after_two_pairs_that_fail_the_rest_is_said_to_be_unchecked(probe, three):
