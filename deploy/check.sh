@@ -81,9 +81,10 @@ check_venv() {
     (cd "$CHECK_INSTALL" && cp -R pyproject.toml README.md fi_doctor probes "$check_source") ||
       check_stop 3 "$CHECK_INSTALL is no checkout of fi-doctor, and nothing was examined"
   fi
-  check_run "$check_base" -m venv "$check_place/venv" >&2
+  # With -I, because of what lies on PYTHONPATH pip says that it is installed, and fi-doctor does not look there.
+  check_run "$check_base" -I -m venv "$check_place/venv" >&2
   [ "$check_code" = 0 ] || check_stop 3 "$check_base makes no venv, and nothing was examined"
-  check_run "$check_place/venv/bin/python" -m pip install --quiet "$check_source" >&2
+  check_run "$check_place/venv/bin/python" -I -m pip install --quiet "$check_source" >&2
   [ "$check_code" = 0 ] || check_stop 3 "pip cannot install $CHECK_INSTALL, and nothing was examined"
   check_doctor=$check_place/venv/bin/fi-doctor
 }

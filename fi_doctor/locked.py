@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from fi_doctor import __version__, knowledge, pipeline
 from fi_doctor.diagnosis import called, findings, gate, matrix, serving
 from fi_doctor.facts import Gathering
-from fi_doctor.locking import compare, judging, making
+from fi_doctor.facts.imports import Imports
+from fi_doctor.locking import compare, judging, loads, making
 from fi_doctor.locking.attribution import Attribution
 from fi_doctor.locking.digests import Digests
 from fi_doctor.locking.inputs import Inputs
 from fi_doctor.locking.judging import Standing
 from fi_doctor.locking.model import Key, Lock, key_of
-from fi_doctor.locking.remembered import keep, quick_key, recall, scan
+from fi_doctor.locking.needs import imports_of, is_import, unfounded
+from fi_doctor.locking.remembered import quick_key, remembered, scan
 from fi_doctor.model import (
     Builds,
     Data,
+    Depth,
     Facts,
     KnowledgeBase,
     Outcome,
@@ -30,6 +32,7 @@ from fi_doctor.model import (
     ProbeSpec,
     Report,
     Request,
+    Verdict,
     Watch,
     selects,
 )
@@ -57,20 +60,24 @@ def known(folder: Path | None) -> tuple[KnowledgeBase, tuple[ProbeSpec, ...]]:
         places = (own, *catalog.folders())
         key = quick_key(found for place in places for found in scan(place))
         key = key and " ".join((key, *map(str, places)))
-    path = folder / _KNOWN
-    kept = recall(path, key, _Known)
-    if kept is not None:
-        return kept.kb, kept.specs
-    found = _Known(kb=knowledge.load(), specs=catalog.discover())
-    if key:
-        keep(path, msgspec.json.encode((key, found)))
+    found = remembered(folder / _KNOWN, key, _Known, lambda: _Known(kb=knowledge.load(), specs=catalog.discover()))
     return found.kb, found.specs
 
 
 def lock_of(  # noqa: PLR0913 - the whole of what it rests on
-    report: Report, *, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...], facts: Facts, inputs: Inputs, digests: Digests
+    report: Report,
+    *,
+    kb: KnowledgeBase,
+    specs: tuple[ProbeSpec, ...],
+    facts: Facts,
+    imports: Imports,
+    environ: Mapping[str, str],
+    digests: Digests,
 ) -> Lock:
-    """What the report proved. facts: of this machine, on which it was made, as a locked check reads them."""
+    """What the report proved.
+
+    facts, imports and environ: of this machine, on which it was made, as a locked check reads them.
+    """
     features = {feature.id: feature for feature in kb.features}
     rows = {key_of(row.feature, row.sm): row for row in report.features}
     uses = {
@@ -82,8 +89,35 @@ def lock_of(  # noqa: PLR0913 - the whole of what it rests on
         for key, row in rows.items()
         if findings.is_measured(row.verdict, row.evidence)
     }
-    attribution = Attribution(facts, kb, specs, uses)
-    return making.make(report, proved=proved, attribution=attribution, inputs=inputs, digests=digests)
+    words = loads.words(imports, facts.interpreter.version)
+    return making.make(
+        report,
+        proved=proved,
+        attribution=Attribution(facts, kb, specs, uses, imports=loads.groups(imports, words)),
+        inputs=Inputs(facts, kb, specs, digests=digests, environ=environ, loads=words),
+        digests=digests,
+        loads=words,
+        doubts=_not_imported(report, specs, imports),
+    )
+
+
+def _not_imported(report: Report, specs: tuple[ProbeSpec, ...], imports: Imports) -> dict[Key, str]:
+    """The rows that worked and need a package that cannot be imported now, as the lock is made."""
+    errors = {f"import.{one.name}": one.error for one in imports.loaded}
+    probes: dict[str, list[ProbeSpec]] = {}
+    for spec in specs:
+        probes.setdefault(spec.feature, []).append(spec)
+    found = {}
+    for row in report.features:
+        needed = sorted(imports_of(probes.get(row.feature, ())))
+        failed = [name for name in needed if errors.get(name, "the interpreter gave no answer")]
+        if failed and row.verdict is Verdict.WORKS:
+            why = errors.get(failed[0], "the interpreter gave no answer")
+            package = failed[0].removeprefix("import.")
+            found[key_of(row.feature, row.sm)] = (
+                f"it was measured as working, and {package} cannot be imported now: {why}"
+            )
+    return found
 
 
 class LockedCheck:
@@ -111,10 +145,20 @@ class LockedCheck:
         every = frozenset(row.key for row in lock.rows)
         self.standing = Standing(every - reasons.keys(), reasons)
         self._settle()
+        lacking = unfounded(lock, specs)
+        self.standing = self.standing.without({key: lacking[key] for key in self.standing.valid & lacking.keys()})
+        self._lean()
 
     def to_measure(self) -> tuple[Key, ...]:
-        """The rows that are asked for and do not hold any more."""
+        """The rows of the lock that are asked for and do not hold any more."""
         return tuple(sorted(key for key in self.standing.invalid if selects(self._request.features, key.feature)))
+
+    def not_held(self) -> tuple[Key, ...]:
+        """The rows that are asked for, that could be measured here, and that the lock does not hold."""
+        held = {row.key for row in self._lock.rows}
+        planned = planning.plan(self._specs, self._facts, self._request)
+        found = {key_of(one.spec.feature, one.sm) for one in planned if one.is_tried and not self._is_left_out(one)}
+        return tuple(sorted(found - held, key=str))
 
     def difference(self) -> str:
         """What changed on this machine, in one line; "" where nothing that matters did."""
@@ -125,7 +169,7 @@ class LockedCheck:
         return self._concluded(self._facts, (), frozenset(), Builds())
 
     def measured(self, gather: Callable[[], Gathering], watch: Watch) -> Report:
-        """The same after the rows that do not hold were measured again, and only these."""
+        """The same after the rows that do not hold, or are not in the lock, were measured, and only these."""
         begun = time.monotonic()
         gathering = gather()
         facts = gathering.finish(pipeline.symbols_of(self._kb, self._specs))
@@ -142,7 +186,7 @@ class LockedCheck:
 
     def _to_try(self, planned: tuple[PlannedProbe, ...]) -> tuple[PlannedProbe, ...]:
         """The probes of rows that do not hold; where their GPU is gone, those of the GPUs that are here instead."""
-        wanted = frozenset(self.to_measure())
+        wanted = frozenset((*self.to_measure(), *self.not_held()))
         here = {key_of(probe.spec.feature, probe.sm) for probe in planned}
         moved = {key.feature for key in wanted - here}
         found = []
@@ -152,12 +196,28 @@ class LockedCheck:
                 found.append(probe)
         return tuple(found)
 
+    def _is_left_out(self, probe: PlannedProbe) -> bool:
+        """Whether it can only be built here, and the lock says what came of that. What is required is tried again."""
+        feature = probe.spec.feature
+        required = tuple(one.feature for one in gate.asked_rows(self._request))
+        if probe.depth is not Depth.BUILD or (required and selects(required, feature)):
+            return False
+        return str(key_of(feature, probe.sm)) in self._lock.left_out
+
     def _settle(self) -> None:
         """Take out rows that today's judgement sees otherwise."""
         rows = self._conclude(self._facts, (), frozenset()).features
         selected = [row for row in self._lock.rows if selects(self._request.features, row.feature)]
         lock = replace(self._lock, rows=tuple(selected))
         self.standing = self.standing.without(judging.judged_otherwise(lock, self.standing, rows, __version__))
+
+    def _lean(self) -> None:
+        """Take out the rows that need an import, where it does not hold and is not asked for, so not measured again."""
+        doubted = {key: why for key, why in self.standing.invalid.items() if is_import(key.feature)}
+        for key, why in doubted.items():
+            if not selects(self._request.features, key.feature):
+                rest = [other for other in self.standing.valid if not is_import(other.feature)]
+                self.standing = self.standing.without(dict.fromkeys(rest, f"{key} may not hold any more: {why}"))
 
     def _conclude(self, facts: Facts, outcomes: tuple[Outcome, ...], measured: frozenset[Key]) -> Report:
         planned = planning.plan(self._specs, facts, self._request)

@@ -7,7 +7,8 @@ NaN, or left to FlashInfer; what lies around it must stay NaN and the input must
 
 Variant bf16_d3420 asks about d = 3420 (Qwen2.5-VL), which is no multiple of the 8 elements of a vector: versions that
 accept it and then load the upper half in vectors of 16 bytes stop with a misaligned address. It comes last because that
-error leaves the process without a usable GPU.
+error leaves the process without a usable GPU. graph_bf16 is captured in a CUDA graph, with `out` given, and replayed
+three times with other inputs in the same memory.
 
 Tolerance: relative, half a unit in the last place of the output dtype (bf16 has 8 significant bits: 2^-8; fp16 has 11:
 2^-11), because the result is rounded once, plus 2^-16 for float32 arithmetic with approximate exp and division (at most
@@ -17,6 +18,7 @@ Tolerance: relative, half a unit in the last place of the output dtype (bf16 has
 Upstream: include/flashinfer/activation.cuh, flashinfer/jit/activation.py
 """
 
+import importlib
 import math
 import os
 import sys
@@ -26,7 +28,7 @@ PROBE = {
     "feature": "activation.silu_and_mul",
     "module": "silu_and_mul",
     "requires": {"sm": ">=75", "flashinfer": ">=0.5", "symbols": ["flashinfer.activation.silu_and_mul"]},
-    "variants": {"bf16": {"sm": ">=80"}, "fp16": {}, "bf16_d3420": {"sm": ">=80"}},
+    "variants": {"bf16": {"sm": ">=80"}, "fp16": {}, "graph_bf16": {"sm": ">=80"}, "bf16_d3420": {"sm": ">=80"}},
     "gpus": 1,
     "timeout_s": 120,
     "build_timeout_s": 600,
@@ -36,6 +38,8 @@ PROBE = {
 
 SIZES = (8, 64, 888, 8200, 14336)
 BATCH_SIZES = (1, 19, 989)
+REPLAYS = 3
+GRAPH_SHAPES = ((1, 14336), (19, 888))
 MOST_ELEMENTS = 2**21  # of one tensor: a larger batch is cut, so that little GPU memory is needed
 GUARD = 64  # elements before and after an output; keeps it aligned to 128 bytes
 
@@ -51,13 +55,16 @@ def run(variant):
 
     generator = torch.Generator(_device()).manual_seed(3)
     errors = _Errors(*_tolerance(_dtype(variant)))
+    check = _check_graph if variant.startswith("graph_") else _check_case
     for shape in _shapes(variant):
-        _check_case(shape, _dtype(variant), generator, errors)
+        check(shape, _dtype(variant), generator, errors)
     return {"shapes": " ".join("x".join(map(str, shape)) for shape in _shapes(variant)), **errors.measured()}
 
 
 def _shapes(variant):
     """Shapes of the output; the input's last dimension is twice as long."""
+    if variant.startswith("graph_"):
+        return GRAPH_SHAPES
     sizes = (3420,) if variant == "bf16_d3420" else SIZES
     batches = ((size, min(batch, MOST_ELEMENTS // size)) for size in sizes for batch in BATCH_SIZES)
     return [(batch, size) for size, batch in batches] + [(3, 5, sizes[-1])]
@@ -69,21 +76,65 @@ def _check_case(shape, dtype, generator, errors):
 
     x = _input(shape, dtype, generator)
     kept = x.clone()
-    gate, up = x.double().chunk(2, dim=-1)
-    expected = gate * gate.sigmoid() * up
+    expected = _reference(x)
     where = f"input {tuple(x.shape)}"
 
     errors.check(flashinfer.activation.silu_and_mul(x), expected, f"{where}, no out")
 
-    count = math.prod(shape)
-    buffer = torch.full((GUARD + count + GUARD,), math.nan, dtype=dtype, device=x.device)
-    out = buffer[GUARD : GUARD + count].view(shape)
+    buffer, out = _poisoned(shape, dtype, x.device)
     result = flashinfer.activation.silu_and_mul(x, out=out)
     assert result.data_ptr() == out.data_ptr(), f"{where}: the result is not the tensor given as out"
     errors.check(out, expected, f"{where}, out given")
     out.fill_(math.nan)
     assert buffer.isnan().all(), f"{where}: something was written outside of out"
     assert torch.equal(x, kept), f"{where}: the input was changed"
+
+
+def _check_graph(shape, dtype, generator, errors):
+    import flashinfer.activation
+
+    x = _input(shape, dtype, generator)
+    buffer, out = _poisoned(shape, dtype, x.device)
+    replay = _capture(lambda: flashinfer.activation.silu_and_mul(x, out=out))
+    for turn in range(REPLAYS):
+        x.copy_(_input(shape, dtype, generator))
+        out.fill_(math.nan)
+        replay()
+        errors.check(out, _reference(x), f"replay {turn + 1} of a CUDA graph with new inputs, {tuple(x.shape)}")
+    out.fill_(math.nan)
+    assert buffer.isnan().all(), f"{tuple(x.shape)}: a replay wrote outside of out"
+
+
+def _capture(call):
+    """A function that replays the call from a CUDA graph; run before on a side stream, as torch wants it."""
+    import torch
+
+    if _device().type == "cpu":
+        return importlib.import_module("flashinfer.activation").stand_in_for_a_graph(call)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def _reference(x):
+    gate, up = x.double().chunk(2, dim=-1)
+    return gate * gate.sigmoid() * up
+
+
+def _poisoned(shape, dtype, device):
+    """A buffer of NaN, and the tensor of this shape inside it."""
+    import torch
+
+    count = math.prod(shape)
+    buffer = torch.full((GUARD + count + GUARD,), math.nan, dtype=dtype, device=device)
+    return buffer, buffer[GUARD : GUARD + count].view(shape)
 
 
 def _input(shape, dtype, generator):

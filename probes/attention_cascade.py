@@ -2,9 +2,11 @@
 
 Variants: merge_state, merge_state_in_place and merge_states merge outputs by their log-sum-exps (base 2), of which some
 are -inf beside finite ones, as those of a request without keys are; empty_* have rows in which all or the first of the
-states are empty, or half of many: they have to give zeros and -inf, or what the others give. graph_merge_state_in_place
-is captured in a CUDA graph and replayed three times with other states in the same memory. levels_d128 is the wrapper
-with two levels as vLLM plans it: a common prefix, without a mask, and what is each request's own, causal.
+states are empty, or half of many: they have to give zeros and -inf, or what the others give. Up to 0.6.7 math::inf is
+50000, and merge_states says -50000 or a little more of nothing: accepted and measured (empty_lse), since no exponential
+of it beside a score differs from zero; states that say so of themselves are merged too. graph_merge_state_in_place is
+captured in a CUDA graph and replayed three times with other states in the same memory. levels_d128 is the wrapper with
+two levels as vLLM plans it: a common prefix, without a mask, and what is each request's own, causal.
 
 Shapes: bf16, float32 log-sum-exps; 37 rows of 32 heads of 128, 8 of 64 and 4 of 256; 2, 3 and 70 states (more states
 than rows go to another kernel). An empty state's output is finite and arbitrary: its weight is zero. levels_d128: 8
@@ -12,9 +14,12 @@ query heads over 2 KV heads of 128, prefixes of 48 and 1040 tokens, requests of 
 HND, pages of 16 tokens in shuffled order, NaN in spare pages and behind the last token.
 
 Tolerance: merged states |out - ref| <= 1.01 * 2^-8 |ref| + 2^-16 sum_i w_i |v_i| + 1e-6, since only the result is
-rounded to bf16 and weights are approximate exponentials of float32; log-sum-exps 2^-16 (1 + |ref|). levels_d128: 2^-7
-(2 sum_i p_i |v_i| + |ref|) + 1e-5: p is rounded in the product with v and in the sum that divides it, the output of
-each level once and the merged one once. The references are float64.
+rounded to bf16 and weights are approximate exponentials of float32; log-sum-exps 2^-16 (1 + |ref|). Where there are as
+many states as rows, each row of threads merges every fourth to sixteenth state and rounds what that comes to to bf16 in
+shared memory, before these are merged (MergeStatesLargeNumIndexSetsKernel, threadblock_sync_state): 2^-8 sum_i w_i
+|v_i| more, which bounds the rounding of all parts. levels_d128: 2^-7 (2 sum_i p_i |v_i| + |ref|) + 1e-5: p is rounded
+in the product with v and in the sum that divides it, the output of each level once and the merged one once. The
+references are float64.
 
 Upstream: include/flashinfer/attention/cascade.cuh, include/flashinfer/attention/state.cuh, flashinfer/cascade.py;
 vllm/v1/attention/backends/flashinfer.py
@@ -73,6 +78,8 @@ SPARE_PAGES = 5
 WORKSPACE_BYTES = 128 * 2**20
 UNIT = 2.0**-8  # unit roundoff of bf16
 SMALL = 2.0**-16  # of exponentials and sums in float32
+EMPTY = -5e4  # the log-sum-exp of a request without keys up to 0.6.7
+NOTHING = -4.9e4  # a log-sum-exp below it stands for no key at all
 
 
 def build(variant):
@@ -243,6 +250,7 @@ class _States:
         import torch
 
         generator = torch.Generator(_device()).manual_seed(seed)
+        self.count = count
         self.v = torch.randn((ROWS, count, heads, size), generator=generator, device=_device()).bfloat16()
         self.s = 3 * torch.randn((ROWS, count, heads), generator=generator, device=_device()) + 8
         if count <= MANY:
@@ -255,6 +263,7 @@ class _States:
             self.s[7, :, -1] = -math.inf
             self.s[8, : count - 1] = -math.inf
             self.s[9, count // 2 :], self.s[10, ::2] = -math.inf, -math.inf
+            self.v[11], self.s[11] = 0.0, EMPTY  # what older kernels make of nothing
         self.expected, self.spread, self.lse = self._merged()
 
     def pair(self):
@@ -349,11 +358,17 @@ class _Found:
         self.where = ""
         self.calls = self.elements = 0
         self.worst = self.worst_lse = 0.0
+        self.of_nothing = None
 
     def compare(self, v, s, states):
-        bound = 1.01 * UNIT * states.expected.abs() + SMALL * states.spread + 1e-6
+        of_parts = UNIT if states.count >= ROWS else 0.0
+        bound = 1.01 * UNIT * states.expected.abs() + (SMALL + of_parts) * states.spread + 1e-6
         self.compare_out(v, states.expected, bound)
         lse_bound = SMALL * (1 + states.lse.abs())
+        nothing = (states.lse == -math.inf) & (s <= NOTHING)
+        if nothing.any():
+            self.of_nothing = s[nothing].max().item()
+        s = s.masked_fill(nothing, -math.inf)
         self.worst_lse = max(self.worst_lse, self._share(s, states.lse, lse_bound, "log-sum-exps"))
 
     def compare_out(self, out, expected, bound):
@@ -378,12 +393,14 @@ class _Found:
         return share.max().item()
 
     def measured(self):
+        of_nothing = {} if self.of_nothing is None else {"empty_lse": f"{self.of_nothing:g}"}
         return {
             "calls": self.calls,
             "elements": self.elements,
             "wrong_elements": 0,
             "share_of_tolerance": round(self.worst, 3),
             "share_of_lse_tolerance": round(self.worst_lse, 3),
+            **of_nothing,
         }
 
 

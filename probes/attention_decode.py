@@ -58,7 +58,7 @@ PROBE = {
     "timeout_s": 180,
     "build_timeout_s": 1800,
     "compiles": ["nvcc"],
-    "subset": {"units": "no_mask_or_causal", "if_short": True},  # of prefill's, which tensor cores take: no mask
+    "subset": {"units": "paged", "if_short": True},  # of prefill's, which tensor cores take: pages without a mask
     "checks": "numbers",
 }
 

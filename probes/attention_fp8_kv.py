@@ -57,7 +57,10 @@ PROBE = {
     "timeout_s": 60,
     "build_timeout_s": 1200,
     "compiles": ["nvcc"],
-    "subset": {"units": "paged"},  # all that is called: pages without a mask or with the causal one
+    "subset": {  # all that is called: pages without a mask or with the causal one
+        "units": "paged",
+        "units_of": {"fa3_fp8q_d128": "paged_causal", "fa3_fp8q_window_d128": "paged_causal"},
+    },
     "checks": "numbers",
 }
 

@@ -5,8 +5,10 @@ BatchPrefillWithPagedKVCacheWrapper over this rank's share of the context, witho
 ranks, and BatchPrefillWithRaggedKVCacheWrapper over the new tokens, causal. Both are planned before either runs, share
 one workspace, allocate their outputs and return the log-sum-exps by which vLLM merges them.
 
-Variants: fa2_d128 and fa3_d128; *_empty_d128 have requests without context, whose log-sum-exp has to be -inf and whose
-output finite, since vLLM merges them by that weight.
+Variants: fa2_d128 and fa3_d128; *_empty_d128 have requests without context, whose output has to be finite and whose
+log-sum-exp -inf or, as kernels up to 0.6.7 have it (math::inf is 50000 there), -50000, since vLLM merges them by that
+weight: no exponential of either beside a score differs from zero, where all ranks have nothing and their log-sum-exps
+add up too. Which it is, is measured (empty_lse).
 
 Shapes: bf16, heads of 128; 8 query heads over 2 KV heads and 4 over 4 for the new tokens, twice as many query heads for
 the context; requests of 1 to 513 new tokens (an empty one too) and 1 to 2000 of context, in batches whose KV is split
@@ -68,6 +70,7 @@ LAST_LOGIT = 8.0
 WORKSPACE_BYTES = 128 * 2**20
 TOLERANCE = 2.0**-7
 LSE_TOLERANCE = 2.0**-8 / math.log(2) + 1e-4
+NOTHING = -4.9e4  # a log-sum-exp below it stands for no key at all
 
 
 def build(variant):
@@ -270,6 +273,7 @@ class _Found:
         self.where = ""
         self.calls = self.elements = 0
         self.worst = self.worst_lse = 0.0
+        self.of_nothing = None
 
     def compare(self, out, lse, expected, spread, expected_lse):
         """Every element; where there are no keys only the weight has to be nothing and the output finite."""
@@ -277,6 +281,10 @@ class _Found:
         has_keys = expected_lse > -math.inf
         bound = TOLERANCE * (spread + expected.abs()) + 1e-5 + (~has_keys)[..., None] * 1e30
         self.worst = max(self.worst, self._share(out, expected, bound, "elements"))
+        nothing = ~has_keys & (lse <= NOTHING)
+        if nothing.any():
+            self.of_nothing = lse[nothing].max().item()
+        lse = lse.masked_fill(nothing, -math.inf)
         self.worst_lse = max(self.worst_lse, self._share(lse, expected_lse, LSE_TOLERANCE, "LSEs"))
 
     def _share(self, got, expected, bound, name):
@@ -296,12 +304,14 @@ class _Found:
         return share.max().item()
 
     def measured(self):
+        of_nothing = {} if self.of_nothing is None else {"empty_lse": f"{self.of_nothing:g}"}
         return {
             "calls": self.calls,
             "elements": self.elements,
             "wrong_elements": 0,
             "share_of_tolerance": round(self.worst, 3),
             "share_of_lse_tolerance": round(self.worst_lse, 3),
+            **of_nothing,
         }
 
 

@@ -4,7 +4,9 @@ A sink is a float32 logit (natural logarithm) for each query head that has no va
 (sum exp(s_i) + exp(sink)). fa2 and fa3 are BatchAttentionWithAttentionSinkWrapper, planned and called as vLLM does, and
 xqa is xqa_batch_decode_with_kv_cache. window is gpt-oss's (127 tokens to the left), which is another module.
 softcap_orders plans in one process without a soft cap, with one and without, then in a fresh wrapper with one first: a
-cap that is accepted but not applied is wrong numbers, and one that is refused is said.
+cap that is accepted but not applied is wrong numbers, and one that is refused is said. graph_* are decoding steps,
+captured in a CUDA graph and replayed three times with other queries, sinks, keys, lengths and page numbers in the same
+memory; the wrappers, which vLLM calls for prompts only and does not capture, are planned again before each replay.
 
 The wrapper keys its module by type, window and backend but not by head size: each change of size compiles over what is
 there, and a process that has loaded one size gets its kernel for another. d128 therefore has a key of its own here, and
@@ -47,13 +49,16 @@ PROBE = {
         "xqa_d64": {"sm": ">=90,!=110"},
         "xqa_d64_window": {"sm": ">=90,!=110"},
         "xqa_d128": {"sm": ">=90,!=110"},
+        "graph_xqa_d64": {"sm": ">=90,!=110"},
         "fa2_d64": {},
         "fa2_d64_window": {},
         "fa2_d128": {},
+        "graph_fa2_d64": {},
         "fa2_softcap_orders_d64": {},
         "fa3_d64": {"sm": ">=90,<91"},
         "fa3_d64_window": {"sm": ">=90,<91"},
         "fa3_d128": {"sm": ">=90,<91"},
+        "graph_fa3_d64": {"sm": ">=90,<91"},
         "fa3_softcap_orders_d64": {"sm": ">=90,<91"},
     },
     "gpus": 1,
@@ -67,12 +72,15 @@ PROBE = {
 PREFILL = ((1, 1), (15, 15), (0, 20), (17, 130), (33, 33), (150, 150), (5, 1000))  # queries and keys of each request
 DECODE = ((1, 1), (1, 15), (1, 16), (1, 17), (1, 130), (1, 1000))
 SPLIT = ((3, 3000),)
+# Keys of the requests of decoding steps in a graph: at its capture, then replay by replay.
+GRAPH_STEPS = ((1, 16, 17, 33, 130, 1000), (20, 1, 64, 130, 15, 700), (3, 2, 1, 40, 1000, 16), (999, 31, 5, 16, 1, 80))
 SPLIT_DECODE = ((1, 3000),)
 HEADS = {64: ((64, 8), (8, 8)), 128: ((32, 8), (8, 8))}  # of the wrappers: query and KV heads
 XQA = {  # page size, query and KV heads; each is a module
     "xqa_d64": ((16, 64, 8), (32, 64, 8), (16, 8, 8)),
     "xqa_d64_window": ((16, 64, 8),),
     "xqa_d128": ((16, 64, 8),),
+    "graph_xqa_d64": ((16, 64, 8),),
 }
 PAGE_SIZES = (1, 16)
 WINDOW_LEFT = 127
@@ -98,6 +106,8 @@ def run(variant):
     backend, size, window_left = _parts(variant)
     if "softcap_orders" in variant:
         return _check_soft_cap_orders(backend, size)
+    if variant.startswith("graph_"):
+        return _check_graphs(backend, size)
     if backend == "xqa":
         return _check_xqa(variant, size, window_left)
     return _check_wrapper(backend, size, window_left)
@@ -105,7 +115,7 @@ def run(variant):
 
 def _parts(variant):
     """Backend, head size, window_left."""
-    backend, _, rest = variant.partition("_")
+    backend, _, rest = variant.removeprefix("graph_").partition("_")
     return backend, 128 if "d128" in rest else 64, WINDOW_LEFT if rest.endswith("window") else -1
 
 
@@ -138,7 +148,10 @@ def _check_xqa(variant, size, window_left):
     for page_size, queries, keys in XQA[variant]:
         for requests, layout in itertools.product((DECODE, SPLIT_DECODE), ("NHD", "HND")):
             batch = _Batch(requests, (queries, keys), size, window_left)
-            out = _call_xqa(batch, _Pages(batch, layout, page_size))
+            buffer, out = _poisoned(batch.query)
+            kept = batch.query.clone(), batch.sinks.clone()
+            _call_xqa(batch, _Pages(batch, layout, page_size), out)
+            _assert_untouched(buffer, batch, kept)
             tally.add(f"xqa, {layout}, pages of {page_size}, {batch}", out, None, batch.reference())
     arguments = inspect.signature(flashinfer.decode.xqa_batch_decode_with_kv_cache).parameters
     return {
@@ -147,6 +160,87 @@ def _check_xqa(variant, size, window_left):
         "soft_cap": "offered, not checked" if "logits_soft_cap" in arguments else "not offered",
         **tally.measured(),
     }
+
+
+def _check_graphs(backend, size):
+    tally = _Tally()
+    _workspace(_device()).zero_()  # for the semaphores of XQA
+    for layout in ("NHD", "HND"):
+        held = _Held(backend, size, layout)
+        replay = _capture(held.call)
+        for turn, lengths in enumerate(GRAPH_STEPS[1:]):
+            batch = held.take(lengths, seed=turn + 1)
+            held.out.fill_(math.nan)
+            replay()
+            where = f"{backend}, {layout}, replay {turn + 1} of a CUDA graph with new inputs, {batch}"
+            tally.add(where, held.out, None, batch.reference())
+            _assert_untouched(held.buffer, held.batch, (batch.query, batch.sinks))
+    return {"graphs": 2, "page_size": 16, **tally.measured()}
+
+
+class _Held:
+    """The memory that a graph reads and writes: of a decoding step, its pages and its output."""
+
+    def __init__(self, backend, size, layout):
+        self.backend, self.size, self.layout = backend, size, layout
+        self.batch, self.pages = self._step(GRAPH_STEPS[0], 0)
+        self.buffer, self.out = _poisoned(self.batch.query)
+        self.wrapper = None
+        if backend != "xqa":
+            self.wrapper = _graph_wrapper(backend, layout, self.pages)
+            _plan(self.wrapper, self.batch, self.pages, None)
+
+    def _step(self, lengths, seed):
+        batch = _Batch(tuple((1, length) for length in lengths), (64, 8), self.size, -1, seed)
+        return batch, _Pages(batch, self.layout, 16, room=max(map(max, GRAPH_STEPS)))
+
+    def take(self, lengths, seed):
+        """Another step, in the memory of this one."""
+        batch, pages = self._step(lengths, seed)
+        for mine, new in (
+            (self.batch.query, batch.query),
+            (self.batch.sinks, batch.sinks),
+            (self.pages.stacked, pages.stacked),
+            (self.pages.table, pages.table),
+            (self.pages.lengths, pages.lengths),
+        ):
+            mine.copy_(new)
+        if self.wrapper is not None:
+            _plan(self.wrapper, batch, pages, None)
+        return batch
+
+    def call(self):
+        if self.wrapper is None:
+            return _call_xqa(self.batch, self.pages, self.out)
+        batch = self.batch
+        return self.wrapper.run(batch.query, self.pages.cache, batch.sinks, batch.scale, out=self.out)
+
+
+def _graph_wrapper(backend, layout, pages):
+    """The library's own wrapper of size 64, with buffers for its graph."""
+    import flashinfer.attention
+    import torch
+
+    count = len(pages.lengths)
+
+    def room(length):
+        return torch.zeros(length, dtype=torch.int32, device=pages.lengths.device)
+
+    return flashinfer.attention.BatchAttentionWithAttentionSinkWrapper(
+        _workspace(_device()),
+        layout,
+        use_cuda_graph=True,
+        qo_indptr_buf=room(count + 1),
+        paged_kv_indptr_buf=room(count + 1),
+        paged_kv_indices_buf=room(pages.table.numel()),
+        paged_kv_last_page_len_buf=room(count),
+        backend=backend,
+        q_data_type=torch.bfloat16,
+        kv_data_type=torch.bfloat16,
+        head_dim_qk=64,
+        head_dim_vo=64,
+        window_left=-1,
+    )
 
 
 def _check_soft_cap_orders(backend, size):
@@ -188,10 +282,10 @@ def _effect_of_cap(batch, result, references, capped, seen):
 class _Batch:
     """Queries, keys, values and sinks of some requests, each (number of queries, number of keys)."""
 
-    def __init__(self, requests, heads, size, window_left):
+    def __init__(self, requests, heads, size, window_left, seed=0):
         import torch
 
-        generator = torch.Generator(_device()).manual_seed(7)
+        generator = torch.Generator(_device()).manual_seed(7 + seed)
         self.requests, self.heads, self.size, self.window_left = requests, heads, size, window_left
         self.queries, self.keys = (sum(request[i] for request in requests) for i in (0, 1))
         self.scale = 1.2 / math.sqrt(size)  # not the default; logits have a standard deviation of 1.2
@@ -202,7 +296,7 @@ class _Batch:
         self.query = normal(self.queries, heads[0]).bfloat16()
         self.key = normal(self.keys, heads[1]).bfloat16()
         self.value = (1 + 2 * normal(self.keys, heads[1])).bfloat16()  # a mean, so that outputs do not average to zero
-        order = (37 * torch.arange(heads[0], device=generator.device) + 11) % heads[0]  # neighbours differ
+        order = (37 * torch.arange(heads[0], device=generator.device) + 11 + seed) % heads[0]  # neighbours differ
         self.sinks = torch.linspace(-4, 6, heads[0], device=generator.device)[order].contiguous()
         self.computed = {}
 
@@ -243,27 +337,30 @@ class _Batch:
 class _Pages:
     """The keys and values of a batch in shuffled pages; page 0 fills up block tables."""
 
-    def __init__(self, batch, layout, page_size):
+    def __init__(self, batch, layout, page_size, room=0):
+        """room: keys that each request has pages for; 0: what it needs."""
         import torch
 
         device = batch.query.device
         lengths = [keys for _, keys in batch.requests]
         counts = [-(-length // page_size) for length in lengths]
         used = sum(counts)
-        generator = torch.Generator(device).manual_seed(3)
-        order = torch.randperm(used + 7, generator=generator, device=device)[:used] + 1  # 7 pages are nobody's
+        width = max(*counts, -(-room // page_size))
+        most = width * len(counts) if room else used
+        generator = torch.Generator(device).manual_seed(3 + sum(lengths) * bool(room))
+        order = torch.randperm(most + 7, generator=generator, device=device)[:used] + 1  # 7 pages are nobody's
         self.layout, self.page_size = layout, page_size
         self.indices = order.int()
         self.indptr = torch.tensor([0, *itertools.accumulate(counts)], dtype=torch.int32)
         self.last_page_len = torch.tensor([(length - 1) % page_size + 1 for length in lengths], dtype=torch.int32)
         self.query_indptr = torch.tensor([0, *itertools.accumulate(q for q, _ in batch.requests)], dtype=torch.int32)
         self.lengths = torch.tensor(lengths, dtype=torch.int32, device=device)
-        self.max_length = max(lengths)
-        self.table = torch.zeros((len(lengths), max(counts)), dtype=torch.int32, device=device)
+        self.max_length = max(*lengths, room)
+        self.table = torch.zeros((len(lengths), width), dtype=torch.int32, device=device)
         for row, begin, end in zip(self.table, self.indptr.tolist(), self.indptr.tolist()[1:], strict=False):
             row[: end - begin] = self.indices[begin:end]
         inner = (page_size, batch.heads[1]) if layout == "NHD" else (batch.heads[1], page_size)
-        stacked = torch.full((used + 8, 2, *inner, batch.size), math.nan, dtype=torch.bfloat16, device=device)
+        stacked = torch.full((most + 8, 2, *inner, batch.size), math.nan, dtype=torch.bfloat16, device=device)
         stacked[order] = UNUSED
         stacked[0] = UNUSED
         at = torch.cat([torch.arange(length, device=device) for length in lengths])
@@ -271,6 +368,7 @@ class _Pages:
         pages = order[first + at // page_size]
         for half, tokens in zip(stacked.unbind(1), (batch.key, batch.value), strict=True):
             (half if layout == "NHD" else half.transpose(1, 2))[pages, at % page_size] = tokens
+        self.stacked = stacked
         self.cache = stacked if layout == "NHD" else stacked.unbind(1)
 
 
@@ -404,23 +502,39 @@ def _plan(wrapper, batch, pages, soft_cap):
     )
 
 
+def _poisoned(query):
+    """A buffer of NaN, and the output in it with a row of nobody before and after: vLLM passes a slice, too."""
+    import torch
+
+    buffer = torch.full((len(query) + 2, *query.shape[1:]), math.nan, dtype=query.dtype, device=query.device)
+    return buffer, buffer[1:-1]
+
+
+def _assert_untouched(buffer, batch, kept):
+    import torch
+
+    assert buffer[[0, -1]].isnan().all(), f"{batch}: something was written outside of out"
+    same = [torch.equal(mine, before) for mine, before in zip((batch.query, batch.sinks), kept, strict=True)]
+    assert all(same), f"{batch}: the queries or the sinks were changed"
+
+
 def _call(wrapper, batch, pages):
     """Output and logarithm of the denominator, in buffers that were NaN."""
     import torch
 
-    out = torch.full_like(batch.query, math.nan)
+    buffer, out = _poisoned(batch.query)
+    kept = batch.query.clone(), batch.sinks.clone()
     lse = torch.full(batch.query.shape[:2], math.nan, device=batch.query.device)
     # The scale goes to the custom kernel as an argument; that of plan() does not reach it in every version.
     returned = wrapper.run(batch.query, pages.cache, batch.sinks, batch.scale, out=out, lse=lse, return_lse=True)
     assert returned[0].data_ptr() == out.data_ptr(), "run() returned another tensor than out"
+    _assert_untouched(buffer, batch, kept)
     return out, lse
 
 
-def _call_xqa(batch, pages):
+def _call_xqa(batch, pages, out):
     import flashinfer.decode
-    import torch
 
-    out = torch.full_like(batch.query, math.nan)
     returned = flashinfer.decode.xqa_batch_decode_with_kv_cache(
         query=batch.query,
         kv_cache=pages.cache,
@@ -455,6 +569,24 @@ def _build_xqa(page_size, size, group, window_left):
     # Its parameters became more with the versions, and it is cached by position. flashinfer.xqa is a function, too.
     load = importlib.import_module("flashinfer.xqa").get_xqa_module
     load(*[known[name] for name in inspect.signature(load).parameters if name in known])
+
+
+def _capture(call):
+    """A function that replays the call from a CUDA graph; run before on a side stream, as torch wants it."""
+    import torch
+
+    if _device().type == "cpu":
+        return importlib.import_module("flashinfer.attention").stand_in_for_a_graph(call)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
 
 
 @functools.cache

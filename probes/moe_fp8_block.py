@@ -7,6 +7,9 @@ has one configuration, and DeepGEMM, which NVRTC compiles at the first call (ano
 TRTLLM_DG_ENABLED is 0 or the installed version does not find DeepGEMM's sources; 0.5 asks pip where they are). graph is
 captured and replayed three times with other inputs and other routing, as vLLM decodes.
 
+many_tokens has more tokens than the largest bucket of the op's tuner: 300 with tune_max_num_tokens=256, which vLLM
+0.17.1 and 0.20.2 set to the size of their largest graph. Thousands would be other kernels of DeepGEMM to compile.
+
 FlashInfer's own gate is asked before anything is built: a call that it refuses raises at once what a server would.
 
 Shapes: 1, 37 and 300 tokens of 640, top 1 and top 4 of 7 experts of 384 (odd multiples of 128), one expert without a
@@ -45,7 +48,7 @@ PROBE = {
             "flashinfer.fused_moe.core.get_cutlass_fused_moe_module",
         ],
     },
-    "variants": {"eager": {}, "graph": {}},
+    "variants": {"eager": {}, "graph": {}, "many_tokens": {}},
     "subset": {"units": "fp8_block"},  # that part of the module is enough
     "gpus": 1,
     "timeout_s": 300,
@@ -57,6 +60,8 @@ PROBE = {
 ARCH = "90"  # as cutlass_fused_moe names the device when it asks for its module
 TOKENS = (1, 37, 300)
 TOP_K = (1, 4)
+TUNE_MAX = 8192  # the largest bucket where a call says nothing
+MANY = ((300, 4, 256),)  # tokens, top k, largest bucket
 GRAPH_CASES = ((1, 4), (37, 4))  # tokens and top k
 HIDDEN, INTERMEDIATE, EXPERTS, BLOCK = 640, 384, 7, 128
 EMPTY, CROWDED = 5, 2  # the expert that no token goes to, and the one that most go to
@@ -85,7 +90,7 @@ def _pass_gate(core):
     core.get_cutlass_fused_moe_module = build_nothing
     try:
         batch = _Batch(1, 1)
-        _call(_Experts(), batch, batch.poisoned())
+        _call(_Experts(), batch, batch.poisoned()[1:-1])
     except _GateOpenError:
         return
     finally:
@@ -97,19 +102,21 @@ def run(variant):
     experts, tally = _Experts(), _Tally()
     if variant == "graph":
         return _check_graph(experts, tally)
-    for top_k in TOP_K:
-        for tokens in TOKENS:
-            batch = _Batch(tokens, top_k)
-            out = batch.poisoned()
-            _call(experts, batch, out)
-            tally.add(f"{variant}, {batch}", out, experts, batch)
+    usual = [(tokens, top_k) for top_k in TOP_K for tokens in TOKENS]
+    for case in MANY if variant == "many_tokens" else usual:
+        batch = _Batch(*case)
+        buffer, kept = batch.poisoned(), batch.copies()
+        _call(experts, batch, buffer[1:-1])
+        batch.assert_equal(kept, f"{variant}, {batch}")
+        tally.add(f"{variant}, {batch}", buffer[1:-1], experts, batch)
+        assert buffer[[0, -1]].isnan().all(), f"{variant}, {batch}: something was written outside of the output"
     return tally.measured()
 
 
 def _check_graph(experts, tally):
     for tokens, top_k in GRAPH_CASES:
         held = _Batch(tokens, top_k)
-        out = held.poisoned()
+        out = held.poisoned()[1:-1]
         replay = _capture(lambda held=held, out=out: _call(experts, held, out))
         for turn in range(3):
             held.take(_Batch(tokens, top_k, seed=turn + 1))
@@ -197,11 +204,11 @@ def _spread(scales):
 class _Batch:
     """Tokens, the experts that they go to, and with which weights."""
 
-    def __init__(self, tokens, top_k, seed=0):
+    def __init__(self, tokens, top_k, largest_bucket=TUNE_MAX, seed=0):
         import torch
 
         generator = torch.Generator(_device()).manual_seed(1000 * seed + 10 * tokens + top_k)
-        self.tokens, self.top_k = tokens, top_k
+        self.tokens, self.top_k, self.largest_bucket = tokens, top_k, largest_bucket
         self.x = torch.randn((tokens, HIDDEN), generator=generator, device=generator.device).bfloat16()
         logits = torch.randn((tokens, EXPERTS), generator=generator, device=generator.device)
         logits[:, CROWDED] += 1.5
@@ -209,12 +216,6 @@ class _Batch:
         weights, experts = logits.softmax(-1).topk(top_k, -1)
         self.weights, self.experts = weights.contiguous(), experts.int().contiguous()
         self.computed = None
-
-    def poisoned(self):
-        """An output that nothing was written to."""
-        import torch
-
-        return torch.full((self.tokens, HIDDEN), math.nan, dtype=torch.bfloat16, device=_device())
 
     def __str__(self):
         return f"{self.tokens} tokens, top {self.top_k}"
@@ -224,6 +225,23 @@ class _Batch:
         if self.computed is None:
             self.computed = experts.reference(self)
         return self.computed
+
+    def poisoned(self):
+        """An output of NaN, with a row before and one after it that are nobody's."""
+        import torch
+
+        return torch.full((self.tokens + 2, HIDDEN), math.nan, dtype=torch.bfloat16, device=_device())
+
+    def copies(self):
+        return [tensor.clone() for tensor in (self.x, self.weights, self.experts)]
+
+    def assert_equal(self, kept, where):
+        import torch
+
+        for name, mine, before in zip(
+            ("input was", "router weights were", "experts were"), self.copies(), kept, strict=True
+        ):
+            assert torch.equal(mine.view(torch.uint8), before.view(torch.uint8)), f"{where}: the {name} changed"
 
     def take(self, other):
         """The contents of another batch, in the memory of this one."""
@@ -250,6 +268,7 @@ def _call(experts, batch, out):
         tp_rank=0,
         ep_size=1,
         ep_rank=0,
+        tune_max_num_tokens=batch.largest_bucket,
     )
 
 

@@ -8,6 +8,10 @@ all_tactics runs every tactic of GEMM 1 and then every one of GEMM 2, the other 
 counted and no failure: a tuner passes over it). graph is captured with the first tactics and replayed three times with
 other inputs and other routing, as vLLM decodes.
 
+many_tokens leaves the choice to FlashInfer, too, with more tokens than the largest bucket of its tuner: 8209 where a
+call says nothing (8192), and 300 with tune_max_num_tokens=256, which vLLM 0.17.1 and 0.20.2 set to the size of their
+largest graph.
+
 A tactic is chosen through the op's own interface: while the probe calls, AutoTuner.choose_one returns it.
 
 Shapes: 1, 37 and 300 tokens of 576, top 1 and top 4 of 7 experts of 352 (neither a multiple of a tile; by the op's
@@ -44,10 +48,10 @@ PROBE = {
             "flashinfer.fused_moe.core.get_cutlass_fused_moe_module",
         ],
     },
-    "variants": {"tactic_0": {}, "untuned": {}, "graph": {}, "all_tactics": {}},
+    "variants": {"tactic_0": {}, "untuned": {}, "graph": {}, "many_tokens": {}, "all_tactics": {}},
     "subset": {
         "units": "fp8_per_tensor",
-        "variants": ["tactic_0", "untuned", "graph"],
+        "variants": ["tactic_0", "untuned", "graph", "many_tokens"],
     },  # that part of the module is enough
     "gpus": 1,
     "timeout_s": 300,
@@ -59,6 +63,8 @@ PROBE = {
 ARCH = "90"  # as cutlass_fused_moe names the device when it asks for its module
 TOKENS = (1, 37, 300)
 TOP_K = (1, 4)
+TUNE_MAX = 8192  # the largest bucket where a call says nothing
+MANY = ((8209, 2, TUNE_MAX), (300, 4, 256))  # tokens, top k, largest bucket
 GRAPH_CASES = ((1, 4), (37, 4))  # tokens and top k
 HIDDEN, INTERMEDIATE, EXPERTS = 576, 352, 7
 EMPTY, CROWDED = 5, 2  # the expert that no token goes to, and the one that most go to
@@ -76,21 +82,25 @@ def run(variant):
     experts, tally = _Experts(), _Tally()
     if variant == "graph":
         return _check_graph(experts, tally)
-    cases = [_Batch(tokens, top_k) for top_k in TOP_K for tokens in TOKENS]
+    cases = [_Batch(*case) for case in MANY] if variant == "many_tokens" else _usual()
     if variant == "all_tactics":
         return _check_all_tactics(experts, cases, tally)
-    with _Tactics(None if variant == "untuned" else (0, 0)) as tactics:
+    with _Tactics(None if variant in ("untuned", "many_tokens") else (0, 0)) as tactics:
         _check_cases(experts, cases, tally, variant)
     return {**tactics.measured(), **tally.measured()}
 
 
-def _check_cases(experts, cases, tally, where):
-    import torch
+def _usual():
+    return [_Batch(tokens, top_k) for top_k in TOP_K for tokens in TOKENS]
 
+
+def _check_cases(experts, cases, tally, where):
     for batch in cases:
-        out = torch.full((batch.tokens, HIDDEN), math.nan, dtype=torch.bfloat16, device=_device())
-        _call(experts, batch, out)
-        tally.add(f"{where}, {batch}", out, experts, batch)
+        buffer, kept = batch.poisoned(), batch.copies()
+        _call(experts, batch, buffer[1:-1])
+        batch.assert_equal(kept, f"{where}, {batch}")
+        tally.add(f"{where}, {batch}", buffer[1:-1], experts, batch)
+        assert buffer[[0, -1]].isnan().all(), f"{where}, {batch}: something was written outside of the output"
 
 
 def _check_all_tactics(experts, cases, tally):
@@ -112,12 +122,10 @@ def _check_all_tactics(experts, cases, tally):
 
 
 def _check_graph(experts, tally):
-    import torch
-
     with _Tactics((0, 0)) as tactics:
         for tokens, top_k in GRAPH_CASES:
             held = _Batch(tokens, top_k)
-            out = torch.full((tokens, HIDDEN), math.nan, dtype=torch.bfloat16, device=_device())
+            out = held.poisoned()[1:-1]
             replay = _capture(lambda held=held, out=out: _call(experts, held, out))
             for turn in range(3):
                 held.take(_Batch(tokens, top_k, seed=turn + 1))
@@ -178,11 +186,11 @@ def _swiglu(up, gate):
 class _Batch:
     """Tokens, the experts that they go to, and with which weights."""
 
-    def __init__(self, tokens, top_k, seed=0):
+    def __init__(self, tokens, top_k, largest_bucket=TUNE_MAX, seed=0):
         import torch
 
         generator = torch.Generator(_device()).manual_seed(1000 * seed + 10 * tokens + top_k)
-        self.tokens, self.top_k = tokens, top_k
+        self.tokens, self.top_k, self.largest_bucket = tokens, top_k, largest_bucket
         x = torch.randn((tokens, HIDDEN), generator=generator, device=generator.device)
         self.x = (x / INPUT_SCALE).to(torch.float8_e4m3fn)
         logits = torch.randn((tokens, EXPERTS), generator=generator, device=generator.device)
@@ -200,6 +208,23 @@ class _Batch:
         if self.computed is None:
             self.computed = experts.reference(self)
         return self.computed
+
+    def poisoned(self):
+        """An output of NaN, with a row before and one after it that are nobody's."""
+        import torch
+
+        return torch.full((self.tokens + 2, HIDDEN), math.nan, dtype=torch.bfloat16, device=_device())
+
+    def copies(self):
+        return [tensor.clone() for tensor in (self.x, self.weights, self.experts)]
+
+    def assert_equal(self, kept, where):
+        import torch
+
+        for name, mine, before in zip(
+            ("input was", "router weights were", "experts were"), self.copies(), kept, strict=True
+        ):
+            assert torch.equal(mine.view(torch.uint8), before.view(torch.uint8)), f"{where}: the {name} changed"
 
     def take(self, other):
         """The contents of another batch, in the memory of this one."""
@@ -225,6 +250,7 @@ def _call(experts, batch, out):
         tp_rank=0,
         ep_size=1,
         ep_rank=0,
+        tune_max_num_tokens=batch.largest_bucket,
     )
 
 

@@ -17,12 +17,14 @@ computed in float64 from the same rounded inputs.
 
 Variants: bf16 and fp16 call what a user of this FlashInfer gets. From 0.6 that is the CuTe DSL kernel where
 nvidia-cutlass-dsl is installed (`implementation` says which one ran); cuda_bf16 and cuda_fp16 then call the module that
-nvcc builds, as FlashInfer does under FLASHINFER_USE_CUDA_NORM=1.
+nvcc builds, as FlashInfer does under FLASHINFER_USE_CUDA_NORM=1. graph_bf16 is bf16 captured in a CUDA graph and
+replayed three times with another input, residual and weight in the same memory.
 
 Upstream: include/flashinfer/norm.cuh, csrc/norm.cu; flashinfer/norm/kernels/fused_add_rmsnorm.py (CuTe DSL)
 """
 
 import functools
+import importlib
 import math
 import os
 import sys
@@ -35,6 +37,7 @@ PROBE = {
     "variants": {
         "bf16": {"sm": ">=80"},
         "fp16": {},
+        "graph_bf16": {"sm": ">=80"},
         "cuda_bf16": {"sm": ">=80", "flashinfer": ">=0.6"},
         "cuda_fp16": {"flashinfer": ">=0.6"},
     },
@@ -50,6 +53,8 @@ HIDDEN_SIZES = (64, 111, 500, 4096, 8192, 16384)
 SPREAD_HIDDEN_SIZES = (500, 4096)  # also tried with rows that lie apart
 BATCH_SIZES = (1, 19, 989)
 MOST_ELEMENTS = 2**21  # of one tensor: a larger batch is cut, so that little GPU memory is needed
+REPLAYS = 3
+GRAPH_SHAPES = ((1, 4096), (19, 500))
 ROW_SCALES = (1e-3, 1.0, 30.0)
 GUARD = 64  # elements before and after a tensor; keeps it aligned to 128 bytes
 
@@ -68,19 +73,23 @@ def run(variant):
     rounding, smallest = _rounding(_dtype(variant))
     sums = _Errors(rounding + 2**-16, smallest)
     normalised = _Errors(2 * rounding + 2**-16, smallest)
-    for shape, spread in _cases():
-        _check_case(variant, shape, spread, generator, (sums, normalised))
+    cases = _cases(variant)
+    check = _check_graph if variant.startswith("graph_") else _check_case
+    for shape, spread in cases:
+        check(variant, shape, spread, generator, (sums, normalised))
     return {
         "implementation": _implementation(variant),
         "eps": EPS,
-        "shapes": " ".join("x".join(map(str, shape)) + "/spread" * spread for shape, spread in _cases()),
+        "shapes": " ".join("x".join(map(str, shape)) + "/spread" * spread for shape, spread in cases),
         **normalised.measured(""),
         **sums.measured("residual_"),
     }
 
 
-def _cases():
+def _cases(variant):
     """Shapes, each with whether its rows lie apart."""
+    if variant.startswith("graph_"):
+        return [(shape, False) for shape in GRAPH_SHAPES]
     dense = [((batch, hidden), False) for hidden in HIDDEN_SIZES for batch in _batches(hidden)]
     return dense + [
         ((batch, hidden), True) for hidden in SPREAD_HIDDEN_SIZES for batch in _batches(hidden) if batch > 1
@@ -92,27 +101,72 @@ def _batches(hidden):
 
 
 def _check_case(variant, shape, spread, generator, errors):
+    case = _Case(shape, spread, _dtype(variant), generator)
+    returned = _call(variant, case.x, case.residual, case.weight)
+    assert returned is None, f"{case.where}: returned {type(returned).__name__} instead of None"
+    case.check(*errors)
+
+
+def _check_graph(variant, shape, spread, generator, errors):
+    held = _Case(shape, spread, _dtype(variant), generator)
+    replay = _capture(lambda: _call(variant, held.x, held.residual, held.weight))
+    for turn in range(REPLAYS):
+        held.take(_Case(shape, spread, _dtype(variant), generator))
+        held.where = f"replay {turn + 1} of a CUDA graph with new inputs, {tuple(shape)}"
+        replay()
+        held.check(*errors)
+
+
+class _Case:
+    """The tensors of one call, and what they have to hold after it."""
+
+    def __init__(self, shape, spread, dtype, generator):
+        import torch
+
+        self.x_buffer, self.x = _placed(_random(shape, generator), spread, dtype)
+        self.residual_buffer, self.residual = _placed(_random(shape, generator), spread, dtype)
+        self.weight = torch.randn(shape[1], generator=generator, device=generator.device).to(dtype)
+        self.where = f"{tuple(shape)}, strides {self.x.stride()}"
+        self._expect()
+
+    def _expect(self):
+        self.kept_weight = self.weight.clone()
+        self.total = self.x.double() + self.residual.double()
+        self.factor = (self.total.square().mean(-1, keepdim=True) + EPS).rsqrt() * self.weight.double()
+
+    def take(self, other):
+        """The inputs of another case, in the memory of this one."""
+        for mine, theirs in ((self.x, other.x), (self.residual, other.residual), (self.weight, other.weight)):
+            mine.copy_(theirs)
+        self._expect()
+
+    def check(self, sums, normalised):
+        import torch
+
+        sums.check(self.residual, self.total, f"{self.where}: residual")
+        normalised.check(self.x, self.total * self.factor, f"{self.where}: input", 1 + self.factor.abs())
+        assert torch.equal(self.weight, self.kept_weight), f"{self.where}: the weight was changed"
+        for buffer, tensor in ((self.x_buffer, self.x), (self.residual_buffer, self.residual)):
+            tensor.fill_(math.nan)
+            assert buffer.isnan().all(), f"{self.where}: something was written outside of the rows"
+
+
+def _capture(call):
+    """A function that replays the call from a CUDA graph; run before on a side stream, as torch wants it."""
     import torch
 
-    sums, normalised = errors
-    dtype = _dtype(variant)
-    x_buffer, x = _placed(_random(shape, generator), spread, dtype)
-    residual_buffer, residual = _placed(_random(shape, generator), spread, dtype)
-    weight = torch.randn(shape[1], generator=generator, device=generator.device).to(dtype)
-    kept_weight = weight.clone()
-    total = x.double() + residual.double()
-    factor = (total.square().mean(-1, keepdim=True) + EPS).rsqrt() * weight.double()
-    where = f"{tuple(shape)}, strides {x.stride()}"
-
-    returned = _call(variant, x, residual, weight)
-
-    assert returned is None, f"{where}: returned {type(returned).__name__} instead of None"
-    sums.check(residual, total, f"{where}: residual")
-    normalised.check(x, total * factor, f"{where}: input", 1 + factor.abs())
-    assert torch.equal(weight, kept_weight), f"{where}: the weight was changed"
-    for buffer, tensor in ((x_buffer, x), (residual_buffer, residual)):
-        tensor.fill_(math.nan)
-        assert buffer.isnan().all(), f"{where}: something was written outside of the rows"
+    if _device().type == "cpu":
+        return importlib.import_module("flashinfer.norm").stand_in_for_a_graph(call)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
 
 
 def _call(variant, x, residual, weight):

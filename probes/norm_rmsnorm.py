@@ -13,12 +13,14 @@ subnormal, 2^-24, is added. The reference is computed in float64 from the same r
 
 Variants: bf16, fp16 and qk_bf16 call what a user of this FlashInfer gets. From 0.6 that is the CuTe DSL kernel where
 nvidia-cutlass-dsl is installed (`implementation` says which one ran); cuda_bf16 and cuda_fp16 then call the module that
-nvcc builds, as FlashInfer does under FLASHINFER_USE_CUDA_NORM=1.
+nvcc builds, as FlashInfer does under FLASHINFER_USE_CUDA_NORM=1. graph_bf16 is bf16 with `out` given, captured in a
+CUDA graph and replayed three times with another input and another weight in the same memory.
 
 Upstream: include/flashinfer/norm.cuh, csrc/norm.cu; flashinfer/norm/kernels/rmsnorm.py (CuTe DSL)
 """
 
 import functools
+import importlib
 import math
 import os
 import sys
@@ -32,6 +34,7 @@ PROBE = {
         "bf16": {"sm": ">=80"},
         "fp16": {},
         "qk_bf16": {"sm": ">=80"},
+        "graph_bf16": {"sm": ">=80"},
         "cuda_bf16": {"sm": ">=80", "flashinfer": ">=0.6"},
         "cuda_fp16": {"flashinfer": ">=0.6"},
     },
@@ -47,6 +50,8 @@ HIDDEN_SIZES = (64, 111, 500, 4096, 8192, 16384)
 SPREAD_HIDDEN_SIZES = (500, 4096)  # also tried with rows that lie apart
 BATCH_SIZES = (1, 19, 989)
 MOST_ELEMENTS = 2**21  # of one tensor: a larger batch is cut, so that little GPU memory is needed
+REPLAYS = 3
+GRAPH_SHAPES = ((1, 4096), (19, 500))
 HEADS = ((1, 3, 128), (19, 7, 64), (989, 8, 128))  # tokens, heads, head size
 ROW_SCALES = (1e-3, 1.0, 30.0)
 GUARD = 64  # elements before and after an output; keeps it aligned to 128 bytes
@@ -64,8 +69,9 @@ def run(variant):
 
     generator = torch.Generator(_device()).manual_seed(1)
     errors = _Errors(*_tolerance(_dtype(variant)))
+    check = _check_graph if variant.startswith("graph_") else _check_case
     for shape, spread in _cases(variant):
-        _check_case(variant, shape, spread, generator, errors)
+        check(variant, shape, spread, generator, errors)
     return {
         "implementation": _implementation(variant),
         "eps": EPS,
@@ -76,6 +82,8 @@ def run(variant):
 
 def _cases(variant):
     """Shapes, each with whether its rows lie apart."""
+    if variant.startswith("graph_"):
+        return [(shape, False) for shape in GRAPH_SHAPES]
     if variant == "qk_bf16":
         return [(shape, spread) for shape in HEADS for spread in (False, True)]
     dense = [((batch, hidden), False) for hidden in HIDDEN_SIZES for batch in _batches(hidden)]
@@ -106,6 +114,39 @@ def _check_case(variant, shape, spread, generator, errors):
     assert buffer.isnan().all(), f"{where}: something was written outside of out"
     assert torch.equal(x, kept_x), f"{where}: the input was changed"
     assert torch.equal(weight, kept_weight), f"{where}: the weight was changed"
+
+
+def _check_graph(variant, shape, spread, generator, errors):
+    x, weight = _inputs(shape, spread, _dtype(variant), generator)
+    buffer, out = _poisoned(shape, spread, x.dtype, x.device)
+    replay = _capture(lambda: _call(variant, x, weight, out))
+    for turn in range(REPLAYS):
+        for held, new in zip((x, weight), _inputs(shape, spread, x.dtype, generator), strict=True):
+            held.copy_(new)
+        out.fill_(math.nan)
+        expected = _reference(x, weight)
+        replay()
+        errors.check(out, expected, f"replay {turn + 1} of a CUDA graph with new inputs, {tuple(shape)}")
+    out.fill_(math.nan)
+    assert buffer.isnan().all(), f"{tuple(shape)}: a replay wrote outside of out"
+
+
+def _capture(call):
+    """A function that replays the call from a CUDA graph; run before on a side stream, as torch wants it."""
+    import torch
+
+    if _device().type == "cpu":
+        return importlib.import_module("flashinfer.norm").stand_in_for_a_graph(call)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
 
 
 def _call(variant, x, weight, out):

@@ -256,7 +256,6 @@ class _Tally:
         self.elements = self.scales = self.ties = self.undecided = 0
 
     def add(self, where, values, scales, case, poison):
-        where = f"{self.variant}, {where}"
         rows, columns = case.x.shape
         tile = TILES.get(self.variant, 1)
         wanted = (rows, columns // 2), (-(-rows // tile) * tile, columns // BLOCK)
@@ -295,7 +294,6 @@ class _Tally:
         self.undecided += int((slack > 0).sum())
 
     def add_interleaved(self, where, swizzled, scales, poison):
-        where = f"{self.variant}, {where}"
         shape = scales.shape if scales.dim() == 3 else (1, *scales.shape)
         padded = -(-shape[1] // 128) * 128, -(-shape[2] // 4) * 4
         count = shape[0] * math.prod(padded)

@@ -209,7 +209,6 @@ class _Tally:
         self.elements = self.scales = self.ties = self.undecided = 0
 
     def add(self, where, values, scales, case, poison):
-        where = f"{self.variant}, {where}"
         rows, columns = case.x.shape
         padded = rows if self.variant == "linear" else -(-rows // 128) * 128
         wanted = (rows, columns // 2), (padded, columns // BLOCK)

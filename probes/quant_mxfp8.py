@@ -209,7 +209,6 @@ class _Tally:
         self.elements = self.scales = self.ties = self.undecided = 0
 
     def add(self, where, values, scales, case, poison):
-        where = f"{self.variant}, {where}"
         rows, columns = case.x.shape
         alignment = ALIGNMENTS.get(self.variant, BLOCK)
         columns = -(-columns // alignment) * alignment

@@ -97,7 +97,7 @@ def _check_allowed(variant):
             if outside.any():
                 row = int(outside.nonzero()[0])
                 raise AssertionError(
-                    f"{variant}, vocabulary {vocabulary}: {int(outside.sum())} of {ROWS} rows drew a token that is not "
+                    f"vocabulary {vocabulary}: {int(outside.sum())} of {ROWS} rows drew a token that is not "
                     f"allowed, the first is row {row} with min-p {float(min_p[row]):.4g}: token {int(tokens[row])}, "
                     f"where {int(allowed[row].sum())} tokens are allowed"
                 )
@@ -122,7 +122,7 @@ def _check_frequencies(variant):
         counts += torch.bincount(of_row * SMALL_VOCABULARY + tokens, minlength=len(counts))
     kept = logits.double().softmax(-1) * _allowed(variant, logits, min_p, 0.0)
     expected = kept / kept.sum(-1, keepdim=True) * (many * CALLS / rows)
-    what = f"{variant}, vocabulary {SMALL_VOCABULARY}"
+    what = f"vocabulary {SMALL_VOCABULARY}"
     squares, limit = _chi_square(counts.view_as(expected), expected, what)
     return {"draws": many * CALLS, "chi_square": squares, "chi_square_limit": limit}
 
@@ -143,7 +143,7 @@ def _check_slices(variant):
     kept = (logits.double().softmax(-1) * _allowed(variant, logits, min_p, 0.0))[0]
     slices = torch.arange(vocabulary, device=logits.device) * SLICES // vocabulary
     expected = torch.zeros(SLICES, dtype=kept.dtype, device=kept.device).index_add_(0, slices, kept / kept.sum())
-    what = f"{variant}, {SLICES} slices of vocabulary {vocabulary}"
+    what = f"{SLICES} slices of vocabulary {vocabulary}"
     squares, limit = _chi_square(counts[None], expected[None] * WIDE_COPIES * CALLS, what)
     return {"wide_draws": WIDE_COPIES * CALLS, "wide_chi_square": squares, "wide_chi_square_limit": limit}
 
@@ -159,8 +159,8 @@ def _check_generator(variant):
     draws = [_sample(variant, logits, min_p, first) for _ in range(2)]
     again = [_sample(variant, logits, min_p, second) for _ in range(2)]
     for one, other in zip(draws, again, strict=True):
-        assert torch.equal(one, other), f"{variant}: two generators of one seed gave different draws"
-    assert not torch.equal(*draws), f"{variant}: two calls with one generator gave the same {len(draws[0])} tokens"
+        assert torch.equal(one, other), "two generators of one seed gave different draws"
+    assert not torch.equal(*draws), f"two calls with one generator gave the same {len(draws[0])} tokens"
     return {"seed_repeats": True}
 
 

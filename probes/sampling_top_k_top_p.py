@@ -2,7 +2,8 @@
 
 Variants are the calls that vLLM makes, with its arguments (a k and a p for each row, deterministic=True): top_k_top_p
 (top_k_top_p_sampling_from_logits, top-k first), top_p and top_k (from probabilities). joint is the other order of the
-first, successive_calls the one thing that vLLM does differently from all of these: it passes no generator.
+first, successive_calls the one thing that vLLM does differently from all of these: it passes no generator. None is
+captured in a CUDA graph: vLLM samples after the model's step, outside of its graphs.
 
 Allowed tokens: 60 rows over vocabularies of 50257 (odd) and 128256 with every pairing of k = 1, 2, 50, 1000, all and
 p = 1, 0.95, 0.5, 0.1; half of the rows hold logits rounded to bf16, as models give them, which tie. A token is allowed

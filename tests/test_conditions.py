@@ -230,6 +230,17 @@ def test_each_value_of_a_list_is_a_word_of_its_own():
     assert fill("rm {stale_build_files}", HEALTHY, quote=True) == "rm none"
 
 
+def test_requirements_that_are_not_installed_are_words_to_install():
+    lines = ("torch", "nvidia-cudnn-frontend>=1.13.0", "ninja", "sglang; extra == 'all'", "click", "not a requirement>")
+    packages = {
+        "flashinfer-python": make.package("flashinfer-python", "0.5.3", requires=lines),
+        **{name: make.missing("not installed") for name in ("ninja", "nvidia-cudnn-frontend", "sglang")},
+    }
+    view = View(make.facts(packages=packages))
+    text = "pip install {requirement_not_installed}"
+    assert fill(text, view, quote=True) == "pip install 'nvidia-cudnn-frontend>=1.13.0' ninja"
+
+
 def test_files_that_are_too_many_to_name_are_not_named():
     stale = {f"m{number}": "then" for number in range(9)}
     view = View(make.facts(flashinfer=make.flashinfer("0.5.3", stale_modules=stale)))

@@ -60,7 +60,27 @@ _ONLY_MOE = {
     **_FEW_SELECTED,
     **dict.fromkeys(("activation.silu_and_mul", "sampling.top_k_top_p"), "unknown"),
 }
+# Kernels that are compiled empty for SM90, and one that is given no strides; vLLM calls none of them.
+_NOT_CALLED = dict.fromkeys(("norm.layernorm", "quant.fp4", "quant.mxfp4", "quant.mxfp8"), "wrong-result")
+_NO_TIME_LEFT = dict.fromkeys(
+    (
+        "attention.soft_cap",
+        "attention.window",
+        *(f"sampling.{name}" for name in ("chain_speculative", "min_p", "renorm", "softmax", "top_k_top_p")),
+    ),
+    "unknown",
+)
 VERDICTS = {  # every row that does not work
+    **{
+        f"h200-operators-flashinfer0.5.3/{state}": {
+            **_OF_0_5,
+            **_NOT_CALLED,
+            "attention.fp8_kv": "broken",
+            "gemm.fp8_block_sm90": "unsupported",
+        }
+        for state in ("cold", "warm")
+    },
+    **{f"h200-operators-flashinfer0.7.2.post1/{state}": {**_NOT_CALLED, **_NO_TIME_LEFT} for state in ("cold", "warm")},
     **{
         f"h200-cuda13.0-flashinfer0.5.2/{state}": {**_NO_PROBES_YET, **_OF_0_5, "moe.trtllm_fp8_block": "unknown"}
         for state in ("cold", "warm")
@@ -264,10 +284,21 @@ def test_a_warm_check_compiled_nothing(path):
     built = {outcome.probe: outcome.cached for outcome in report.outcomes if "built" in outcome.seconds}
     assert built
     if path.stem == "warm":
-        states = {words for words in report.builds.modules.values() if not words.startswith("not compiled")}
+        left = unfinished(path.with_name("cold.json"))
+        modules = {name: words for name, words in report.builds.modules.items() if name not in left}
+        states = {words for words in modules.values() if not words.startswith("not compiled")}
         assert states <= {"cache"}
         assert states or all(built.values())
-        assert [o.probe for o in recorded(path).outcomes if o.seconds.get("built", 0) > 2] == []
+        slow = [o.probe for o in recorded(path).outcomes if o.seconds.get("built", 0) > 2]
+        assert not slow or left
+
+
+def unfinished(path):
+    """The modules that a first check could not build, or had no time for: a second one tries them again."""
+    if not path.is_file():
+        return set()
+    done = ("built", "cache", "not compiled")
+    return {name for name, words in recorded(path).builds.modules.items() if not words.startswith(done)}
 
 
 @pytest.mark.parametrize(("name", "recording"), EXAMPLES.items(), ids=EXAMPLES)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fi_doctor.cli import outputs, parse
+from fi_doctor.cli import outputs, parse, streams
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.facts.calls import unread
@@ -75,6 +75,7 @@ def begin_warm(asked: AskedWarm) -> Gathering:
     if asked.is_all and asked.features:
         raise UsageError("--all and --feature: all rows or some of them", todo="fi-doctor warm --all")
     _check_python(asked.python, "warm")
+    streams.check_stdout()
     return Gathering(sys.executable if asked.python is None else asked.python, calls=unread)
 
 
@@ -111,15 +112,30 @@ def begin_locked(
     return asked, quick_gathering(asked)
 
 
+def begin_lock(asked: Asked) -> tuple[Asked, Gathering | None]:
+    """`begin`, where --python may stand beside --from: the interpreter with which the report is compared."""
+    _check_python(asked.python, "lock")
+    begun, gathering = begin(asked if asked.from_file is None else msgspec.structs.replace(asked, python=None))
+    return msgspec.structs.replace(begun, python=asked.python), gathering
+
+
 def quick_gathering(asked: Asked) -> Gathering:
     """Begin to read what a lock compares."""
     from functools import partial
 
     from fi_doctor.locking.digests import memory_folder
-    from fi_doctor.locking.remembered import read_vllm
+    from fi_doctor.locking.remembered import read_libraries, read_named, read_vllm
 
     python = sys.executable if asked.python is None else asked.python
-    return Gathering(python, asks_cuda=False, vllm=partial(read_vllm, folder=memory_folder()), calls=unread)
+    folder = memory_folder()
+    return Gathering(
+        python,
+        asks_cuda=False,
+        vllm=partial(read_vllm, folder=folder),
+        calls=unread,
+        named=partial(read_named, folder=folder),
+        libraries=partial(read_libraries, folder=folder),
+    )
 
 
 def _ready(asked: Asked) -> Asked:

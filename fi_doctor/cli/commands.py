@@ -25,6 +25,7 @@ from fi_doctor.model import (
     ProbeSpec,
     Report,
     Request,
+    Scope,
     Silent,
     Verdict,
     Watch,
@@ -117,18 +118,19 @@ def known_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _explained(kb: KnowledgeBase) -> dict[str, list[tuple[str, str]]]:
-    """What there is to explain: ids with a title each, by kind."""
-    words = dict(explaining.WORDS)
+    """What there is to explain, by kind: words with their meaning; findings and settings are many, and named only."""
+    words = {name: text for name, text in explaining.WORDS.items() if name not in explaining.FINDINGS}
     verdicts = [(word.value, words.pop(word.value)) for word in Verdict]
     evidence = [(word.value, words.pop(word.value)) for word in Evidence]
-    rules = [(rule.id, explaining.plain(rule.title)) for rule in kb.rules]
-    settings = {setting.name: setting.what for setting in kb.settings}
+    scopes = [(word.value, words.pop(word.value)) for word in Scope]
     return {
-        "Rules and other findings": sorted([*rules, *words.items()]),
-        "Features": sorted((feature.id, feature.title) for feature in kb.features),
         "Verdicts": verdicts,
         "Evidence, the weakest first": evidence,
-        "Settings": sorted(settings.items()),
+        "Scope, of what the evidence holds": scopes,
+        "Other words": sorted(words.items()),
+        "Features": sorted((feature.id, feature.title) for feature in kb.features),
+        "Findings": [(name, "") for name in sorted([*explaining.FINDINGS, *(rule.id for rule in kb.rules)])],
+        "Settings": [(name, "") for name in sorted({setting.name for setting in kb.settings})],
     }
 
 
@@ -171,7 +173,7 @@ def _judged(
 ) -> Report:
     if isinstance(source, Report):
         if asked.as_recorded:
-            return _asrecorded(asked, request, source)
+            return _as_recorded(asked, request, source)
         depth = Depth(asked.depth) if asked.depth and asked.depth != "static" else source.request.depth
         # Of rows that were not asked for there, nothing was recorded.
         features = request.features or source.request.features
@@ -188,7 +190,7 @@ def _judged(
         )
 
 
-def _asrecorded(asked: Asked, request: Request, source: Report) -> Report:
+def _as_recorded(asked: Asked, request: Request, source: Report) -> Report:
     """The recorded rows that are asked for, and what today's question makes of them: no code of the file counts."""
     if asked.depth not in (None, Depth.STATIC.value, source.request.depth.value):
         raise UsageError(

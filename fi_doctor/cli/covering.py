@@ -16,6 +16,8 @@ from fi_doctor.model import Coverage, Depth, Missing, Silent
 from fi_doctor.probing import catalog
 from fi_doctor.reports import coverage as written
 
+_OTHER = "fi-doctor features --python /path/to/venv/bin/python"
+
 
 class AskedFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `features` as they were typed."""
@@ -52,9 +54,6 @@ def features(asked: AskedFeatures) -> int:
         raise CannotTellError("it cannot be told what is missing", why=found.flashinfer, todo=_OTHER)
     emit.write(written.render(found, form, only_missing=asked.only_missing, width=width), asked.output)
     return 0
-
-
-_OTHER = "fi-doctor features --python /path/to/venv/bin/python"
 
 
 def _check(asked: AskedFeatures) -> None:

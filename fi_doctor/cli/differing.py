@@ -33,6 +33,7 @@ class AskedDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 def diff(asked: AskedDiff) -> int:
     """Print what differs; with --exit-code 1 where a row does. CannotTellError where there is no row to compare."""
+    emit.check_writable(None)
     _check(asked)
     form = parse.choice(asked.form, written.FORMATS, "--format")
     reports = [commands.document_of(name) for name in (asked.before, asked.after) if name is not None]

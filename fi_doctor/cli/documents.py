@@ -24,9 +24,10 @@ def lock(  # noqa: PLR0913 - the options of a command
 ) -> int:
     """Check, and write down what was proved and what it rests on.
 
-    With --from: what a report of this machine has proved. Exits 0 once it is written, 3 when nothing was proved.
+    With --from: what a report of this machine has proved, if the interpreter that it names (or --python) is still as
+    it was. Exits 0 once it is written, 3 when nothing was proved.
     """
-    from fi_doctor.cli.asked import Asked, begin
+    from fi_doctor.cli.asked import Asked, begin_lock
 
     asked = Asked(
         python=python,
@@ -38,7 +39,7 @@ def lock(  # noqa: PLR0913 - the options of a command
         output=output,
         quiet=quiet,
     )
-    asked, gathering = begin(asked)
+    asked, gathering = begin_lock(asked)
     from fi_doctor.cli import locking
 
     return locking.lock(asked, gathering)

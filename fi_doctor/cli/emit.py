@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import stat
 import tempfile
@@ -26,15 +27,21 @@ def style() -> tuple[int, bool]:
     return width, not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") != "dumb"
 
 
-def check_writable(path: str, option: str = "-o") -> None:
-    """UsageError now, before minutes of work, when `path` cannot be written later. option: what messages call it."""
+def check_writable(path: str | None, option: str = "-o") -> None:
+    """UsageError now, before minutes of work, when `path` (None: stdout) cannot be written later.
+
+    option: what messages call it.
+    """
+    if path is None:
+        streams.check_stdout()
+        return
     try:
         target = _target(path)
-        why = _why_not(target, _kind(target))
+        why = "it is closed" if streams.is_closed(stream_number(path) or 0) else _why_not(target, _kind(target))
     except OSError as error:  # a loop of links, a name that is too long, a current folder that was deleted
         raise _unwritable(path, error.strerror or str(error), option) from error
     if why:
-        raise _unwritable(path, why, option)
+        raise _unwritable(path, why, option, _lacking(target))
 
 
 def write(text: str, output: str | None, option: str = "-o") -> None:
@@ -147,8 +154,17 @@ def _mode(target: pathlib.Path) -> int:
         return 0o666 & ~umask
 
 
-def _unwritable(path: str, why: str, option: str) -> UsageError:
-    todo = "-o report.yaml" if option == "-o" else "name a file in a folder of yours"
+def _lacking(target: pathlib.Path) -> str:
+    """The line that makes the folder, where all that lacks is a folder in one of this user's."""
+    above = target.parent
+    while not os.path.lexists(above):
+        above = above.parent
+    makes = above != target.parent and above.is_dir() and os.access(above, os.W_OK)
+    return shlex.join(["mkdir", "-p", str(target.parent)]) if makes else ""
+
+
+def _unwritable(path: str, why: str, option: str, todo: str = "") -> UsageError:
+    todo = todo or ("-o report.yaml" if option == "-o" else "name a file in a folder of yours")
     return UsageError(f"{option}: {_named(path)!r} cannot be written", why=why, todo=todo)
 
 

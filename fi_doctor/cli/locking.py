@@ -12,12 +12,14 @@ from fi_doctor.cli import commands, emit, outputs
 from fi_doctor.cli.asked import Asked, quick_gathering
 from fi_doctor.errors import CannotTellError, DataError
 from fi_doctor.facts import Gathering
+from fi_doctor.facts.imports import read_imports
 from fi_doctor.locked import LockedCheck
 from fi_doctor.locking import compare, document, judging
 from fi_doctor.locking.digests import Digests, memory_folder
 from fi_doctor.locking.inputs import Inputs
 from fi_doctor.locking.model import LOCK_NAME, Lock
 from fi_doctor.model import Depth, KnowledgeBase, ProbeSpec, Report
+from fi_doctor.model.phrases import NOT_LOCKED
 from fi_doctor.probing import catalog, plan
 
 
@@ -27,15 +29,17 @@ def lock(asked: Asked, gathering: Gathering | None) -> int:
     emit.check_writable(output)
     kb, specs = knowledge.load(), catalog.discover()
     report = commands.judge(asked, gathering, kb, specs)
-    quick = quick_gathering(asked)
+    quick = quick_gathering(asked if asked.python is not None else _examined_there(asked, report))
     facts = quick.finish(pipeline.symbols_of(kb, specs))
     if asked.from_file is not None and (differs := judging.machine_differs(report.facts, facts)):
         raise DataError(
             f'the report "{asked.from_file}" is not of this machine as it stands', why=differs, todo="fi-doctor lock"
         )
     digests = Digests(memory_folder())
-    inputs = Inputs(facts, kb, specs, digests=digests, environ=quick.environ)
-    made = locked.lock_of(report, kb=kb, specs=specs, facts=facts, inputs=inputs, digests=digests)
+    imports = read_imports(sys.executable if asked.python is None else asked.python, quick.environ)
+    made = locked.lock_of(
+        report, kb=kb, specs=specs, facts=facts, imports=imports, environ=quick.environ, digests=digests
+    )
     digests.save()
     if not made.rows:
         first = next(iter(made.left_out.items()), ("no row", "selected"))
@@ -50,7 +54,7 @@ def lock(asked: Asked, gathering: Gathering | None) -> int:
 
 
 def check(asked: Asked, path: str | None, quick: Gathering, *, is_frozen: bool, is_thorough: bool) -> int:
-    """The report that the lock stands for; what does not hold any more is measured again, unless it is frozen."""
+    """The report that the lock stands for; what it does not hold (any more) is measured, unless it is frozen."""
     held = document.read_file(pathlib.Path(path or LOCK_NAME))
     kb, specs = locked.known(None if is_thorough else memory_folder())
     digests = Digests(memory_folder(), thorough=is_thorough)
@@ -60,6 +64,13 @@ def check(asked: Asked, path: str | None, quick: Gathering, *, is_frozen: bool, 
     report = _report(asked, found, is_frozen=is_frozen or asked.depth not in (None, Depth.RUN.value))
     outputs.write(report, asked.targets)
     return commands.told(asked, report)
+
+
+def _examined_there(asked: Asked, report: Report) -> Asked:
+    """The same, of the interpreter that a report names: fi-doctor may have a Python of its own."""
+    if asked.from_file is None:
+        return asked
+    return msgspec.structs.replace(asked, python=report.facts.interpreter.named)
 
 
 def _compared(  # noqa: PLR0913 - what is compared with what
@@ -74,7 +85,7 @@ def _compared(  # noqa: PLR0913 - what is compared with what
     known = tuple(feature.id for feature in commands.listed_features(kb, specs))
     request = commands.request_of(asked, (*known, *(row.feature for row in held.rows)), kb)
     facts = quick.finish(pipeline.symbols_of(kb, specs))
-    inputs = Inputs(facts, kb, specs, digests=digests, environ=quick.environ)
+    inputs = Inputs(facts, kb, specs, digests=digests, environ=quick.environ, loads=held.loads)
     now = inputs.read(compare.names(held))
     request = msgspec.structs.replace(request, depth=plan.deepest(facts))
     return LockedCheck(held, request, kb=kb, specs=specs, facts=facts, now=now)
@@ -83,10 +94,14 @@ def _compared(  # noqa: PLR0913 - what is compared with what
 def _report(asked: Asked, found: LockedCheck, *, is_frozen: bool) -> Report:
     if differs := found.difference():
         emit.say(f"not as it was locked: {differs}")
-    again = found.to_measure()
-    if is_frozen or not again:
+    again, unheld = found.to_measure(), found.not_held()
+    if unheld:
+        emit.say(f"{NOT_LOCKED if is_frozen else 'not in the lock, measured now'}: {', '.join(map(str, unheld))}")
+    if is_frozen or not (again or unheld):
         return found.report()
-    emit.say(f"measured again: {', '.join(map(str, again))}; fi-doctor lock writes it down")
+    if again:
+        emit.say(f"measured again: {', '.join(map(str, again))}")
+    emit.say("fi-doctor lock writes down what is measured now")
     python = sys.executable if asked.python is None else asked.python
     with commands.progress(asked) as watch:
         return found.measured(lambda: Gathering(python), watch)

@@ -6,6 +6,17 @@ from typing import Annotated
 
 import typer
 
+
+def _number(text: str | int) -> int:
+    # It is given the default too. A ValueError would be told without its words.
+    from fi_doctor.cli import parse
+
+    try:
+        return parse.whole(str(text))
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} {error}.") from error
+
+
 Python = Annotated[
     str | None,
     typer.Option("--python", metavar="PATH", help="Examine this interpreter; fi-doctor need not be installed in it."),
@@ -60,10 +71,13 @@ Rows = Annotated[
     typer.Option(
         "--rows",
         metavar="all|called",
-        help="Which rows --fail-on looks at: all that are selected, or those that vLLM can call. [default: all]",
+        help="Which rows --fail-on looks at: all that are selected, or those that vLLM can call. "
+        "[default: called; all with --feature]",
     ),
 ]
-Jobs = Annotated[int, typer.Option("--jobs", min=0, metavar="N", help="Compile jobs at once; 0 takes the usable CPUs.")]
+Jobs = Annotated[
+    int, typer.Option("--jobs", parser=_number, metavar="N", help="Compile jobs at once; 0 takes the usable CPUs.")
+]
 Memory = Annotated[
     str,
     typer.Option(
@@ -82,7 +96,8 @@ BudgetOrNot = Annotated[
     typer.Option("--budget", metavar="TIME", help="Bound on building and running; else unknown. [default: 10m]"),
 ]
 JobsOrNot = Annotated[
-    int | None, typer.Option("--jobs", min=0, metavar="N", help="Compile jobs at once; 0 takes the usable CPUs.")
+    int | None,
+    typer.Option("--jobs", parser=_number, metavar="N", help="Compile jobs at once; 0 takes the usable CPUs."),
 ]
 MemoryOrNot = Annotated[
     str | None,

@@ -44,12 +44,11 @@ def targets(words: Iterable[str], option: str, output: str | None = None) -> tup
 def check(wanted: tuple[Target, ...]) -> None:
     """UsageError now, before minutes of work, when one of them cannot be written or two go to one place."""
     for one in wanted:
-        if one.path is not None:
-            emit.check_writable(one.path, _named(one))
+        emit.check_writable(one.path, _named(one))
     seen: dict[object, Target] = {}
     for one in (*wanted, *_summaries(wanted)):
         for place in _places(one):
-            if place in seen:
+            if place in seen and not _are_streams_to(place, seen[place], one):
                 raise _same(seen[place], one)
         seen |= dict.fromkeys(_places(one), one)
     for one in _summaries(wanted):
@@ -114,6 +113,12 @@ def _places(one: Target) -> set[object]:
     if stat.S_ISREG(found.st_mode):
         places.add((found.st_dev, found.st_ino))
     return places
+
+
+def _are_streams_to(place: object, first: Target, second: Target) -> bool:
+    """Whether the place is a file behind two streams, as after 2>&1: each adds to it, as to a pipe."""
+    numbers = emit.stream_number(first.path), emit.stream_number(second.path)
+    return None not in numbers and place not in numbers
 
 
 def _same(first: Target, second: Target) -> UsageError:

@@ -8,13 +8,15 @@ import re
 from collections.abc import Iterable
 
 from fi_doctor.errors import UsageError
-from fi_doctor.model.policy import DURATION, SIZE
+from fi_doctor.model.policy import DURATION, MOST_JOBS, SIZE
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
-_DURATION = re.compile(DURATION)
-_PART = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
+# ASCII: int() and float() take the digits of every script, and a reader of CI's log need not.
+_DURATION = re.compile(DURATION, re.ASCII)
+_PART = re.compile(r"(\d+(?:\.\d+)?)([smh]?)", re.ASCII)
 _LONGEST_S = 7 * 86400.0
-_SIZE = re.compile(SIZE)
+_SIZE = re.compile(SIZE, re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,6}")
 _UNITS_MIB = {"m": 1, "g": 1 << 10, "t": 1 << 20}
 _KEY = re.compile(r"(?:\S+: )?[a-z][a-z-]*")  # of a policy: budget, fi-doctor.toml: budget
 _MOST_MIB = 1 << 30
@@ -58,6 +60,13 @@ def memory_mib(value: str, option: str) -> int:
     if not 1 <= mib <= _MOST_MIB:
         raise UsageError(f"{option}: {value!r} is not a size", why="a number of m, g or t", todo=written(option, "16g"))
     return mib
+
+
+def whole(value: str) -> int:
+    """The number that its digits say; ValueError for anything else, also for what only Python writes, as 1_0."""
+    if not _NUMBER.fullmatch(value):
+        raise ValueError(f"is not a whole number up to {MOST_JOBS}")
+    return int(value)
 
 
 def names(patterns: Iterable[str], known: Iterable[str], option: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from fi_doctor.cli import outputs, parse
 from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import misfits
+from fi_doctor.diagnosis.captured import FAILS_IN_GRAPH
 from fi_doctor.diagnosis.findings import MEASURED_BEATS_KNOWN, UNEXPLAINED_FAILURE
 from fi_doctor.errors import UsageError
 from fi_doctor.knowledge import policies
@@ -44,7 +45,7 @@ def resolve(asked: Asked, features: Iterable[str], kb: KnowledgeBase) -> Policy:
         raise UsageError(f"{asked.origin('fail-on')}: {clash}", todo="leave one of the two out")
     settled = Policy(
         fail_on=policies.failing(words),
-        rows=parse.choice(asked.rows or Policy().rows, ROWS, asked.origin("rows")),
+        rows=parse.choice(asked.rows, ROWS, asked.origin("rows")) if asked.rows else Policy().rows,
         names_verdict=not words or policies.names_verdict(words),
         sources=asked.sources,
     )
@@ -102,7 +103,7 @@ def settings(asked: Asked) -> list[Setting]:
 def findings(kb: KnowledgeBase) -> tuple[str, ...]:
     """Every id that a finding can have."""
     rules = (name for rule in kb.rules for name in (rule.id, *rule.aliases))
-    return (*rules, MEASURED_BEATS_KNOWN, UNEXPLAINED_FAILURE, *misfits.IDS)
+    return (*rules, MEASURED_BEATS_KNOWN, UNEXPLAINED_FAILURE, FAILS_IN_GRAPH, *misfits.IDS)
 
 
 def _wrong_words(written: Written) -> list[str]:

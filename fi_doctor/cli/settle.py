@@ -46,9 +46,9 @@ def settle(asked: Asked) -> Asked:
     # A recording was made as deep as it was made.
     is_deep = not asked.is_recorded
     read: dict[str, Callable[[], Any]] = {
-        "depth": lambda: said.first("depth", asked.depth, file and file.depth, str) if is_deep else asked.depth,
+        "depth": lambda: said.first("depth", asked.depth, file and file.depth, str) if is_deep else _told(asked.depth),
         "budget": lambda: said.first("budget", asked.budget, file and file.budget, str),
-        "jobs": lambda: said.first("jobs", asked.jobs, file and file.jobs, _number),
+        "jobs": lambda: said.first("jobs", asked.jobs, file and file.jobs, parse.whole),
         "memory": lambda: said.first("memory", asked.memory, file and file.memory, str),
         "features": lambda: said.first("feature", asked.features or None, file and file.feature, _list) or (),
         "required": lambda: said.first("require", asked.required or None, None, _list) or (),
@@ -127,6 +127,14 @@ def _nearest() -> Path | None:
         return None
 
 
+def _told(typed: str | None) -> str | None:
+    """The depth where none is asked for: a variable that has no meaning there may be set, but to a word that is one."""
+    variable = f"{_PREFIX}DEPTH"
+    if text := os.environ.get(variable):
+        parse.choice(text, [depth.value for depth in Depth], variable)
+    return typed
+
+
 class _Said:
     """Who said what: for each key the first place that says something, and what messages call it."""
 
@@ -172,10 +180,3 @@ def _list(text: str) -> tuple[str, ...]:
     if not words:
         raise ValueError("names nothing")
     return words
-
-
-def _number(text: str) -> int:
-    number = int(text) if len(text) < 10 and text.strip().isdecimal() else -1
-    if number < 0:
-        raise ValueError("is not a whole number")
-    return number

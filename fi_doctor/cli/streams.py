@@ -9,14 +9,26 @@ import sys
 
 from fi_doctor.errors import DoctorError, UsageError
 
-STDOUT = 1
+STDOUT, STDERR = 1, 2
+
+
+def is_closed(number: int) -> bool:
+    """Whether stdout or stderr was closed when we were begun: what stands in its place keeps nothing."""
+    return {STDOUT: sys.__stdout__, STDERR: sys.__stderr__}.get(number, sys) is None
+
+
+def check_stdout() -> None:
+    """UsageError now, before minutes of work, when nothing can be written to stdout later."""
+    if is_closed(STDOUT):
+        raise UsageError("stdout cannot be written", why="it is closed", todo="send it somewhere, if to /dev/null")
 
 
 def put(text: str) -> None:
     """All of it to stdout, which may be slow, non-blocking or without a buffer; a reader that left is no failure.
 
-    Errors: UsageError when stdout takes no more.
+    Errors: UsageError when stdout takes no more, or is closed.
     """
+    check_stdout()
     try:
         sys.stdout.flush()
         write_all(text.encode("utf-8", "backslashreplace"), STDOUT)

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fi_doctor.conditions import peers, relations, stale, tried, vllm
+from fi_doctor.conditions import peers, relations, requirements, stale, tried, vllm
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.model import (
     Facts,
@@ -234,6 +234,7 @@ SUBJECTS: dict[str, Subject] = {
     "host_compiler_version": Subject(Kind.VERSION, _toolkit("host_compiler_version")),
     "flashinfer": Subject(Kind.VERSION, _flashinfer(lambda package: package.version)),
     "flashinfer_root": Subject(Kind.TEXT, _flashinfer(lambda package: package.root)),
+    "requirement_not_installed": Subject(Kind.TEXT, _relation(requirements.not_installed)),  # "ninja>=1.11"
     "architectures": Subject(Kind.TEXT, _architectures),
     "architectures_from": Subject(Kind.TEXT, _flashinfer(lambda package: package.architectures_from)),
     "sm_not_built_for": Subject(Kind.NUMBER, _relation(relations.sm_not_built_for)),

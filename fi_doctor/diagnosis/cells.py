@@ -51,6 +51,8 @@ BEGUN = (
     "its record was lost",
     "it compiled",
 )
+# A record lists every variant of the probe that ran, those too that were not tried.
+LATER = "not in this report: the probe had no such variant when it ran"
 # Of two records of one thing the worse one is believed.
 _WORST = (
     Ending.WRONG,
@@ -138,6 +140,8 @@ def _judge_variant(
         return judge_outcome(happened, builds=_builds(planned), rest=_rest(planned, facts))
     if planned is not None and (need := unmet(planned, variant, facts)):
         return Judged(Verdict.UNSUPPORTED, Evidence.DECLARED, need)
+    if outcome is not None and outcome.cells and cell is None:
+        return Judged(Verdict.UNKNOWN, Evidence.NONE, LATER)
     return Judged(Verdict.UNKNOWN, Evidence.NONE, _not_tried(variant, planned, happened))
 
 
@@ -220,12 +224,17 @@ def _said(happened: CellOutcome | Outcome) -> str:
     return happened.detail or happened.ending.value
 
 
+def _tactics(happened: CellOutcome) -> str:
+    """Of which tactics that part is, where the probe says so: the two matrix products may be given the same one."""
+    named = tuple(dict.fromkeys(str(happened.measurements.get("tactics", "")).split(" and ")))
+    return f": tactic{'s' * (len(named) > 1)} {' and '.join(named)}" if any(named) else ""
+
+
 def _cell(variant: str, probe: str, judged: Judged, happened: CellOutcome | None) -> Cell:
     in_part = happened is not None and Scope.SUBSET in happened.module_from.split(", ")  # of several modules one
     why = judged.why
     if happened is not None and in_part and judged.verdict is Verdict.WORKS:
-        tactics = happened.measurements.get("tactics", "")
-        why = f"{why}; only a part of the module was compiled{f': tactics {tactics}' if tactics else ''}"
+        why = f"{why}; only a part of the module was compiled{_tactics(happened)}"
     return Cell(
         variant=variant,
         verdict=judged.verdict,

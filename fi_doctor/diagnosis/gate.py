@@ -28,7 +28,7 @@ from fi_doctor.model import (
 from fi_doctor.model.phrases import short
 
 HOLDS, FAILS, CANNOT_TELL = 0, 1, 3
-CALLED = "called"  # of the policy's rows
+ALL, CALLED = "all", "called"  # of the policy's rows
 _SAID = {
     Verdict.WORKS: ("works", "work"),
     Verdict.WRONG_RESULT: ("gives wrong results", "give wrong results"),
@@ -134,8 +134,12 @@ class _LookedAt(NamedTuple):
 
 
 def _looked_at(request: Request, chosen: tuple[FeatureRow, ...], facts: Facts) -> _LookedAt:
-    """All that are selected, or of these what the installed vLLM can call and what is required."""
-    if request.policy.rows != CALLED or not facts.vllm_version:
+    """All that are selected, or of these what the installed vLLM can call and what is required.
+
+    Without a word on it all where rows were selected by name: who asks for one wants to know of it.
+    """
+    wanted = request.policy.rows or (ALL if request.features else CALLED)
+    if wanted != CALLED or not facts.vllm_version:
         return _LookedAt(chosen, "selected row")
     globs = tuple(asked.feature for asked in asked_rows(request))
     rows = tuple(row for row in chosen if row.vllm_calls or (globs and selects(globs, row.feature)))

@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from fi_doctor.diagnosis.called import newest_use, use_of, vllm_use
-from fi_doctor.diagnosis.cells import BEGUN, badness, cells_of
+from fi_doctor.diagnosis.cells import BEGUN, LATER, badness, cells_of
 from fi_doctor.diagnosis.findings import concerns, is_measured
 from fi_doctor.diagnosis.needs import (
     OTHER_GPUS,
@@ -183,11 +183,13 @@ def _row(  # noqa: PLR0913 - as judge
     silent: frozenset[str],
 ) -> FeatureRow:
     # What only the whole module could show, which is not there, keeps no verdict from the row: its scope says so.
-    # A gate that was not asked, as where rows are only built, says no more than an open one.
+    # A gate that was not asked, as where rows are only built, says no more than an open one. Nor does what the probe
+    # did not ask yet when it ran.
     shown = tuple(
         cell
         for cell in cells
-        if cell.evidence is not Evidence.NONE or not (cell.variant in beyond or cell.probe in silent)
+        if cell.evidence is not Evidence.NONE
+        or not (cell.variant in beyond or cell.probe in silent or cell.why == LATER)
     )
     verdict, evidence, scope, why = _decide(feature, sm, shown or cells, facts, rules)
     return FeatureRow(

@@ -33,7 +33,7 @@ _SEVERITIES = {severity.value: severity.rank for severity in Severity}
 
 
 class Judged(NamedTuple):
-    """A ruling, the rows because of which it does not hold, and how the deciding line ends if it decides."""
+    """A ruling, every row because of which it does not hold, and how the deciding line ends if it decides."""
 
     ruling: Ruling
     said: str = ""
@@ -53,7 +53,8 @@ def no_failing_row(rows: tuple[FeatureRow, ...], fail_on: tuple[str, ...], sourc
         # What vLLM calls is what a reader must see first, and of that wrong numbers, which nothing else tells.
         known.sort(key=lambda row: (not row.vllm_calls, row.verdict is not Verdict.WRONG_RESULT))
         why = f"{known[0].name}: {short(known[0].why)}"
-        return _judged(said, source, Holds.NO, why, f": {why}", rows=known)
+        rest = [row for row in bad if row not in known]
+        return _judged(said, source, Holds.NO, why, f": {why}", rows=(*known, *rest))
     if bad:
         how = "is unknown" if bad[0].verdict is Verdict.UNKNOWN else "was not measured"
         why = f"{bad[0].name} {how}: {short(bad[0].why)}"
@@ -83,7 +84,7 @@ def something_measured(counted: list[FeatureRow], of: str, *, asks_build: bool) 
     if built:
         return _judged(said, DEFAULT, Holds.YES, f"{len(built)} of {len(counted)} built, none measured")
     what = "nothing that needs a GPU was measured" if counted[0].needs_gpu else "nothing was measured"
-    why = f"{what}{' or built' if asks_build else ''}: {short(counted[0].why.rpartition('; not run: ')[2])}"
+    why = f"{what}{' or built' if asks_build else ''}: {_last_reason(counted[0])}"
     return _judged(said, DEFAULT, Holds.CANNOT_TELL, why, f"; {why}")
 
 
@@ -111,7 +112,7 @@ def still_known(missed: list[FeatureRow]) -> Judged:
     said = "no row that was locked as working is unknown"
     if not missed:
         return _judged(said, LOCKED, Holds.YES)
-    why = f"{missed[0].name} is unknown: {short(missed[0].why.rpartition('; not run: ')[2])}"
+    why = f"{missed[0].name} is unknown: {_last_reason(missed[0])}"
     return _judged(said, LOCKED, Holds.CANNOT_TELL, why, f"; {why}", rows=missed)
 
 
@@ -199,10 +200,15 @@ def _is_built(row: FeatureRow, asked: Requirement) -> tuple[Holds, str]:
         is_known = is_measured(row.verdict, row.evidence) or row.verdict is Verdict.UNSUPPORTED
         return (Holds.NO if is_known else Holds.CANNOT_TELL), f"{row.name} is {row.verdict}: {short(row.why)}"
     if not is_built(row):
-        return Holds.CANNOT_TELL, f"{row.name} was not built: {short(row.why.rpartition('; not run: ')[2])}"
+        return Holds.CANNOT_TELL, f"{row.name} was not built: {_last_reason(row)}"
     if asked.scope is Scope.FULL and row.scope is not Scope.FULL:
         return Holds.CANNOT_TELL, f"{row.name} was built for a {row.scope}, full is asked for: {short(row.why)}"
     return Holds.YES, ""
+
+
+def _last_reason(row: FeatureRow) -> str:
+    """Why it was not run, where it is said how far it came before."""
+    return short(row.why.rpartition("; not run: ")[2])
 
 
 def _locked(rows: list[FeatureRow]) -> str:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from fi_doctor import conditions
 from fi_doctor.conditions import View
+from fi_doctor.diagnosis import captured
 from fi_doctor.diagnosis.called import is_on, vllm_use
 from fi_doctor.diagnosis.findings import concerns, filled_line, is_measured
 from fi_doctor.diagnosis.matrix import deciding_cells
@@ -44,6 +45,10 @@ class _Member(NamedTuple):
     feature: str
     use: VllmUse
     row: FeatureRow | None
+    # Where only what is captured in a CUDA graph fails: how, and what avoids that.
+    captured: str = ""
+    outside: Action | None = None
+    instead: str = ""  # what lets something else serve, in words
 
 
 def asked_by_rows(
@@ -60,29 +65,37 @@ def asked_by_rows(
     doubted = [rule for rule in kb.rules if rule.id in held and rule.predicts is not None and rule.predicts.is_failure]
     avoided: dict[tuple[ActionKind, str], tuple[Action, list[_Member]]] = {}
     enabled: dict[tuple[ActionKind, str], tuple[Action, list[_Member]]] = {}
-    for member in _members(kb.features, rows, view.facts):
+    for member in _members(kb.features, rows, view, is_read):
         is_used = is_on(member.use, view.facts, is_read)
         action = _first(member.use.avoid if is_used else member.use.enable, view, is_read)
+        action = member.outside if is_used and member.outside is not None else action
         if action is not None and (not is_used or _fails_here(member)):
             lines = avoided if is_used else enabled
             lines.setdefault((action.kind, action.line), (action, []))[1].append(member)
     needed = [_needed(action, members, view) for action, members in avoided.values()]
     optional = [
-        _optional(action, members, view) for action, members in enabled.values() if _is_wanted(members, doubted)
+        _optional(action, members, view) for action, members in enabled.values() if _is_wanted(action, members, doubted)
     ]
     return [*needed, *optional]
 
 
-def _members(features: tuple[Feature, ...], rows: tuple[FeatureRow, ...], facts: Facts) -> list[_Member]:
+def _members(
+    features: tuple[Feature, ...], rows: tuple[FeatureRow, ...], view: View, is_read: Callable[[str], bool]
+) -> list[_Member]:
     """Every feature that the installed vLLM calls on the GPUs of the rows."""
     judged = {(row.feature, row.sm): row for row in rows}
     sms = dict.fromkeys(row.sm for row in rows if not isinstance(row.sm, Missing))
     found = []
     for feature in features:
         for sm in sms:
-            use = vllm_use(feature, sm, facts)
+            use = vllm_use(feature, sm, view.facts)
             if use is not None and use.called:
-                found.append(_Member(feature.id, use, judged.get((feature.id, sm))))
+                row = judged.get((feature.id, sm))
+                bad = captured.failing(use, row.cells) if row is not None else ()
+                outside = captured.action(feature, view, is_read) if bad else None
+                avoid = _first(use.avoid, view, is_read)
+                instead = f"{filled_line(avoid, view)}: {conditions.fill(avoid.why, view)}" if avoid is not None else ""
+                found.append(_Member(feature.id, use, row, captured.words(bad) if bad else "", outside, instead))
     return found
 
 
@@ -111,15 +124,23 @@ def _works(row: FeatureRow | None) -> bool:
     return row is not None and row.verdict is Verdict.WORKS and row.evidence is Evidence.VERIFIED
 
 
-def _is_wanted(members: list[_Member], doubted: list[Rule]) -> bool:
+def _is_wanted(action: Action, members: list[_Member], doubted: list[Rule]) -> bool:
     """Whether one line for all of these turns on something that works, and nothing that fails or is known to fail."""
-    if any(_fails_here(one) or any(concerns(rule, one.feature) for rule in doubted) for one in members):
+    failing = [one for one in members if _fails_here(one) and not _is_mended(action, one)]
+    if failing or any(concerns(rule, one.feature) for rule in doubted for one in members):
         return False
-    return any(_works(one.row) for one in members)
+    return any(_works(one.row) or _is_mended(action, one) for one in members)
+
+
+def _is_mended(action: Action, member: _Member) -> bool:
+    """Whether a flag that turns it on can be given together with one that keeps it out of CUDA graphs."""
+    return member.outside is not None and action.kind is member.outside.kind is ActionKind.FLAG
 
 
 def _needed(action: Action, members: list[_Member], view: View) -> Asked:
     features = _names(members)
+    if all(one.captured for one in members) and action is members[0].outside:
+        return _needed_outside(action, members, view)
     is_part = any(one.use.unchecked for one in members)
     does = "does" if is_part or len(features) == 1 else "do"
     how = "by default" if any(one.use.default for one in members) else "as this environment tells it to"
@@ -130,15 +151,27 @@ def _needed(action: Action, members: list[_Member], view: View) -> Asked:
     return _asked(action, view, why, features)
 
 
+def _needed_outside(action: Action, members: list[_Member], view: View) -> Asked:
+    features = _names(members)
+    said = "; ".join(f"{one.feature} {one.captured}" for one in sorted(members, key=lambda member: member.feature))
+    why = f"{said}, which is how {_vllm(view.facts)} decodes; {conditions.fill(action.why, view)}"
+    why += "".join(f"; or {line}" for line in dict.fromkeys(one.instead for one in members if one.instead))
+    return _asked(action, view, why, features)._replace(findings=(captured.FAILS_IN_GRAPH,))
+
+
 def _optional(action: Action, members: list[_Member], view: View) -> Asked:
-    good = _names(one for one in members if _works(one.row))
+    mended = {one.feature: one for one in members if _is_mended(action, one)}
+    good = _names(one for one in members if _works(one.row) or one.feature in mended)
     rest = tuple(name for name in _names(members) if name not in good)
     work, them = ("works", "it") if len(good) == 1 else ("work", "them")
     why = f"{_listed(good)} {work} here and {_vllm(view.facts)} calls {them} only when told to"
     why += f"; {conditions.fill(action.why, view)}"
+    why += "".join(f"; {name} {one.captured}, hence the second flag" for name, one in sorted(mended.items()))
     if rest:
         why += f"; not known to work of what the line turns on: {_listed(rest)}"
-    return _asked(action, view, why, good)._replace(optional=True)
+    outside = dict.fromkeys(filled_line(one.outside, view) for one in mended.values() if one.outside is not None)
+    asked = _asked(action, view, why, good)
+    return asked._replace(optional=True, line=" ".join((asked.line, *outside)))
 
 
 def _asked(action: Action, view: View, why: str, features: tuple[str, ...]) -> Asked:

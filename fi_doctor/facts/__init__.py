@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fi_doctor.facts import packages, toolkit
+from fi_doctor.facts import packages, toolkit, wrappers
 from fi_doctor.facts.calls import read_calls
 from fi_doctor.facts.environment import read_environment
-from fi_doctor.facts.flashinfer import read_flashinfer
+from fi_doctor.facts.flashinfer import read_flashinfer, read_named
 from fi_doctor.facts.gpus import read_gpus, read_gpus_of_nvml
 from fi_doctor.facts.libraries import read_libraries
 from fi_doctor.facts.system import read_system
 from fi_doctor.facts.vllm import read_vllm
-from fi_doctor.model import Calls, Facts, Interpreter, Library, Missing, Vllm
+from fi_doctor.model import Calls, Facts, Interpreter, Library, Missing, Named, Vllm
 
 SOURCES = {
     "calls": "files of the installed vllm and flashinfer, which are not imported",
@@ -49,9 +49,12 @@ class Gathering:
 
     asks_cuda: whether the CUDA driver is asked, in a child; without it NVML tells of the GPUs.
     vllm, calls: read the installed vLLM, and how it calls FlashInfer, which takes longest of all.
+    named: reads what FlashInfer's source says of names.
+    libraries: finds the CUDA libraries that a process would load.
+    environ: the variables of what is started; once it is finished also those that a wrapper of the interpreter sets.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each reader by itself
         self,
         python: str,
         environ: Mapping[str, str] | None = None,
@@ -59,36 +62,46 @@ class Gathering:
         asks_cuda: bool = True,
         vllm: Callable[[packages.Survey], Vllm | Missing] = read_vllm,
         calls: Callable[[packages.Survey], Calls | Missing] = read_calls,
+        named: Callable[[Path, str, tuple[str, ...]], Named] = read_named,
+        libraries: Callable[[Mapping[str, str], packages.Survey], dict[str, Library | Missing]] = read_libraries,
     ) -> None:
+        self._read_named, self._find_libraries = named, libraries
         self.environ = dict(os.environ if environ is None else environ)
         pool = ThreadPoolExecutor(max_workers=_READERS)
+        self._python = python
         self._survey = pool.submit(packages.survey, python, self.environ)
+        self._start = pool.submit(self._read_start)
         self._compilers = pool.submit(toolkit.ask_compilers, self.environ)
-        self._gpus = pool.submit(read_gpus if asks_cuda else read_gpus_of_nvml, self.environ)
+        self._read_gpus = read_gpus if asks_cuda else read_gpus_of_nvml
+        self._gpus = pool.submit(self._read_gpus, self.environ)
         self._system = pool.submit(read_system)
-        self._readers = (vllm, calls)
         self._libraries = pool.submit(self._read_libraries)
-        self._vllm = pool.submit(self._read_vllm)
-        self._calls = pool.submit(self._read_calls)
+        self._vllm = pool.submit(lambda: vllm(self._survey.result()))
+        self._calls = pool.submit(lambda: calls(self._survey.result()))
         pool.shutdown(wait=False)
 
     def finish(self, symbols: tuple[str, ...] = ()) -> Facts:
         """Everything that was read, and the FlashInfer names looked up; raises TargetError as `collect` does."""
-        seen = self._survey.result()
-        gpus, gpu_sources = self._gpus.result()
+        seen, start = self._survey.result(), self._start.result()
+        compilers, (gpus, gpu_sources) = self._compilers.result(), self._gpus.result()
+        if start.environ != self.environ:
+            self.environ = start.environ
+            compilers, (gpus, gpu_sources) = toolkit.ask_compilers(self.environ), self._read_gpus(self.environ)
         tools = toolkit.conclude(
-            self._compilers.result(),
+            compilers,
             self.environ,
             torch_cuda=packages.torch_cuda(seen),
             jit_cache_cuda=packages.jit_cache_cuda(seen),
         )
         return Facts(
-            interpreter=interpreter(seen, self.environ),
+            interpreter=interpreter(seen, self.environ, start.wrapper),
             gpus=gpus,
             toolkit=tools,
             libraries=self._libraries.result(),
             packages=packages.packages(seen),
-            flashinfer=read_flashinfer(seen, self.environ, gpus, tools, symbols),
+            flashinfer=read_flashinfer(
+                seen, self.environ, gpus, tools, lambda root, version: self._read_named(root, version, symbols)
+            ),
             system=self._system.result(),
             environment=read_environment(self.environ),
             sources=dict(sorted({**SOURCES, **gpu_sources}.items())),
@@ -96,18 +109,15 @@ class Gathering:
             calls=self._calls.result(),
         )
 
+    def _read_start(self) -> wrappers.Start:
+        return wrappers.start(self._python, self._survey.result(), self.environ)
+
     def _read_libraries(self) -> dict[str, Library | Missing]:
-        return read_libraries(self.environ, self._survey.result())
-
-    def _read_vllm(self) -> Vllm | Missing:
-        return self._readers[0](self._survey.result())
-
-    def _read_calls(self) -> Calls | Missing:
-        return self._readers[1](self._survey.result())
+        return self._find_libraries(self._start.result().environ, self._survey.result())
 
 
-def interpreter(seen: packages.Survey, environ: Mapping[str, str]) -> Interpreter:
-    """The examined interpreter; it is our own when it is the same program in the same environment."""
+def interpreter(seen: packages.Survey, environ: Mapping[str, str], wrapper: str = "") -> Interpreter:
+    """The examined interpreter; it is our own when it is the same program in the same environment, and started so."""
     same_program = Path(seen.executable).resolve() == Path(sys.executable).resolve()
     return Interpreter(
         executable=seen.executable,
@@ -116,5 +126,6 @@ def interpreter(seen: packages.Survey, environ: Mapping[str, str]) -> Interprete
         prefix=seen.prefix,
         pythonpath=environ.get("PYTHONPATH", Missing(reason="PYTHONPATH is not set")),
         sys_path=seen.sys_path,
-        is_own=same_program and Path(seen.prefix).resolve() == Path(sys.prefix).resolve(),
+        is_own=not wrapper and same_program and Path(seen.prefix).resolve() == Path(sys.prefix).resolve(),
+        wrapper=wrapper,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fi_doctor.facts.admissions import Admissions
@@ -15,18 +15,22 @@ from fi_doctor.facts.majors import read_majors
 from fi_doctor.facts.packages import Survey, constants
 from fi_doctor.facts.public import read_public
 from fi_doctor.facts.symbols import Symbols
-from fi_doctor.model import FlashInfer, GpuFacts, Missing, ToolkitFacts
+from fi_doctor.model import FlashInfer, GpuFacts, Missing, Named, ToolkitFacts
 
 UNKNOWN_VERSION = "0.0.0+unknown"  # what FlashInfer calls itself without _build_meta.py
 
 
 def read_flashinfer(
-    survey: Survey, environ: Mapping[str, str], gpus: GpuFacts, toolkit: ToolkitFacts, symbols: tuple[str, ...]
+    survey: Survey,
+    environ: Mapping[str, str],
+    gpus: GpuFacts,
+    toolkit: ToolkitFacts,
+    named: Callable[[Path, str], Named],
 ) -> FlashInfer | Missing:
     """What the flashinfer that an import would get says of itself, its cache and its companions.
 
-    symbols: dotted names to look up, "flashinfer.norm.rmsnorm", patterns of names, "*awq*", and calls to follow,
-    "flashinfer.bmm_fp8(backend='x')". Missing when nothing can be imported as flashinfer.
+    named: of its folder and version, what its source says of the names that are asked for. Missing when nothing can be
+    imported as flashinfer.
     """
     origin = survey.modules.get("flashinfer", Missing(reason="flashinfer was not looked for"))
     if isinstance(origin, Missing):
@@ -43,11 +47,7 @@ def read_flashinfer(
     companions = Companions(survey, root, own_version, base, environ)
     cubin_dir = companions.cubin_dir()
     builder = read_builder(root)
-    names = Symbols(root, f"flashinfer {own_version}")
-    patterns = [name for name in symbols if "*" in name]
-    places = {name: names.where(name) for name in symbols if "*" not in name and "(" not in name}
-    calls = [name for name in symbols if "*" not in name and not _is_generator(name)]
-    admissions = Admissions(root, names)
+    source = named(root, f"flashinfer {own_version}")
     return FlashInfer(
         root=str(root),
         version=version,
@@ -65,9 +65,27 @@ def read_flashinfer(
         cubins=count_cubins(cubin_dir),
         jit_cache_modules=companions.modules(),
         jit_cache_architectures=companions.architectures(),
-        symbols=places,
+        symbols=source.symbols,
         shared_ninja_log=builder.shares_log,
         stale_modules=_stale(builder, cache_dir, toolkit, environ),
+        public=source.public,
+        majors=source.majors,
+        admissions=source.admissions,
+    )
+
+
+def read_named(root: Path, version: str, symbols: tuple[str, ...]) -> Named:
+    """What the source says of names, of patterns and of calls; version: what it is called where a name is not found.
+
+    symbols: "flashinfer.norm.rmsnorm", "*awq*", "flashinfer.bmm_fp8(backend='x')".
+    """
+    names = Symbols(root, version)
+    patterns = [name for name in symbols if "*" in name]
+    places = {name: names.where(name) for name in symbols if "*" not in name and "(" not in name}
+    calls = [name for name in symbols if "*" not in name and not _is_generator(name)]
+    admissions = Admissions(root, names)
+    return Named(
+        symbols=places,
         public=read_public(root, names, patterns),
         majors={name: read_majors(root, place) for name, place in places.items() if _is_generator(name)},
         admissions={name: found for name in calls if (found := admissions.of(name))},

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from fi_doctor.facts.loader import Mapped, Process, Unresolved, default_folders, read_cache
+from fi_doctor.facts.loader import ElfOf, Mapped, Process, Unresolved, default_folders, read_cache, read_elf
 from fi_doctor.facts.packages import Survey, torch_cuda
 from fi_doctor.facts.torch_loading import Torch, load_torch
 from fi_doctor.model import Library, Missing
@@ -57,12 +57,14 @@ class _Search(NamedTuple):
     toolkits: tuple[str, ...]
 
 
-def read_libraries(environ: Mapping[str, str], survey: Survey) -> dict[str, Library | Missing]:
+def read_libraries(
+    environ: Mapping[str, str], survey: Survey, elf_of: ElfOf = read_elf
+) -> dict[str, Library | Missing]:
     """The CUDA libraries by short name: NAMES. What is not found without the cache may be in it."""
     cache = read_cache(environ)
     if not isinstance(cache, Missing):
-        return find_libraries(environ, make_target(survey), cache)
-    found = find_libraries(environ, make_target(survey), {})
+        return find_libraries(environ, make_target(survey), cache, elf_of)
+    found = find_libraries(environ, make_target(survey), {}, elf_of)
     return {name: cache if isinstance(library, Missing) else library for name, library in found.items()}
 
 
@@ -83,10 +85,12 @@ def make_target(survey: Survey) -> Target:
 
 
 def find_libraries(
-    environ: Mapping[str, str], target: Target, cache: Mapping[str, str]
+    environ: Mapping[str, str], target: Target, cache: Mapping[str, str], elf_of: ElfOf = read_elf
 ) -> dict[str, Library | Missing]:
     """The libraries of NAMES as a process of this target would map them; cache: ld.so.cache as name -> path."""
-    process = Process(library_path=environ.get("LD_LIBRARY_PATH", ""), cache=cache, program=target.program)
+    process = Process(
+        library_path=environ.get("LD_LIBRARY_PATH", ""), cache=cache, program=target.program, elf_of=elf_of
+    )
     for preload in re.split("[ :]", environ.get("LD_PRELOAD", "")):
         found = process.find(preload) if preload else None
         if found is not None:

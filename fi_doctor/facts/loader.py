@@ -12,7 +12,7 @@ import platform
 import re
 import struct
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from fi_doctor.facts import asking
@@ -34,6 +34,9 @@ class Elf(NamedTuple):
     rpath: tuple[str, ...]  # $ORIGIN is not replaced; empty when there is a RUNPATH, which disables it
     runpath: tuple[str, ...]
     has_runpath: bool
+
+
+ElfOf = Callable[[str], "Elf | None"]
 
 
 class Mapped(NamedTuple):
@@ -109,7 +112,10 @@ def default_folders() -> tuple[str, ...]:
 
 
 class Process:
-    """An imagined process: open() maps an object and what it needs, find() looks a plain name up."""
+    """An imagined process: open() maps an object and what it needs, find() looks a plain name up.
+
+    elf_of: reads the dynamic section of a file, as read_elf does.
+    """
 
     def __init__(
         self,
@@ -118,12 +124,14 @@ class Process:
         cache: Mapping[str, str] | None = None,
         program: str = "",
         defaults: tuple[str, ...] | None = None,
+        elf_of: ElfOf = read_elf,
     ) -> None:
         self.mapped: list[Mapped] = []  # in the order of loading
         self.library_path = tuple(folder or "." for folder in re.split("[:;]", library_path)) if library_path else ()
         self._cache = dict(cache or {})
         self._defaults = default_folders() if defaults is None else defaults
-        program_elf = read_elf(os.path.realpath(program)) if program else None
+        self._elf_of = elf_of
+        program_elf = elf_of(os.path.realpath(program)) if program else None
         self._program_rpath = _expand(program_elf.rpath, os.path.realpath(program)) if program_elf else ()
         self._by_name: dict[str, Mapped] = {}
         self._by_file: dict[str, Mapped] = {}
@@ -205,7 +213,7 @@ class Process:
         known = self._by_file.get(os.path.realpath(path))
         if known is not None:
             return known
-        elf = read_elf(path)
+        elf = self._elf_of(path)
         return None if elf is None else Mapped(path, elf, how, loader)
 
 

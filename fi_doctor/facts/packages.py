@@ -80,6 +80,7 @@ class Survey(Data, frozen=True):
     distributions: tuple[Distribution, ...]  # in the order of sys.path: of one name the first is the installed one
     modules: dict[str, str | Missing]  # the file that `import NAME` would run, found without importing
     problems: tuple[str, ...]  # entries of sys.path that could not be read
+    environ: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it; names and values byte for byte, as latin-1
 
 
 def survey(python: str, environ: Mapping[str, str]) -> Survey:

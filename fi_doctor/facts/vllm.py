@@ -15,7 +15,7 @@ from fi_doctor.facts.packages import Survey
 from fi_doctor.model import Missing, Vllm
 
 # Config classes whose fields dotted flags reach: --attention-config.use_trtllm_attention, -cc.pass_config.fuse_...
-CLASSES = ("AttentionConfig", "KernelConfig", "ParallelConfig", "PassConfig")
+CLASSES = ("AttentionConfig", "CompilationConfig", "KernelConfig", "ParallelConfig", "PassConfig")
 
 _REGISTRY = "environment_variables"
 _BINARY = "vllm-rs"  # the Rust front end of 0.25 and newer, which reads variables too

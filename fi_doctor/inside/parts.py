@@ -5,6 +5,7 @@ Runs in the examined interpreter, for prebuild.py. Standard library, Python >= 3
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,19 +58,18 @@ def parts_of(whole: Module, wishes: dict[str, dict[str, Any]], place: Path) -> l
     units = units_of(whole.name)
     parts: dict[str, Module] = {}
     chosen = {}
-    for probe, wish in wishes.items():
-        name = f"{whole.name}.{wish['units']}{'.without' if wish['without'] else ''}"
-        users = [user for user in whole.users if user[0] == probe and user[1] in (wish["variants"] or (user[1],))]
+    for user, wished, without in _uses(whole, wishes):
+        name = f"{whole.name}.{wished}{'.without' if without else ''}"
         if name in parts:
-            parts[name].users += users
+            parts[name].users.append(user)
             continue
-        part = Module(PartSpec(name, place / "lock", place / name / f"{whole.name}.so"), users)
+        part = Module(PartSpec(name, place / "lock", place / name / f"{whole.name}.so"), [user])
         part.part_of = whole.name
         parts[name] = part
-        if wish["units"] in units:
-            chosen[name] = subset.Wish(units[wish["units"]], wish["without"])
+        if wished in units:
+            chosen[name] = subset.Wish(units[wished], without)
         else:
-            part.settle("left", f"nothing is known of {wish['units']} as a part of {whole.name}")
+            part.settle("left", f"nothing is known of {wished} as a part of {whole.name}")
     written: dict[str, subset.Part | CannotSplit] = {}
     try:
         if chosen:
@@ -89,3 +89,11 @@ def parts_of(whole: Module, wishes: dict[str, dict[str, Any]], place: Path) -> l
     for part in parts.values():
         part.is_begun = is_begun
     return list(parts.values())
+
+
+def _uses(whole: Module, wishes: dict[str, dict[str, Any]]) -> Iterator[tuple[list[str], str, str]]:
+    """Each variant for which a part suffices, the name of the part, and what is to be left out of it."""
+    for probe, wish in wishes.items():
+        for user in whole.users:
+            if user[0] == probe and user[1] in (wish["variants"] or (user[1],)):
+                yield user, wish["units_of"].get(user[1], wish["units"]), wish["without"]

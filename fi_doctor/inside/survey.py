@@ -71,7 +71,18 @@ def survey() -> dict[str, object]:
         "distributions": found,
         "modules": {name: origin(name) for name in MODULES},
         "problems": problems,
+        "environ": environ(),
     }
+
+
+def environ() -> dict[str, str]:
+    """The variables byte for byte, as latin-1; what options of the interpreter say, as the variables that say it."""
+    found = {name.decode("latin-1"): value.decode("latin-1") for name, value in os.environb.items()}
+    if sys.flags.ignore_environment:
+        found = {name: value for name, value in found.items() if not name.startswith("PYTHON")}
+    if sys.flags.no_user_site:
+        found["PYTHONNOUSERSITE"] = "1"
+    return found
 
 
 def _drop_own_folder() -> None:

@@ -101,6 +101,7 @@ def _check_feature(feature: Feature, settings: set[str]) -> list[str]:
         errors += _check_use(place, f"vllm[{number}]", use, settings)
     if feature.call and not _is_call_of(feature.call, feature.entry):
         errors.append(f"{place}: call: expected one of entry with literals by name, got {feature.call!r}")
+    errors += _check_actions(place, {"uncaptured": feature.uncaptured}, settings)
     return errors or _gaps(place, feature)
 
 

@@ -38,7 +38,9 @@ WORDS = {
     Evidence.PREDICTED.value: (
         "A known problem applies here; this row was not tried. What is measured beats what is predicted."
     ),
-    Evidence.BUILT.value: "It was compiled and loaded here and not run. For a failure: compiling failed here.",
+    Evidence.BUILT.value: (
+        "It was compiled and loaded here and not run. For a failure: compiling or loading it failed here."
+    ),
     Evidence.RAN.value: "It ran here, and its numbers were not compared. For a failure: it failed while it ran.",
     Evidence.VERIFIED.value: "It ran here, and its numbers were compared with a reference of higher precision.",
     "locked": (
@@ -51,6 +53,24 @@ WORDS = {
         "with the installed flags. The rest is stubs that say their name and abort. Other tactics were not tried, and "
         "a server compiles the whole module: `fi-doctor warm` does so beforehand."
     ),
+    "scope": (
+        "Of how much of a module the evidence is: `full`, or `subset` where only a part of it was compiled. "
+        "A requirement without a scope is content with both, but for `verified`, which asks for the whole."
+    ),
+    "gate": (
+        "What makes the exit code: the rows that were selected, what is required of them by --require and the policy, "
+        "and what fails by --fail-on. 0 it holds, 1 something was measured that does not, 3 it cannot be told. "
+        "`--explain-gate` lists what was asked, whether it holds and what decided."
+    ),
+    "allow": (
+        "An entry [[allow]] of a policy: a feature or a finding that may fail until a day, for a reason that is given. "
+        "It is shown as it is and does not count for the exit code; afterwards it counts again."
+    ),
+    "frozen": (
+        "`check --locked --frozen` measures nothing: rows that do not hold any more, or are not in the lock, are "
+        "unknown. The exit code is 3 where such a row is required, or worked when it was locked and is one that vLLM "
+        "calls."
+    ),
     "measured-beats-known": (
         "A rule predicts a failure, and the row works here. The measurement decides; the rule, or what it was told "
         "about this machine, is wrong, so this is worth a report to fi-doctor."
@@ -58,6 +78,13 @@ WORDS = {
     "unexplained-failure": (
         "A row fails here and no known problem explains it. `fi-doctor probes show ID` prints the script that fails; "
         "it needs nothing of fi-doctor and can be pasted into an upstream issue."
+    ),
+    "works-only-outside-cuda-graphs": (
+        "A kernel gives right numbers when it is called, and fails or gives wrong ones once the call is captured in a "
+        "CUDA graph and replayed with other inputs in the same memory, which is how vLLM decodes. Captured cells are "
+        "called graph or graph_*. The recommendation keeps the kernel out of vLLM's graphs: "
+        "cudagraph_mode=PIECEWISE does so for attention, cudagraph_mode=NONE and --enforce-eager for everything. "
+        "It costs time in each decoding step."
     ),
     MisfitKind.MISSING_NAME.value: (
         "The installed vLLM imports or reads a name that the installed FlashInfer has not, by the sources of both: "
@@ -83,6 +110,12 @@ WORDS = {
 
 _UNPROBED = (
     "No probe runs it: the row says whether the installed FlashInfer has it for this GPU, and which line says so."
+)
+FINDINGS = (  # of these words
+    "measured-beats-known",
+    "unexplained-failure",
+    "works-only-outside-cuda-graphs",
+    *(kind.value for kind in MisfitKind),
 )
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import fnmatch
+import os
+import re
+import stat
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -30,6 +34,9 @@ else:
 PROJECT = "pyproject.toml"
 _TABLE = "fi-doctor"
 _LARGEST_BYTES = 1 << 20
+_STREAM = re.compile(r"/dev/(?:stdin|fd/\d+)|/proc/(?:self|\d+)/fd/\d+")  # open already, by whoever started us
+# What editors and shells of Windows may write, and TOML does not allow; decoders would only call it invalid.
+_MARKS = {codecs.BOM_UTF8: "a byte order mark", codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 
 
 class Written(NamedTuple):
@@ -143,6 +150,10 @@ def requirement(glob: str, table: RequireTable, source: str) -> Requirement:
 
 def _bytes(path: Path) -> bytes:
     try:
+        kind = path.stat().st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind) or _STREAM.fullmatch(os.path.abspath(path))):  # noqa: PTH100
+            # A pipe that nobody writes to would be waited for.
+            raise _unreadable(path, "it is neither a file nor a stream such as /dev/stdin")
         with path.open("rb") as file:
             data = file.read(_LARGEST_BYTES + 1)
     except OSError as error:
@@ -155,6 +166,9 @@ def _bytes(path: Path) -> bytes:
 def _table(path: Path) -> dict[str, Any] | None:
     """The table of the policy, by the name of the file; None where a pyproject.toml has none."""
     data = _bytes(path)
+    for mark, said in _MARKS.items():
+        if data.startswith(mark):
+            raise _unreadable(path, f"{path.name}: it begins with {said}; TOML is UTF-8 without a mark")
     try:
         whole: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

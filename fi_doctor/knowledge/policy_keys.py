@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -107,9 +108,12 @@ def contradiction(fail_on: Iterable[str]) -> str:
 
 def _versions(value: Any, place: str, errors: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for name, wanted in items(value, place, errors):
-        where = f"{place}.{quoted(name)}"
-        if not isinstance(wanted, str):
+    for written, wanted in items(value, place, errors):
+        where = f"{place}.{quoted(written)}"
+        name = re.sub(r"[-_.]+", "-", written).lower()  # as packaging compares names
+        if name in found:
+            errors.append(f"{where}: the same as {name}, which has a range already")
+        elif not isinstance(wanted, str):
             errors.append(f'{where}: expected a range such as ">=0.6,<0.8", got {type(wanted).__name__}')
         elif name not in VERSIONED and not name.startswith(PREFIXES):
             # The distribution of FlashInfer is not called like what is imported.
@@ -133,10 +137,14 @@ def _require(value: Any, place: str, errors: list[str]) -> dict[str, RequireTabl
         if isinstance(wanted, str):
             table = by_word(wanted)
             errors += [] if wanted in REQUIRE_WORDS else [f"{where}: {not_one(wanted, REQUIRE_WORDS)}"]
-        else:
+        elif isinstance(wanted, dict):
             values = record(RequireTable, wanted, where, errors) or {}
-            _check_required(values, where, errors)
+            _check_required(values, where, errors, is_told=len(values) < len(wanted))
             table = RequireTable(**values)
+        else:
+            table = RequireTable()
+            expected = f"expected one of {', '.join(REQUIRE_WORDS)}, or a table"
+            errors.append(f"{where}: {expected}, got {type(wanted).__name__}")
         found[glob] = table if len(errors) == before else RequireTable()
     return found
 
@@ -146,7 +154,8 @@ def by_word(word: str) -> RequireTable:
     return RequireTable(verdict=word) if word in _REQUIRED else RequireTable(evidence=word)
 
 
-def _check_required(values: dict[str, str], place: str, errors: list[str]) -> None:
+def _check_required(values: dict[str, str], place: str, errors: list[str], *, is_told: bool) -> None:
+    """The words of a table. is_told: something in it could not be read, by which the evidence may be right."""
     verdict, evidence, scope = (values.get(key, "") for key in ("verdict", "evidence", "scope"))
     of = [_BUILT, *_WORKING]
     if verdict and verdict not in _REQUIRED:
@@ -154,6 +163,8 @@ def _check_required(values: dict[str, str], place: str, errors: list[str]) -> No
         of = [word.value for word in Evidence]
     elif verdict:
         of = [one.value for one in EVIDENCE[Verdict(verdict)]]
+    elif is_told:
+        of = [word.value for word in Evidence]
     if evidence and evidence not in of:
         errors.append(f"{place}.evidence: {not_one(evidence, of)}")
     scopes = [word.value for word in Scope]
@@ -165,7 +176,13 @@ def _allow(value: Any, place: str, errors: list[str]) -> tuple[AllowTable, ...]:
     if not isinstance(value, list):
         errors.append(f"{place}: expected an array of tables, got {type(value).__name__}")
         return ()
-    return tuple(_allowed(item, f"{place}[{at}]", errors) for at, item in enumerate(value))
+    found = tuple(_allowed(item, f"{place}[{at}]", errors) for at, item in enumerate(value))
+    # Which of two reasons, or days, is meant for the same thing nobody can say.
+    keys = [(one.reason and (one.finding, one.feature, *sorted(set(one.verdict)))) for one in found]
+    for at, key in enumerate(keys):
+        if key and key in keys[:at]:
+            errors.append(f"{place}[{at}]: it allows what {place}[{keys.index(key)}] allows already")
+    return found
 
 
 def _allowed(value: Any, place: str, errors: list[str]) -> AllowTable:
@@ -173,7 +190,8 @@ def _allowed(value: Any, place: str, errors: list[str]) -> AllowTable:
     before = len(errors)
     values = record(AllowTable, value, place, errors)
     named: dict[str, Any] = {key: word for key in ("finding", "feature") if (word := (values or {}).get(key))}
-    if len(named) != 1:
+    given = [key for key in ("finding", "feature") if values is not None and value.get(key, "") != ""]
+    if values is not None and len(given) != 1:
         errors.append(f"{place}: a finding or a feature, one of the two")
     if values is not None and not values.get("reason", "-").strip():
         errors.append(f"{place}.reason: it is empty")

@@ -34,9 +34,8 @@ def schema() -> dict[str, Any]:
     keys["budget"]["pattern"] = f"^(?=.*[1-9]){DURATION}$"
     keys["memory"]["pattern"] = f"^(?:auto|(?=.*[1-9]){SIZE})$"
     keys["format"]["items"]["pattern"] = f"^(?:{'|'.join(FORMATS)})(?::.+)?$"
-    keys["versions"]["propertyNames"] = {
-        "anyOf": [{"enum": list(VERSIONED)}, {"pattern": f"^(?:{'|'.join(PREFIXES)})"}]
-    }
+    names = [*(f"{_any_case(name)}$" for name in VERSIONED), *map(_any_case, PREFIXES)]
+    keys["versions"]["propertyNames"] = {"anyOf": [{"enum": list(VERSIONED)}, {"pattern": f"^(?:{'|'.join(names)})"}]}
     keys["versions"]["additionalProperties"]["pattern"] = rf"^\s*{_BOUND}(?:,\s*{_BOUND})*$"
     for name in _ONE_OR_MORE:
         keys[name] = {"anyOf": [keys[name]["items"], keys[name]]}
@@ -63,6 +62,11 @@ def _without_null(key: dict[str, Any]) -> dict[str, Any]:
         return key
     [kind] = [one for one in key["anyOf"] if one != {"type": "null"}]
     return dict(kind)
+
+
+def _any_case(name: str) -> str:
+    """What takes a name as packaging compares it: in any case, with -, _ and . alike."""
+    return "".join(f"[{char}{char.upper()}]" if char.isalpha() else "[-_.]+" if char == "-" else char for char in name)
 
 
 def _close(required: dict[str, Any]) -> None:

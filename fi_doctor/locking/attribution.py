@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from fi_doctor.facts.files import read_text
 from fi_doctor.facts.vllm import python_files
 from fi_doctor.locking.model import Key, key_of
-from fi_doctor.locking.names import FLASHINFER, VLLM, Names
+from fi_doctor.locking.names import FLASHINFER, VLLM, WITHOUT_EFFECT, Names
+from fi_doctor.locking.needs import always, gpus, imports_of, is_import, loads_group, needs_flashinfer
 from fi_doctor.locking.ninja_deps import sources
 from fi_doctor.locking.python_files import PythonFiles, names_in_probe
 from fi_doctor.model import (
@@ -48,13 +49,10 @@ _BUILD_VARIABLES = (
     "NVCC_APPEND_FLAGS",
     "NVCC_PREPEND_FLAGS",
 )
-_RUN_VARIABLES = ("LD_LIBRARY_PATH", "LD_PRELOAD")
+# What Python is told of importing that sys.path does not show.
+_START_VARIABLES = ("PYTHONDEVMODE", "PYTHONOPTIMIZE", "PYTHONWARNINGS")
 _RANK_VARIABLES = ("NCCL_ALGO", "NCCL_P2P_DISABLE", "NCCL_PROTO", "NCCL_SHM_DISABLE", "NVSHMEM_DISABLE_P2P")
 _TOOLS = ("bin/cudafe++", "bin/fatbinary", "bin/nvcc", "bin/nvlink", "bin/ptxas", "nvvm/bin/cicc")
-# What is said in a log, and how many jobs work on it, changes no kernel. The GPUs that are seen are inputs themselves.
-_WITHOUT_EFFECT = re.compile(
-    r"VERBOSE|LOG(?:GING|LEVEL|DEST|S?_|$)|_DUMP_|_THREADS$|_TRACE|RETRY|DOWNLOAD|^CUDA_(?:VISIBLE|DEVICE)"
-)
 _TORCH_FILES = ("version.py", "lib/libc10_cuda.so", "lib/libtorch_cpu.so", "lib/libtorch_cuda.so")
 _COMPANIONS = ("flashinfer-cubin", "flashinfer-jit-cache")
 _MADE_BY = {"cute-dsl": "nvidia-cutlass-dsl", "triton": "triton"}  # what PROBE["compiles"] names -> its package
@@ -64,8 +62,15 @@ class Attribution:
     """The inputs of the rows of one report, on the machine that it was made on."""
 
     def __init__(
-        self, facts: Facts, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...], uses: Mapping[Key, VllmUse | None]
+        self,
+        facts: Facts,
+        kb: KnowledgeBase,
+        specs: tuple[ProbeSpec, ...],
+        uses: Mapping[Key, VllmUse | None],
+        *,
+        imports: Mapping[str, tuple[str, ...]],
     ) -> None:
+        """imports: the groups of what the imports load and ask for."""
         self._facts = facts
         self._specs = {spec.id: spec for spec in specs}
         self._features = {feature.id: feature for feature in kb.features}
@@ -73,16 +78,20 @@ class Attribution:
         self._flashinfer = facts.flashinfer if isinstance(facts.flashinfer, FlashInfer) else None
         self._python = PythonFiles(Path(self._flashinfer.root)) if self._flashinfer else None
         self.groups: dict[str, tuple[str, ...]] = {}
+        self._imports = imports
 
-    def of(self, row: FeatureRow, outcomes: Iterable[Outcome]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Inputs and groups of a row with these outcomes; `groups` then has those groups."""
+    def of(
+        self, row: FeatureRow, outcomes: Iterable[Outcome], *, taken: AbstractSet[str] = frozenset()
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Inputs and groups of a row with these outcomes; `groups` then has those groups.
+
+        taken: the imports that the lock has rows of. What they load is theirs; without them it is every row's own.
+        """
         told = tuple(outcomes)
         specs = tuple(self._specs[one.probe] for one in told if one.probe in self._specs)
         found = Names()
-        found.add("python", f"knowledge:{row.feature}", "package:torch", f"package:{VLLM}")
-        found.add(*(f"probe:{one.probe}" for one in told))
+        found.add(*always(row.feature, (one.probe for one in told)))
         found.files("torch", _TORCH_FILES)
-        found.variables(_RUN_VARIABLES)
         found.packages(name for spec in specs for name in spec.requires.packages)
         found.packages(_MADE_BY[tool] for spec in specs for tool in spec.compiles if tool in _MADE_BY)
         use = self._uses.get(key_of(row.feature, row.sm))
@@ -90,16 +99,24 @@ class Attribution:
         ranks = max((spec.gpus for spec in specs), default=0)
         if ranks:
             self._add_gpus(found, row.sm, ranks)
-        groups: list[str] = []
-        if self._python is not None and any(_needs_flashinfer(spec) for spec in specs):
+        groups = self._add_imports(found, imports_of(specs) - (frozenset() if is_import(row.feature) else taken))
+        if self._python is not None and any(map(needs_flashinfer, specs)):
             groups.append(self._add_python(found, row.feature, specs, use))
             groups += self._add_modules(found, specs, told)
         return found.sorted(), tuple(sorted(groups))
 
+    def _add_imports(self, found: Names, imports: AbstractSet[str]) -> list[str]:
+        """The groups of what imports load; how Python starts and what it is told are the row's own."""
+        if not imports:
+            return []
+        found.add("startup")
+        found.variables(_START_VARIABLES)
+        used = {loads_group(name) for name in imports}
+        self.groups.update({group: names for group, names in self._imports.items() if group in used})
+        return sorted(used)
+
     def _add_gpus(self, found: Names, sm: int | Missing, ranks: int) -> None:
-        found.add("driver")
-        if not isinstance(sm, Missing):
-            found.add(f"gpu:sm{sm}", *([f"gpu:sm{sm}:{ranks}"] if ranks > 1 else []))
+        found.add("driver", *gpus(sm, ranks))
         names = (name for name in self._facts.libraries if name != "cuda" and (name != "nccl" or ranks > 1))
         found.add(*(f"library:{name}" for name in names))
         if ranks > 1:
@@ -122,6 +139,8 @@ class Attribution:
         known = self._features.get(feature)
         if known is not None and known.entry == (FLASHINFER.partition("-")[0],):
             self.groups[group] = (f"package:{FLASHINFER}:**.py",)
+            found.packages(("apache-tvm-ffi",))
+            found.add("workspace")
             found.variables(("FLASHINFER_CUDA_ARCH_LIST", "FLASHINFER_DISABLE_VERSION_CHECK"))
             return group
         paths = self._python.closure(_dotted(known, specs, use))
@@ -131,7 +150,7 @@ class Attribution:
         names.files(FLASHINFER, (f"data/csrc/{name}" for name in self._python.templates(paths)))
         names.add(*self.groups.get(group, ()))  # of another GPU, for which vLLM may enter by another name
         self.groups[group] = names.sorted()
-        found.variables(name for name in self._python.variables(paths) if not _WITHOUT_EFFECT.search(name))
+        found.variables(name for name in self._python.variables(paths) if not WITHOUT_EFFECT.search(name))
         found.packages(self._python.distributions(paths))
         if any(path.name == "artifacts.py" for path in paths):
             found.add("cubins")
@@ -205,12 +224,6 @@ def _with_module(outcome: Outcome) -> tuple[CellOutcome, ...]:
     """The cells that loaded a module; of an outcome that does not tell, all of them, as if it was in the cache."""
     told = tuple(cell for cell in outcome.cells if cell.module_from)
     return told or tuple(replace(cell, module_from="cache") for cell in outcome.cells)
-
-
-def _needs_flashinfer(spec: ProbeSpec) -> bool:
-    return bool(spec.module or spec.requires.flashinfer) or any(
-        name.startswith("flashinfer") for name in (spec.feature.rpartition(".")[2], *spec.requires.symbols)
-    )
 
 
 def _below(paths: Iterable[str], root: str) -> list[str]:

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fi_doctor.locking.model import Key, Lock, rests_on
+from fi_doctor.locking.model import NOT_KNOWN, UNREADABLE, Key, Lock, rests_on
 
 # What tells most comes first; one file of many that a new version brings tells least.
-_ORDER = ("gpu", "driver", "python", "package", "nvcc", "host-compiler", "library", "variable", "knowledge", "probe")
+_ORDER = (
+    "gpu",
+    "driver",
+    "python",
+    "package",
+    "startup",
+    "loads",
+    "nvcc",
+    "host-compiler",
+    "library",
+    "variable",
+    "knowledge",
+    "probe",
+)
 _MOST_WORDS = 3  # inputs that a reason names
 
 
@@ -17,8 +30,11 @@ def names(lock: Lock) -> frozenset[str]:
 
 
 def changed(lock: Lock, now: Mapping[str, str]) -> frozenset[str]:
-    """The inputs that are not as they were locked. One that the lock has no value for was never the same."""
-    return frozenset(name for name in names(lock) if name not in lock.inputs or lock.inputs[name] != now.get(name))
+    """The inputs that are not as they were locked.
+
+    One that the lock has no value for was never the same, nor one that cannot be read or that is not known here.
+    """
+    return frozenset(name for name in names(lock) if not _is_the_same(lock.inputs.get(name), now.get(name)))
 
 
 def touched(lock: Lock, names: Iterable[str]) -> dict[Key, tuple[str, ...]]:
@@ -36,11 +52,22 @@ def words(inputs: Iterable[str], lock: Lock, now: Mapping[str, str]) -> str:
     return ", ".join(said) + (f" and {rest} more" if rest else "")
 
 
+def _is_the_same(before: str | None, after: str | None) -> bool:
+    return before is not None and before == after and before != NOT_KNOWN and not before.startswith(UNREADABLE)
+
+
 def _word(name: str, before: str, after: str) -> str:
     """A version is told, of a file only that it differs."""
     if before.startswith("sha256:") and after.startswith("sha256:"):
-        return name
-    return f"{name} {_value(before)} -> {_value(after)}"
+        return _shown(name)
+    return f"{_shown(name)} {_value(before)} -> {_value(after)}"
+
+
+def _shown(name: str) -> str:
+    """`loads:torch:numpy` in words; other names are words."""
+    kind, _, rest = name.partition(":")
+    package, _, loaded = rest.partition(":")
+    return f"{loaded} as {package} loads it" if kind == "loads" and loaded else name
 
 
 def _value(value: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import platformdirs
 
-from fi_doctor.locking.model import ABSENT
+from fi_doctor.locking.model import ABSENT, UNREADABLE
 from fi_doctor.locking.remembered import FRESH_NS, Found, keep, quick_key, scan
 
 _Key = tuple[int, int, int, int, int]  # size, mtime in ns, ctime in ns, inode, device
@@ -67,7 +67,7 @@ class Digests:
         except (FileNotFoundError, NotADirectoryError):
             return ABSENT
         except OSError as error:
-            return f"unreadable: {error.strerror or error}"
+            return f"{UNREADABLE}{error.strerror or error}"
 
     def tree(self, folder: Path, ending: str = "", *, without: str = "") -> str:
         """One digest of all files below a folder whose names end so, by name and content; "absent" without any.
@@ -84,7 +84,27 @@ class Digests:
             if key:
                 self._trees[name] = known
         except OSError as error:
-            return f"unreadable: {error.strerror or error}"
+            return f"{UNREADABLE}{error.strerror or error}"
+        return known[1]
+
+    def files(self, name: str, files: Iterable[tuple[str, str]]) -> str:
+        """One digest of files, each under a word; "" in place of a path says that there is none.
+
+        name: under which it is remembered; "absent" where none is there.
+        """
+        listed = tuple(files)
+        try:
+            found = [Found(word, path, os.stat(path)) for word, path in listed if path]  # noqa: PTH116 - thousands
+        except OSError as error:
+            return f"{UNREADABLE}{error.strerror or error}"
+        self.newest_ns = max([self.newest_ns, *(one.state.st_mtime_ns for one in found)])
+        key = quick_key(found)
+        known = self._trees.get(name)
+        if known is None or not key or known[0] != key or self._thorough:
+            lines = (f"{word}\0{self.file(Path(path)) if path else ABSENT}\n" for word, path in listed)
+            known = (key, of_text("".join(lines)) if found else ABSENT)
+        if key:
+            self._trees[name] = known
         return known[1]
 
     def listing(self, folder: Path, ending: str) -> str:
@@ -92,7 +112,7 @@ class Digests:
         try:
             files = scan(folder, (ending,))
         except OSError as error:
-            return f"unreadable: {error.strerror or error}"
+            return f"{UNREADABLE}{error.strerror or error}"
         return of_text("".join(f"{found.name}\0{found.state.st_size}\n" for found in files)) if files else ABSENT
 
     def save(self) -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import math
 import re
 import stat
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from fi_doctor.errors import DataError
+from fi_doctor.locking import sound
 from fi_doctor.locking.model import LOCK_NAME, LOCK_SCHEMA, Lock
 
 MAX_BYTES = 64 << 20
+
+_MOST_FAULTS = 5  # that are told
 
 _SCHEMA = re.compile(r"fi-doctor\.lock/(\d{1,6})\.(\d{1,6})")
 _MAJOR = 1
@@ -42,11 +45,14 @@ def read_file(path: Path) -> Lock:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise DataError(f'cannot read the lock "{path}"', why=error.strerror or str(error), todo=_AGAIN) from error
-    return read(data, str(path))
+    return read(data, str(path), today=dt.datetime.now(dt.timezone.utc).date())
 
 
-def read(data: bytes, name: str) -> Lock:
-    """The lock that `data` holds; fields of a newer minor version are ignored. DataError says what is wrong."""
+def read(data: bytes, name: str, *, today: dt.date | None = None) -> Lock:
+    """The lock that `data` holds; fields of a newer minor version are ignored. DataError says what is wrong.
+
+    today: no row was measured later.
+    """
     if len(data) > MAX_BYTES:
         raise _no_lock(name, f"it is over {MAX_BYTES >> 20} MiB")
     try:
@@ -59,9 +65,9 @@ def read(data: bytes, name: str) -> Lock:
         lock = msgspec.convert(document, Lock)
     except (msgspec.ValidationError, RecursionError) as error:
         raise _no_lock(name, str(error)) from error
-    twice = [str(key) for key, number in Counter(row.key for row in lock.rows).items() if number > 1]
-    if twice:
-        raise _no_lock(name, f"it has two rows {twice[0]}")
+    if found := sound.faults(lock, today):
+        rest = f"; and {len(found) - _MOST_FAULTS} more" if len(found) > _MOST_FAULTS else ""
+        raise _no_lock(name, "; ".join(found[:_MOST_FAULTS]) + rest)
     return lock
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import msgspec
 
 from fi_doctor.facts.environment import HIDDEN, shown
 from fi_doctor.locking.digests import Digests, of_text
-from fi_doctor.locking.model import ABSENT
+from fi_doctor.locking.loads import file_of
+from fi_doctor.locking.model import ABSENT, NOT_KNOWN
 from fi_doctor.locking.names import ALL_PYTHON, FLASHINFER, VLLM
+from fi_doctor.locking.resolving import NAMESPACE, Resolver
 from fi_doctor.model import (
     OWN,
     Driver,
@@ -26,15 +29,17 @@ from fi_doctor.model import (
     selects,
 )
 
-NOT_KNOWN = "not known to this fi-doctor"  # an input that a newer version named
-
+_SITES = ("site-packages", "dist-packages")  # where Python reads .pth files
+_CODE = re.compile(r"^import[ \t]", re.MULTILINE)  # a line that is run. Source: site.addpackage
+_PLUGINS = re.compile(r"^\[torch\.backends\]\s*\n(?P<lines>(?:[^\[\n].*\n?|\n)*)", re.MULTILINE)  # torch imports them
+_NUMBER = re.compile(r"\d{1,9}")
 _LONGEST = 200  # characters of a variable that are shown as they are
 
 
 class Inputs:
     """The inputs of one machine, read when they are asked for."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the whole of what an input may be
         self,
         facts: Facts,
         kb: KnowledgeBase,
@@ -42,12 +47,16 @@ class Inputs:
         *,
         digests: Digests,
         environ: Mapping[str, str],
+        loads: Mapping[str, tuple[str, ...]],
     ) -> None:
+        """loads: those of the lock that is compared, or that is made."""
         self._facts = facts
         self._kb = kb
         self._probes = {spec.id: spec for spec in specs}
         self._digests = digests
         self._environ = environ
+        self._loads = loads
+        self._resolver = Resolver(facts.interpreter.sys_path, facts.interpreter.version)
         flashinfer = facts.flashinfer
         self._flashinfer = flashinfer if isinstance(flashinfer, FlashInfer) else None
 
@@ -64,14 +73,20 @@ class Inputs:
             "jit-cache": self._prebuilt,
             "knowledge": self._knowledge,
             "library": self._library,
+            "loads": self._loaded,
             "package": self._package,
             "probe": self._probe,
+            "setting": self._setting,
             "variable": self._variable,
         }
         if kind in readers:
             return readers[kind](rest)
         if kind == "python":
             return f"{self._facts.interpreter.implementation} {self._facts.interpreter.version}"
+        if kind == "startup":
+            return self._startup()
+        if kind == "workspace":
+            return self._workspace()
         if kind == "driver":
             driver = self._facts.gpus.driver
             return driver.version if isinstance(driver, Driver) else ABSENT
@@ -167,6 +182,30 @@ class Inputs:
             return ABSENT
         return self._digests.listing(Path(folder), ".cubin")
 
+    def _loaded(self, rest: str) -> str:
+        """The files that sys.path leads to today, of what an import loads of one package."""
+        if rest not in self._loads:
+            return NOT_KNOWN
+        files = [(word, file_of(word, self._resolver)) for word in self._loads[rest]]
+        folders = [f"{word}/" for word, file in files if file == NAMESPACE]
+        plain = [(word, "" if file == NAMESPACE else file) for word, file in files]
+        found = self._digests.files(f"{self._facts.interpreter.executable} loads {rest}", plain)
+        return " ".join([*([] if found == ABSENT and folders else [found]), *folders])
+
+    def _startup(self) -> str:
+        """What may change how anything is imported: code in .pth files, archives on sys.path, plugins of torch."""
+        found = []
+        for entry in map(Path, self._resolver.sys_path):
+            if entry.is_file():
+                found.append(f"{entry.name} {self._digests.file(entry)}")
+            names = [name for some in self._resolver.listing(str(entry)).values() for name in some]
+            if entry.name in _SITES:
+                pth = (entry / name for name in sorted(names) if name.endswith(".pth"))
+                found += [f"{path.name} {self._digests.file(path)}" for path in pth if _CODE.search(_text(path))]
+            infos = (entry / name for name in sorted(names) if name.endswith((".dist-info", ".egg-info")))
+            found += [f"{info.name} {text}" for info in infos if (text := _plugins(_text(info / "entry_points.txt")))]
+        return of_text("\n".join(found)) if found else ABSENT
+
     def _variable(self, name: str) -> str:
         """The value where it may be shown, else its digest."""
         value = self._environ.get(name)
@@ -175,11 +214,35 @@ class Inputs:
         is_plain = value and len(value) <= _LONGEST and shown(name, value) == value != HIDDEN
         return f"={value}" if is_plain or not value else of_text(value)
 
+    def _setting(self, name: str) -> str:
+        """Of a variable that says how much is logged: whether it is a number, since FlashInfer imports with no word."""
+        value = self._environ.get(name)
+        return "none or a number" if value is None or _NUMBER.fullmatch(value) else self._variable(name)
+
+    def _workspace(self) -> str:
+        """Whether FlashInfer can have its cache folder, without which it is not imported."""
+        if self._flashinfer is None:
+            return ABSENT
+        return "writable" if self._flashinfer.cache_writable is True else "not writable"
+
     def _knowledge(self, feature: str) -> str:
         """What is known of a feature, and the rules that predict something of it."""
         known = [one for one in self._kb.features if one.id == feature]
         rules = [one for one in self._kb.rules if one.predicts is not None and _concerns(one.features, feature)]
         return of_text(msgspec.json.encode([known, rules], order="deterministic").decode()) if known else ABSENT
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _plugins(text: str) -> str:
+    """The lines of entry_points.txt that name what `import torch` imports too."""
+    found = _PLUGINS.search(text) if "torch.backends" in text else None
+    return found["lines"].strip() if found else ""
 
 
 def _home(nvcc: Nvcc) -> Path:

@@ -21,8 +21,7 @@ from fi_doctor.model import (
     Verdict,
     selects,
 )
-
-NOT_LOCKED = "not in the lock, and not measured with --locked"
+from fi_doctor.model.phrases import NOT_LOCKED
 
 
 class Standing(NamedTuple):
@@ -69,18 +68,18 @@ def judged_otherwise(lock: Lock, standing: Standing, rows: Iterable[FeatureRow],
 
 
 def without_import(standing: Standing, rows: Iterable[FeatureRow]) -> dict[Key, str]:
-    """The rows that hold by themselves, where an import that all need was measured now and does not work."""
+    """The rows that hold by themselves, where an import that all need does not hold and is not known to work now."""
     broken = [
-        row.feature
+        row
         for row in rows
         if row.feature.startswith("import.")
         and row.verdict is not Verdict.WORKS
         and key_of(row.feature, row.sm) in standing.invalid
-        and row.evidence.rank >= Evidence.BUILT.rank
     ]
     if not broken:
         return {}
-    why = f"{broken[0]} does not work any more"
+    is_measured = broken[0].evidence.rank >= Evidence.BUILT.rank
+    why = f"{broken[0].feature} {'does not work' if is_measured else 'may not work'} any more"
     return {key: why for key in standing.valid if not key.feature.startswith("import.")}
 
 

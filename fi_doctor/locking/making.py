@@ -9,28 +9,36 @@ from fi_doctor.locking.attribution import Attribution
 from fi_doctor.locking.digests import Digests
 from fi_doctor.locking.inputs import Inputs
 from fi_doctor.locking.judging import stripped
-from fi_doctor.locking.model import ABSENT, LOCK_SCHEMA, Key, Lock, LockedRow, key_of
+from fi_doctor.locking.model import ABSENT, LOCK_SCHEMA, UNREADABLE, Key, Lock, LockedRow, key_of
+from fi_doctor.locking.needs import is_import
 from fi_doctor.model import FeatureRow, Outcome, Report
 
 _CLOCK_NS = 2_000_000_000  # a report's time is given in seconds
 
 
-def make(
+def make(  # noqa: PLR0913 - the whole of what it rests on
     report: Report,
     *,
     proved: Mapping[Key, tuple[str, ...]],
     attribution: Attribution,
     inputs: Inputs,
     digests: Digests,
+    loads: Mapping[str, tuple[str, ...]],
+    doubts: Mapping[Key, str],
 ) -> Lock:
     """The lock of a report that was made on this machine.
 
-    proved: the rows that were measured, each with the variants that decide it.
+    proved: the rows that were measured, each with the variants that decide it. loads: what the imports load.
+    doubts: rows that are not what they were when they were measured, and why.
     A row is left out when one of its files was written after the report was made: it may not be what was measured.
     """
-    maker = _Maker(report, inputs, digests)
-    for row in sorted(report.features, key=lambda one: (one.feature, _number(one))):
+    maker = _Maker(report, inputs, digests, loads)
+    # The imports first: what they load is what the others rest on where they are not in the lock.
+    for row in sorted(report.features, key=lambda one: (not is_import(one.feature), *_place(one))):
         key = key_of(row.feature, row.sm)
+        if key in doubts and key in proved:
+            maker.left_out[str(key)] = doubts[key]
+            continue
         if key not in proved:
             maker.left_out[str(key)] = f"{row.verdict}, {row.evidence}: {row.why}"
             continue
@@ -40,10 +48,11 @@ def make(
 
 
 class _Maker:
-    def __init__(self, report: Report, inputs: Inputs, digests: Digests) -> None:
+    def __init__(self, report: Report, inputs: Inputs, digests: Digests, loads: Mapping[str, tuple[str, ...]]) -> None:
         self.left_out: dict[str, str] = {}
         self._report = report
         self._inputs = inputs
+        self._loads = loads
         self._digests = digests
         made = dt.datetime.fromisoformat(report.created.replace("Z", "+00:00"))
         self._made_ns = int(made.timestamp() * 1e9) + _CLOCK_NS
@@ -56,13 +65,14 @@ class _Maker:
         self, row: FeatureRow, deciding: tuple[str, ...], outcomes: list[Outcome], attribution: Attribution
     ) -> None:
         """Put a row into the lock, or say why not."""
-        own, groups = attribution.of(row, outcomes)
+        taken = frozenset(one.feature for one in self._rows if is_import(one.feature))
+        own, groups = attribution.of(row, outcomes, taken=taken)
         names = {*own, *(name for group in groups for name in attribution.groups[group])}
         if why := self._doubt(names):
             self.left_out[str(key_of(row.feature, row.sm))] = why
             return
         self._groups.update({group: attribution.groups[group] for group in groups})
-        self._outcomes += map(stripped, outcomes)
+        self._outcomes += (one for one in map(stripped, outcomes) if one not in self._outcomes)
         self._rows.append(
             LockedRow(
                 feature=row.feature,
@@ -84,9 +94,10 @@ class _Maker:
         return Lock(
             schema=LOCK_SCHEMA,
             doctor=self._report.doctor,
-            rows=tuple(self._rows),
+            rows=tuple(sorted(self._rows, key=_place)),
             inputs={name: self._values[name][0] for name in sorted(used)},
             groups=dict(sorted(self._groups.items())),
+            loads={name: words for name, words in sorted(self._loads.items()) if f"loads:{name}" in used},
             outcomes=tuple(sorted(self._outcomes, key=lambda one: (one.feature, one.probe, str(one.sm)))),
             left_out=dict(sorted(self.left_out.items())),
         )
@@ -99,6 +110,8 @@ class _Maker:
                 return f"{name.removeprefix('gpu:')} is not what NVML lists here, so that a change could not be seen"
             if written_ns > self._made_ns:
                 return f"{name} was written after it was measured"
+            if value.startswith(UNREADABLE):
+                return f"{name} is {value}, so that a change could not be seen"
         return ""
 
     def _value(self, name: str) -> tuple[str, int]:
@@ -115,5 +128,5 @@ def _is_of(outcome: Outcome, key: Key) -> bool:
     return there.feature == key.feature and (there.sm in (key.sm, None) or key.sm is None)
 
 
-def _number(row: FeatureRow) -> int:
-    return row.sm if isinstance(row.sm, int) else -1
+def _place(row: FeatureRow | LockedRow) -> tuple[str, int]:
+    return row.feature, row.sm if isinstance(row.sm, int) else -1

@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 from fi_doctor.model import Data, Doctor, Evidence, Missing, Outcome, Scope, Verdict
 
-LOCK_SCHEMA = "fi-doctor.lock/1.0"
+LOCK_SCHEMA = "fi-doctor.lock/1.1"
 LOCK_NAME = "fi-doctor.lock"
 ABSENT = "absent"  # the value of an input that is not there
+NOT_KNOWN = "not known to this fi-doctor"  # the value of an input that a newer version named; never as it was
+UNREADABLE = "unreadable: "  # begins the value of what could not be read, of which nobody knows whether it changed
 
 
 class Key(NamedTuple):
@@ -57,6 +59,9 @@ class Lock(Data, frozen=True):
     # "module:norm" -> the inputs that this JIT module is compiled from, "python:norm.rmsnorm" -> the Python files that
     # a row of this feature goes through.
     groups: dict[str, tuple[str, ...]] = {}  # noqa: RUF012 - msgspec copies it
+    # "torch:numpy" -> what `import torch` loads of numpy: modules as sys.path leads to them, and files that it does not
+    # lead to ("./" is below an entry of sys.path); what was looked for and is not there is in it, too.
+    loads: dict[str, tuple[str, ...]] = {}  # noqa: RUF012 - msgspec copies it
     outcomes: tuple[Outcome, ...] = ()  # of the rows above: what the verdicts are made of, without paths and times
     # "feature" or "feature on SM90" -> why it is not in here as proved.
     left_out: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it

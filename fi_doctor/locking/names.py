@@ -6,11 +6,16 @@ whole folder, `package:flashinfer-python:**.py` all its Python files but those a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 FLASHINFER = "flashinfer-python"
 VLLM = "vllm"
 ALL_PYTHON = "**.py"
+# What is said in a log, and how many jobs work on it, changes no kernel. The GPUs that are seen are inputs themselves.
+WITHOUT_EFFECT = re.compile(
+    r"VERBOSE|LOG(?:GING|LEVEL|DEST|S?_|$)|_DUMP_|_THREADS$|_TRACE|RETRY|DOWNLOAD|^CUDA_(?:VISIBLE|DEVICE)"
+)
 
 
 class Names:

@@ -9,5 +9,5 @@ from fi_doctor.model.facts import Interpreter
 
 def line(interpreter: Interpreter, name: str, *rest: str) -> str:
     """One on the same interpreter, which need not be the one that runs fi-doctor, quoted for a shell."""
-    python = () if interpreter.is_own else ("--python", interpreter.executable)
+    python = () if interpreter.is_own else ("--python", interpreter.named)
     return shlex.join(["fi-doctor", name, *python, *rest])

@@ -164,6 +164,15 @@ class FlashInfer(Data, frozen=True, tag_field="kind", tag="flashinfer"):
     admissions: dict[str, tuple[Admission, ...]] = {}
 
 
+class Named(Data, frozen=True):
+    """What FlashInfer's source says of names: the fields of FlashInfer that depend on nothing but its Python files."""
+
+    symbols: dict[str, str | Missing]
+    public: dict[str, dict[str, str]]
+    majors: dict[str, Majors | Missing]
+    admissions: dict[str, tuple[Admission, ...]]
+
+
 class Majors(Data, frozen=True, tag_field="kind", tag="majors"):
     """For which compute capability majors one of FlashInfer's modules is compiled, as its generator says."""
 
@@ -203,6 +212,12 @@ class Interpreter(Data, frozen=True):
     pythonpath: str | Missing
     sys_path: tuple[str, ...]
     is_own: bool  # whether it is the one that runs fi-doctor
+    wrapper: str = ""  # the program that was named and starts it; its variables are those of all that was started
+
+    @property
+    def named(self) -> str:
+        """What --python has to say to start it in the same way."""
+        return self.wrapper or self.executable
 
 
 class SystemFacts(Data, frozen=True):

@@ -74,6 +74,8 @@ class Feature(Strict, frozen=True):
     # The call whose source says for which GPUs it is, where arguments decide that, with literals by name:
     # "flashinfer.bmm_fp8(backend='cublas')". Empty: the first entry, whatever it is given.
     call: str = ""
+    # What keeps it out of vLLM's CUDA graphs, where only captured cells fail; the first whose setting is read is given.
+    uncaptured: tuple[Action, ...] = ()
     generator: str = ""  # FlashInfer's function whose supported_major_versions say for which GPUs it is compiled
 
 

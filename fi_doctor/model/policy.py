@@ -13,6 +13,7 @@ from fi_doctor.model.words import Evidence, Scope, Verdict
 # What may be written for a time and for an amount of memory, in any case; that they are some is checked beside it.
 DURATION = r"(?:\d+(?:\.\d+)?[smh]?)(?:\d+(?:\.\d+)?[smh])*"
 SIZE = r"(\d{1,9}(?:\.\d{1,6})?)([mgtMGT])(?:[iI]?[bB])?"
+MOST_JOBS = 999_999
 
 
 class RequireTable(Strict, frozen=True):
@@ -41,7 +42,7 @@ class PolicyFile(Strict, frozen=True, rename="kebab"):
     fail_on: tuple[str, ...] | None = None
     rows: str | None = None  # that fail-on looks at: all or called
     budget: str | None = None
-    jobs: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    jobs: Annotated[int, msgspec.Meta(ge=0, le=MOST_JOBS)] | None = None
     memory: str | None = None
     depth: str | None = None
     feature: tuple[str, ...] | None = None
@@ -96,7 +97,9 @@ class Policy(Data, frozen=True):
     versions: dict[str, str] = {}
     # Verdicts of selected rows, and severities: a finding of one of them or of a graver one fails too.
     fail_on: tuple[str, ...] = (Verdict.BROKEN.value, Verdict.WRONG_RESULT.value)
-    rows: str = "all"  # that fail-on looks at, of those selected; called: what vLLM can call, and what is required
+    # That fail-on looks at, of those selected; called: what vLLM can call, and what is required. "": that, or all where
+    # rows are selected by name.
+    rows: str = ""
     names_verdict: bool = True  # False: fail-on was written and names none, so that those that fail by default stay
     allowed: tuple[Allowance, ...] = ()
     day: str = ""  # ISO date by which `allowed` is judged; "" where nothing is allowed

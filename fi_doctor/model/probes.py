@@ -50,6 +50,7 @@ class Subset(Strict, frozen=True):
     """What part of its module a probe can do with, where the whole takes too long to compile."""
 
     units: str  # which part: fi_doctor/inside/units.py
+    units_of: dict[str, str] = {}  # variant -> another part, of those that can do with less
     variants: tuple[str, ...] = ()  # those for which it suffices; empty: all
     if_short: bool = False  # only where the budget is too short for the whole
     without: str = ""  # regular expression of kernel instances to leave out: to see that a gap is noticed

@@ -35,7 +35,7 @@ def used_up(  # noqa: PLR0913 - what it was, where it was, and all that the same
     else:
         estimate_s = round(estimates.IMPORT_S + building_s + estimates.RUN_S)
     line = settle(spec.feature, facts, request, needed_s=2 * (estimate_s + used_s))
-    return f"budget of {request.budget_s:g} s {how}; estimated {estimate_s} s{REMEDY}{line}"
+    return f"budget of {request.budget_s:g} s {how}; estimated {estimates.in_words(estimate_s)}{REMEDY}{line}"
 
 
 def not_compiled(modules: Mapping[str, int], jobs: int, here: estimates.Here) -> str:

@@ -197,8 +197,13 @@ def _runs_by_hand(tree: ast.Module, *, takes_names: bool) -> bool:
     """Whether running the file runs it, and only the variants that are named."""
     blocks = [node for node in tree.body if isinstance(node, ast.If)]
     has_main = any(ast.unparse(node.test) == "__name__ == '__main__'" for node in blocks)
-    reads_names = any(isinstance(node, ast.Attribute) and node.attr == "argv" for node in ast.walk(tree))
-    return has_main and (reads_names or not takes_names)
+    return has_main and (not takes_names or _reads_names(tree))
+
+
+def _reads_names(tree: ast.Module) -> bool:
+    """Whether sys.argv is looked at, which most probes do in their last statement."""
+    nodes = (node for statement in reversed(tree.body) for node in ast.walk(statement))
+    return any(isinstance(node, ast.Attribute) and node.attr == "argv" for node in nodes)
 
 
 def _question(tree: ast.Module) -> str:

@@ -82,8 +82,12 @@ def _check(probe: Declared) -> list[str]:
 def _check_subset(subset: Subset, probe: Declared) -> list[str]:
     if not probe.module:
         return ["PROBE['subset']: there is no module that it could be a part of"]
-    unknown = [name for name in subset.variants if name not in probe.variants]
-    errors = [f"PROBE['subset']['variants']: no variant is called {name!r}" for name in unknown]
+    errors = [
+        f"PROBE['subset'][{key!r}]: no variant is called {name!r}"
+        for key, names in (("variants", subset.variants), ("units_of", subset.units_of))
+        for name in names
+        if name not in probe.variants
+    ]
     try:
         re.compile(subset.without)
     except re.error as exc:

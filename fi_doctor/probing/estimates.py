@@ -7,6 +7,7 @@ modules took on this machine before, by ninja's log, is preferred, and makes the
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping
@@ -195,12 +196,17 @@ def order(
         else:
             ordered += sorted(names, key=lambda name: (builds[name].rank, _busy_s([name], builds, jobs, here), name))
     words = {
-        name: f"estimated {needed_s:.0f} s with {usable_jobs([name], jobs, here)} jobs, "
-        f"{seconds:.0f} s were left for building"
+        name: f"estimated {in_words(needed_s)} with {usable_jobs([name], jobs, here)} jobs, "
+        f"{in_words(seconds)} were left for building"
         for name, needed_s in alone_s.items()
         if name not in ordered
     }
     return ordered, words
+
+
+def in_words(seconds: float) -> str:
+    """A time that is estimated or left: "90 s", "369 min"."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{math.ceil(seconds / 60)} min"
 
 
 def _longest_first(names: list[str], builds: Mapping[str, Build], here: Here) -> list[str]:

@@ -16,6 +16,9 @@ HEADLINE = (
     "comm.allreduce_fusion",
     "moe.bf16",
     "moe.fp8_per_tensor",
+    "sampling.top_k_top_p",
+    "gemm.fp8_block_sm90",
+    "attention.fp8_kv",
 )
 PLACES = len(HEADLINE) + 1  # ranks below it: modules that decide rows
 LAST = 2 * PLACES  # the rank of what comes after all others

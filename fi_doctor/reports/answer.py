@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fi_doctor.model import Facts, FeatureRow, Gpu, Missing, Package, Report, Verdict
+from fi_doctor.model.phrases import NOT_LOCKED
 from fi_doctor.reports.text import amount, clean, names
 
 EXIT_MEANINGS = {
@@ -31,9 +32,7 @@ def headline(report: Report) -> str:
         return f"Nothing to check: {' and '.join(absent)} {are} not installed in {python}"
     if not report.features:
         return f"Nothing was selected{_selection(report)}; fi-doctor features lists what there is"
-    sms = sms_of(report.features)
-    noun = "feature" if len(sms) < 2 else "row"
-    return f"{tally(report.features, noun)} on {machine(report.facts, sms)}"
+    return f"{tally(report.features)}{_unlocked(report)} on {machine(report.facts, sms_of(report.features))}"
 
 
 def not_installed(report: Report) -> list[str]:
@@ -55,9 +54,9 @@ def by_sm(report: Report) -> list[str]:
     for sm in sms:
         rows = [row for row in report.features if row.sm == sm]
         named = sorted({clean(gpu.name, 60) for gpu in visible_gpus(report.facts) if gpu.sm == sm})
-        lines.append(f"SM{sm}{f' ({names(named)})' if named else ''}: {tally(rows, 'feature')}")
+        lines.append(f"SM{sm}{f' ({names(named)})' if named else ''}: {tally(rows)}")
     anywhere = [row for row in report.features if isinstance(row.sm, Missing)]
-    return [*lines, f"of no SM: {tally(anywhere, 'feature')}"] if anywhere else lines
+    return [*lines, f"of no SM: {tally(anywhere)}"] if anywhere else lines
 
 
 def exit_line(report: Report) -> str:
@@ -85,11 +84,11 @@ def basis(report: Report) -> tuple[list[str], list[str]]:
     return known, [f"{', '.join(who)} ({reason})" for reason, who in unknown.items()]
 
 
-def tally(rows: list[FeatureRow] | tuple[FeatureRow, ...], noun: str) -> str:
+def tally(rows: list[FeatureRow] | tuple[FeatureRow, ...]) -> str:
     """Counts in words; works, broken and unknown always, so that a zero is seen."""
     counts = Counter(row.verdict for row in rows)
     works, wrong = counts[Verdict.WORKS], counts[Verdict.WRONG_RESULT]
-    parts = [f"{amount(works, noun)} {'works' if works == 1 else 'work'}"]
+    parts = [f"{amount(works, 'row')} {'works' if works == 1 else 'work'}"]
     parts.append(_are(counts[Verdict.BROKEN], "broken"))
     if wrong:
         parts.append(f"{wrong} {'gives wrong results' if wrong == 1 else 'give wrong results'}")
@@ -131,6 +130,13 @@ def sms_of(rows: tuple[FeatureRow, ...]) -> list[int]:
     return sorted({row.sm for row in rows if not isinstance(row.sm, Missing)})
 
 
+def _unlocked(report: Report) -> str:
+    """How many rows the lock that this is from does not hold, and nobody measured."""
+    reasons = [(row.why, *(cell.why for cell in row.cells)) for row in report.features]
+    number = sum(any(NOT_LOCKED in why for why in of_row) for of_row in reasons)
+    return f" ({_are(number, NOT_LOCKED)})" if number else ""
+
+
 def _selection(report: Report) -> str:
     return f" by {names(clean(glob, 60) for glob in report.request.features)}" if report.request.features else ""
 
@@ -155,8 +161,9 @@ def _basis(facts: Facts) -> Iterator[tuple[str, str | Missing]]:
     yield "driver", _driver(facts)
     if isinstance(facts.gpus.gpus, Missing):
         yield "GPUs", facts.gpus.gpus
-    own = ", fi-doctor's own" if facts.interpreter.is_own else ""
-    yield "Python", f"Python {clean(facts.interpreter.version, 40)} ({clean(facts.interpreter.executable)}{own})"
+    python = facts.interpreter
+    how = ", fi-doctor's own" if python.is_own else f", started by {clean(python.wrapper)}" if python.wrapper else ""
+    yield "Python", f"Python {clean(python.version, 40)} ({clean(python.executable)}{how})"
 
 
 def _short(reason: str, facts: Facts) -> str:

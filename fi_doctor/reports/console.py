@@ -144,7 +144,10 @@ def _failures(report: Report, width: int) -> Iterator[Text]:
         for line in lines:
             yield from _plain(wrap(line, width, "    | ", "    |   "))
         if outcome.reproduce:
-            yield Text(f"    reproduce: {clean(outcome.reproduce, 4000)}", style="bold")
+            yield Text(f"    reproduce: {failures.again(outcome, report)}", style="bold")
+    if any(outcome.reproduce for outcome in outcomes):
+        said = "The probe alone, without fi-doctor: the whole line is in --format json and yaml, its script is what"
+        yield from _plain(wrap(f"{said} fi-doctor probes show ID prints", width, "  "))
 
 
 def _to_settle(report: Report, width: int) -> Iterator[Text]:

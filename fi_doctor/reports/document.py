@@ -8,7 +8,6 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,22 +15,20 @@ import msgspec
 
 from fi_doctor.errors import DataError
 from fi_doctor.model import SCHEMA, Finding, Missing, Report
+from fi_doctor.reports import refusals
+from fi_doctor.reports.refusals import MAX_DEPTH
 
 if TYPE_CHECKING:
     import yaml
 
 MAX_BYTES = 64 * 1024 * 1024
 YAML_MAX_BYTES = 8 * 1024 * 1024  # it takes some 30 times as long to read as JSON
-MAX_DEPTH = 64  # a report nests about ten deep
 _SCHEMA = re.compile(r"fi-doctor\.report/(\d{1,6})\.(\d{1,6})")
 _MAJOR = 1
 # What a terminal or an editor may obey and JSON may hold raw: DEL, C1 controls, zero-width and bidirectional marks.
 _INVISIBLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _REWRITE = "fi-doctor report --yaml -o report.yaml (on the machine in question), then use that file"
 _STREAM = re.compile(r"/dev/(?:stdin|fd/\d+)|/proc/(?:self|\d+)/fd/\d+")  # open already, by whoever started us
-# What YAML takes for a number and is longer than any in a report: there 0xfff... and 59:59:59... have no limit, and the
-# latter, to the base 60, takes time with the square of its length.
-_LONG_NUMBER = re.compile(r"(?=.{65})[-+]?(?:0x[\da-fA-F_]+|0b[01_]+|[\d_.:]+(?:[eE][-+]?\d+)?)")
 # Numbers beyond 64 bits are not portable JSON; only measurements, which may be words too, can hold them.
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 
@@ -191,11 +188,15 @@ def _parse(data: bytes, name: str) -> Any:
 
 def _parse_json(data: bytes, name: str) -> Any:
     try:
-        return msgspec.json.decode(data)
+        found = msgspec.json.decode(data)
+        why = refusals.of_json(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _no_report(name, f"it starts like JSON but cannot be read as JSON: {error}") from error
     except RecursionError as error:
         raise _too_deep(name) from error
+    if why:
+        raise _no_report(name, why)
+    return found
 
 
 def _parse_yaml(data: bytes, name: str) -> Any:
@@ -209,32 +210,15 @@ def _parse_yaml(data: bytes, name: str) -> Any:
         }
 
     try:
-        _check_events(yaml.parse(data, Loader=Loader), name)
+        if why := refusals.of_yaml(yaml.parse(data, Loader=Loader)):
+            raise _no_report(name, why)
         return yaml.load(data, Loader=Loader)  # noqa: S506 - a SafeLoader
+    except RecursionError as error:
+        raise _too_deep(name) from error
     except yaml.YAMLError as error:
         raise _no_report(name, f"it cannot be read as YAML: {_one_line(error)}") from error
     except ValueError as error:  # a number that Python refuses, bytes that are not UTF-8
         raise _no_report(name, f"it holds a value that cannot be read: {_one_line(error)}") from error
-
-
-def _check_events(events: Iterator[yaml.Event], name: str) -> None:
-    """Refuse, before anything is built, what no report holds and what blows up or recurses when it is built."""
-    import yaml  # noqa: PLC0415 - only when YAML is read
-
-    depth = 0
-    for event in events:
-        if isinstance(event, yaml.AliasEvent):
-            raise _no_report(name, f"{_line(event)} has an alias, which reports never have")
-        if isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)) and event.tag not in (None, "!"):
-            raise _no_report(name, f"{_line(event)} has a tag, which reports never have")
-        if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and _LONG_NUMBER.fullmatch(event.value):
-            raise _no_report(name, f"{_line(event)} has a number of {len(event.value)} digits")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > MAX_DEPTH:
-            raise _too_deep(name)
 
 
 def _check_numbers(document: object, name: str) -> None:
@@ -248,10 +232,6 @@ def _check_numbers(document: object, name: str) -> None:
                 rest += found
             case int() as number if not _INT_MIN <= number <= _INT_MAX:
                 raise _no_report(name, f"it holds a number of {number.bit_length()} bits")
-
-
-def _line(event: yaml.Event) -> str:
-    return f"line {event.start_mark.line + 1}" if event.start_mark else "it"
 
 
 def _check_schema(found: object, name: str) -> None:

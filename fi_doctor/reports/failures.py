@@ -66,6 +66,11 @@ def deciding_lines(outcome: Outcome) -> list[str]:
     return told if len(told) <= _LINES else [*told[: _LINES - 1], told[-1]]
 
 
+def again(outcome: Outcome, report: Report) -> str:
+    """The command that runs the probe of an outcome once more, with all that fi-doctor puts around it."""
+    return f"{_check(report, selected=False)} --feature {shlex.quote(clean(outcome.feature, 100))}"
+
+
 def how_to_settle(report: Report) -> list[tuple[str, str]]:
     """What would turn open rows into verdicts: a sentence, and a command or "" for each.
 
@@ -111,7 +116,7 @@ def _check(report: Report, *, selected: bool = True) -> str:
     interpreter = report.facts.interpreter
     words = ["fi-doctor check"]
     if not interpreter.is_own:
-        words.append(f"--python {shlex.quote(clean(interpreter.executable))}")
+        words.append(f"--python {shlex.quote(clean(interpreter.named))}")
     if selected:
         words += [f"--feature {shlex.quote(clean(glob, 100))}" for glob in report.request.features]
     return " ".join(words)

@@ -71,11 +71,14 @@ def _findings(report: Report) -> Iterator[_Note]:
     """A finding is an error only where it fails the gate; else a job that passed would show red."""
     failing = {name for ruling in report.gate.requirements for name in ruling.findings}
     for finding in report.findings:
-        kind = "notice" if finding.severity is Severity.INFO else "warning"
+        fails = finding.id in failing
+        kind = "error" if fails else "notice" if finding.severity is Severity.INFO else "warning"
+        grave = finding.severity is Severity.ERROR and not fails
+        severity = f"{finding.severity} that does not fail this gate" if grave else finding.severity
         fix = f" | fix: {finding.fix[0]}" if finding.fix else ""
         yield _Note(
-            "error" if finding.id in failing else kind,
-            f"{finding.id} ({finding.severity})",
+            kind,
+            f"{finding.id} ({severity})",
             f"{finding.title}: {finding.why}{fix}",
         )
 

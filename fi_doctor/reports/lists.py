@@ -23,11 +23,13 @@ def probes(specs: tuple[ProbeSpec, ...], width: int = 80) -> str:
 
 
 def explained(groups: dict[str, list[tuple[str, str]]], width: int = 80) -> str:
-    """Ids with the first sentence of what they mean, under the title of their group."""
+    """Ids under the title of their group, with the first sentence of what they mean; of groups without meanings ids."""
     blocks = []
     for title, entries in groups.items():
         lines = [f"{title}:"]
-        for name, meaning in entries:
+        bare = [name for name, meaning in entries if not meaning]
+        lines += pack(bare, width, "  ", "  ") if bare else []
+        for name, meaning in (entry for entry in entries if entry[1]):
             lines += wrap(f"{name}: {_first_sentence(meaning)}", width, "  ", "    ")
         blocks.append("\n".join(lines) + "\n")
     return "\n".join([*blocks, "More on each: fi-doctor explain ID\n"])

@@ -98,6 +98,8 @@ class Progress:
 
     def building(self, modules: int, done: int, total: int, jobs: int, left_s: float) -> None:
         """Modules are built for all probes: a line at first, then the status and the heartbeat tell it."""
+        if not (modules or total):  # all is in the caches
+            return
         with self._lock:
             if self._schedule.build_first(modules, done, total, jobs, left_s):
                 sizes = f"{amount(modules, 'module')}, {amount(total, 'object')}, {amount(jobs, 'job')}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from fi_doctor.model import Cell, Ending, FeatureRow, Gate, Holds, Outcome, Report, Verdict
+from fi_doctor.model import Cell, Ending, Evidence, FeatureRow, Gate, Holds, Outcome, Report, Verdict
 
 _GOOD = (Ending.RETURNED, Ending.NOT_RUN)
 
@@ -33,7 +33,7 @@ def of_row(report: Report, row: FeatureRow) -> Standing:
     blamed = [ruling for ruling in report.gate.requirements if row.name in ruling.rows]
     excuse = next((one for one in report.gate.allowed if row.name in one.rows), None)
     if blamed:
-        is_false = row.verdict is not Verdict.UNKNOWN and any(ruling.holds is Holds.NO for ruling in blamed)
+        is_false = _is_known(row) and any(ruling.holds is Holds.NO for ruling in blamed)
         if row.verdict is Verdict.WORKS:
             said = f"{said}; asked for is {blamed[0].requirement}"
         return Standing(State.FAILED if is_false else State.ERROR, said, row.verdict)
@@ -87,6 +87,12 @@ def outcomes_of(report: Report, row: FeatureRow) -> list[Outcome]:
 def differ(row: FeatureRow) -> bool:
     """Whether its variants do not all stand alike."""
     return len({cell.verdict for cell in row.cells}) > 1
+
+
+def _is_known(row: FeatureRow) -> bool:
+    """Whether its verdict is more than a prediction that it fails."""
+    is_predicted = row.verdict.is_failure and row.evidence.rank < Evidence.BUILT.rank
+    return row.verdict is not Verdict.UNKNOWN and not is_predicted
 
 
 def _broke(outcome: Outcome) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import factory as make
 import pytest
@@ -83,7 +84,27 @@ def test_a_missing_dependency_is_4_and_named(doctor, tmp_path, name, fmt):
     assert (done.returncode, done.stdout) == (4, "")
     said = in_three_parts(done.stderr)
     assert name in said["why"]
-    assert "install" in said["try"]
+    # -I, because of what lies on PYTHONPATH pip says that it is installed.
+    assert " -I -m pip install --force-reinstall " in said["try"]
+
+
+def test_a_missing_dependency_is_installed_from_where_fi_doctor_came(doctor, tmp_path):
+    hidden = copied_package(tmp_path)
+    raising = "raise ModuleNotFoundError(\"No module named 'typer'\", name='typer')\n"
+    (hidden / "typer.py").write_text(raising, encoding="utf-8")
+    info = hidden / "fi_doctor-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fi-doctor\nVersion: 0.1.0\n", encoding="utf-8")
+    source = tmp_path / "a checkout"
+    source.mkdir()
+    record = {"dir_info": {}, "url": source.as_uri()}
+    (info / "direct_url.json").write_text(json.dumps(record), encoding="utf-8")
+    done = doctor("features", env={"PYTHONPATH": hidden})
+    assert done.returncode == 4
+    assert in_three_parts(done.stderr)["try"].endswith(f"install --force-reinstall '{source}'")
+    source.rmdir()
+    done = doctor("features", env={"PYTHONPATH": hidden})
+    assert in_three_parts(done.stderr)["try"].endswith("install --force-reinstall .")
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
@@ -140,9 +161,9 @@ def test_a_required_row_must_work(doctor, options, asked, code):
 @pytest.mark.parametrize(
     ("globs", "names"),
     [
-        (("norm.*",), {"norm.rmsnorm", "norm.fused_add_rmsnorm"}),
+        (("norm.*rmsnorm",), {"norm.rmsnorm", "norm.fused_add_rmsnorm", "norm.gemma_rmsnorm"}),
         (("norm.rmsnorm", "import.*"), {"norm.rmsnorm", "import.torch", "import.flashinfer"}),
-        (("norm.rmsnorm,kv.*",), {"norm.rmsnorm", "kv.append_paged"}),
+        (("norm.rmsnorm,kv.*",), {"norm.rmsnorm", "kv.append_paged", "kv.append_mla"}),
         (("*top_k_*",), {"sampling.top_k_top_p"}),
     ],
 )

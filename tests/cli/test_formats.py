@@ -44,7 +44,7 @@ def test_a_file_holds_what_stdout_would(doctor, name):
 def test_console_on_stdout_and_files_beside_it(doctor):
     done = doctor("check", "--from", doctor.report(), "-f", "console", "-f", "junit:out.xml", "-f", "json:r.json")
     assert done.returncode == 0, done.stderr
-    assert "features work" in done.stdout
+    assert "rows work" in done.stdout
     suites = junitparser.JUnitXml.fromfile(str(doctor.folder / "out.xml"))
     assert (suites.failures, suites.errors) == (0, 0)
     assert {suite.name for suite in suites} >= {"gate", "norm", "moe"}
@@ -114,6 +114,17 @@ def test_stderr_and_stdout_may_be_the_same(doctor):
     assert done.returncode == 0, done.stdout
     assert "::notice title=fi-doctor%3A exit 0" in done.stdout
     assert done.stdout.splitlines()[-1].endswith("(exit 0)")
+
+
+def test_stderr_and_stdout_may_be_one_file(doctor):
+    command = doctor.argv("check", "--from", doctor.report(), "-q", "-f", "console", "-f", "github:/dev/stderr")
+    assert doctor(argv=["sh", "-c", 'exec "$@" > both 2>&1', "sh", *command]).returncode == 0
+    both = (doctor.folder / "both").read_text(encoding="utf-8")
+    assert "::notice title=fi-doctor%3A exit 0" in both
+    assert "\nExit 0 (" in both
+    assert both.splitlines()[-1].endswith("(exit 0)")
+    command = doctor.argv("check", "--from", doctor.report(), "-f", "json:both", "-f", "github:/dev/stderr")
+    assert doctor(argv=["sh", "-c", 'exec "$@" > both 2>&1', "sh", *command]).returncode == 2
 
 
 def test_what_is_added_to_a_stream_that_is_a_file_stays_there(doctor):

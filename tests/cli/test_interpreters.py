@@ -10,6 +10,12 @@ import sys
 import pytest
 from cli_command import ROOT, in_three_parts, script
 
+ENOUGH_OF_TORCH = """
+from types import SimpleNamespace
+__version__ = "1.0"
+version = SimpleNamespace(cuda=None)
+cuda = SimpleNamespace(is_available=lambda: False, device_count=lambda: 0)
+"""
 STACK = ("torch", "flashinfer", "vllm", "numpy", "triton")
 
 
@@ -107,6 +113,26 @@ def stack(tmp_path):
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
     (site / "torch/version.py").write_text("__version__ = '1.0'\ncuda = '13.0'\n", encoding="utf-8")
     return site
+
+
+def test_what_a_wrapper_sets_holds_for_the_probes_as_for_the_facts(doctor, stack, tmp_path):
+    with (stack / "torch/__init__.py").open("a", encoding="utf-8") as file:
+        file.write(ENOUGH_OF_TORCH)
+    wrapper = script(tmp_path / "python", f'#!/bin/sh\nPYTHONPATH={stack} exec {sys.executable} "$@"\n')
+    done = doctor("check", "--python", wrapper, "--feature", "import.torch", "-f", "json", "-f", "console:out")
+    told = json.loads(done.stdout)
+    facts, [row] = told["facts"], told["features"]
+    assert facts["packages"]["torch"]["version"] == "1.0"
+    assert (row["verdict"], row["evidence"]) == ("works", "ran"), row["why"]
+    assert (stack / "imported").read_text(encoding="utf-8") == "torch\n"
+    assert facts["interpreter"]["pythonpath"] == facts["environment"]["PYTHONPATH"] == str(stack)
+    [reproduce] = [outcome["reproduce"] for outcome in told["outcomes"]]
+    assert f"PYTHONPATH={stack} " in reproduce
+    said = " ".join((doctor.folder / "out").read_text(encoding="utf-8").split())
+    assert f"({sys.executable}, started by {wrapper})" in said
+    # A command that is to be pasted starts it in the same way.
+    static = doctor("check", "--python", wrapper, "--feature", "import.torch", "--depth", "static").stdout
+    assert f"fi-doctor check --python {wrapper} --feature import.torch" in " ".join(static.split())
 
 
 COMMANDS = [

@@ -7,10 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
+import venv
 
 import msgspec
 import pytest
-from cli_command import ROOT, in_three_parts, outcome, shipped
+from cli_command import ROOT, in_three_parts, outcome, script, shipped
 from msgspec.structs import replace
 
 from fi_doctor import pipeline
@@ -28,6 +30,11 @@ __version__ = "2.14.0"
 LOADED = """
 __attribute__((constructor)) static void loaded(void) {{ fclose(fopen("{mark}", "w")); }}
 """
+KEPT = ("import.", "norm.", "activation.", "sampling.")
+HEAD = """import os
+__version__ = {version!r}
+if os.path.exists(os.path.join(os.path.dirname(__file__), "new.py")):
+"""
 CACHED = ("norm", "silu_and_mul", "sampling", "page")
 
 
@@ -39,8 +46,10 @@ class Machine:
         self.site = folder / "site"
         self.lock = folder / "fi-doctor.lock"
         self.marks = {name: folder / f"{name}.mark" for name in ("torch", "cuda")}
+        self.python = ()  # options of every report
         self._doctor = doctor
         shutil.copytree(wheel, self.site / "flashinfer", ignore=shutil.ignore_patterns("__pycache__", "data"))
+        _importable(self.site / "flashinfer")
         (self.site / "torch").mkdir()
         (self.site / "torch" / "__init__.py").write_text(MARKED.format(mark=str(self.marks["torch"])))
         (self.site / "torch" / "version.py").write_text("cuda = '13.0'\n__version__ = '2.14.0'\n")
@@ -60,6 +69,8 @@ class Machine:
             "CUDA_VISIBLE_DEVICES": "GPU-11111111-2222-3333-4444-555555555555",
             "FAKE_CUDA_SEES": "0",
             "XDG_CACHE_HOME": str(folder / "memory"),
+            # What a report has of each: a check looks at no other rows, which would be measured.
+            "FI_DOCTOR_FEATURE": ",".join(f"{family}*" for family in KEPT),
         }
 
     def __call__(self, *words, argv=None, **changes):
@@ -67,17 +78,16 @@ class Machine:
 
     def report(self, name="report.json", **changes):
         """What would have been measured here, with every probe as it should end."""
-        done = self("report", "--depth", "static", "--json", "-q")
+        done = self("report", "--depth", "static", "--json", "-q", *self.python)
         assert done.returncode == 0, done.stderr
         facts = msgspec.json.decode(done.stdout, type=Report).facts
         kb, specs = shipped()
         request = Request(depth=Depth.RUN)
         planned = plan.plan(specs, facts, request)
-        kept = ("import.", "norm.", "activation.", "sampling.")
         outcomes = tuple(
             loaded(one, outcome(one, broken=changes.get("broken", ()), wrong=()))
             for one in planned
-            if one.is_tried and one.spec.feature.startswith(kept)
+            if one.is_tried and one.spec.feature.startswith(KEPT)
         )
         made = pipeline.conclude(
             request, kb=kb, facts=facts, planned=planned, outcomes=outcomes, created=pipeline.now()
@@ -88,9 +98,20 @@ class Machine:
             mark.unlink(missing_ok=True)
         return path
 
+    def examined_in_a_venv(self):
+        """From now on the packages are those of another interpreter than fi-doctor's."""
+        folder = self.folder / "venv"
+        venv.create(folder, symlinks=True)
+        [packages] = folder.glob("lib/python*/site-packages")
+        (packages / "examined.pth").write_text(f"{self.site}\n")
+        self.env["PYTHONPATH"] = str(ROOT)
+        self.python = ("--python", folder / "bin" / "python")
+
     def locked(self, **changes):
         done = self("lock", "--from", self.report(**changes))
         assert done.returncode == 0, done.stderr
+        for mark in self.marks.values():  # a lock asks what the imports load
+            mark.unlink(missing_ok=True)
         return done
 
     def _drivers(self):
@@ -104,6 +125,13 @@ class Machine:
             source = folder / f"{library}.c"
             source.write_text(text)
             subprocess.run(["cc", "-shared", "-fPIC", "-o", str(folder / library), str(source)], check=True)
+
+
+def _importable(package):
+    """Have the package imported without what it imports, for which this torch is too little, unless new.py is there."""
+    init = package / "__init__.py"
+    whole = textwrap.indent(init.read_text(), "    ")
+    init.write_text(HEAD.format(version=VERSION) + whole)
 
 
 def loaded(planned, outcome):
@@ -216,7 +244,7 @@ def test_what_changed_is_measured_again_and_only_that(machine):
     machine.locked()
     (machine.site / "flashinfer" / "new.py").write_text("\n")  # only import.flashinfer rests on every file
     done = machine("check", "--locked", "-f", "json")
-    assert "measured again: import.flashinfer;" in done.stderr
+    assert "measured again: import.flashinfer\n" in done.stderr
     found = rows(done)
     assert found["import.torch"]["locked"]
     assert found["import.flashinfer"]["locked"] == ""
@@ -228,6 +256,37 @@ def test_what_changed_is_measured_again_and_only_that(machine):
     assert found["norm.rmsnorm"]["verdict"] == "unknown"
     assert "import.flashinfer does not work any more" in found["norm.rmsnorm"]["why"]
     assert done.returncode in (1, 3)
+
+
+def test_what_is_not_in_the_lock_is_measured_as_a_whole_check_would(machine):
+    # As `lock --feature import.flashinfer` writes it; torch says another version than its metadata.
+    (machine.site / "torch" / "__init__.py").write_text("__version__ = '2.0'\n")
+    path = machine.report()
+    assert machine("lock", "--from", path, "--feature", "import.flashinfer").returncode == 0
+    asked = ("--feature", "import.*", "--require", "import.torch")
+    whole = machine("check", *asked)
+    done = machine("check", "--locked", *asked, "-f", "json")
+    assert "not in the lock, measured now: import.torch\n" in done.stderr
+    assert (done.returncode, rows(done)["import.torch"]["verdict"]) == (whole.returncode, "broken")
+    assert whole.returncode == 1
+
+
+def test_frozen_says_first_how_many_rows_the_lock_does_not_hold(machine):
+    assert machine("lock", "--from", machine.report(), "--feature", "import.torch").returncode == 0
+    machine.marks["torch"].unlink()  # what an import loads is looked at when it is locked
+    done = machine("check", "--locked", "--frozen", "--feature", "import.*")
+    assert done.returncode == 0, done.stderr
+    first = " ".join(done.stdout.split()).partition(" on ")[0]
+    assert first == "1 row works, 0 are broken, 1 is unknown (1 is not in the lock, and not measured)"
+    assert "not in the lock, and not measured: import.flashinfer\n" in done.stderr
+    assert "measured now" not in done.stderr
+    assert not machine.marks["torch"].exists()
+    done = machine("check", "--locked", "--frozen", "--require", "import.flashinfer")
+    assert done.returncode == 3
+    # A lock that holds all says nothing of it.
+    machine.locked()
+    done = machine("check", "--locked", "--frozen")
+    assert (done.returncode, "not in the lock" in done.stdout + done.stderr) == (0, False)
 
 
 def test_a_lock_of_another_machine_says_what_differs(machine):
@@ -246,6 +305,32 @@ def test_a_report_of_another_machine_is_not_locked(machine):
     assert done.returncode == 2
     assert "torch 2.13.0 there, 2.14.0 here" in in_three_parts(done.stderr)["why"]
     assert not machine.lock.exists()
+
+
+def test_a_report_is_compared_with_the_interpreter_that_it_names(machine):
+    machine.examined_in_a_venv()
+    path = machine.report()
+    done = machine("lock", "--from", path)
+    assert done.returncode == 0, done.stderr
+    machine.lock.unlink()
+    assert machine("lock", "--from", path, *machine.python).returncode == 0
+    done = machine("check", "--locked", *machine.python)
+    assert done.returncode == 0, done.stderr
+    # Another one can be named.
+    done = machine("lock", "--from", path, "--python", sys.executable)
+    assert done.returncode == 2
+    assert "torch 2.14.0 there" in in_three_parts(done.stderr)["why"]
+
+
+def test_a_report_of_an_interpreter_behind_a_wrapper_is_compared_through_it(machine):
+    wrapper = script(machine.folder / "python", f'#!/bin/sh\nPYTHONPATH={machine.site} exec {sys.executable} "$@"\n')
+    machine.env["PYTHONPATH"] = str(ROOT)
+    machine.python = ("--python", wrapper)
+    done = machine("lock", "--from", machine.report())
+    assert done.returncode == 0, done.stderr
+    done = machine("check", "--locked", *machine.python, "-f", "json")
+    assert done.returncode == 0, done.stderr
+    assert rows(done)["norm.rmsnorm"]["locked"]
 
 
 def test_a_report_that_proves_nothing_is_not_locked(machine):
@@ -301,7 +386,7 @@ MISTAKES = {
     "thorough-alone": (["check", "--thorough"], "--thorough", "fi-doctor check --help"),
     "with-from": (["check", "--locked", "--from", "r.json"], "--from and --locked", "leave one"),
     "with-example": (["check", "--locked", "--example", "h200"], "--example and --locked", "leave one"),
-    "unwritable": (["lock", "-o", "/nowhere/fi-doctor.lock"], "/nowhere/fi-doctor.lock", "-o"),
+    "unwritable": (["lock", "-o", "/dev/null/fi-doctor.lock"], "/dev/null/fi-doctor.lock", "-o"),
     "onto-a-folder": (["lock", "-o", "/"], "'/'", "-o"),
     "no-such-report": (["lock", "--from", "nothing.json"], "nothing.json", ""),
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
 import sys
 
 import pytest
+from cli_command import in_three_parts
 from permissions import obey_permissions
 
 from fi_doctor.cli import nearest
@@ -54,6 +56,33 @@ def test_a_project_that_nobody_may_read_is_not_passed_over(tmp_path):
     )
     assert f"DataError: error: the policy '{tmp_path}/pyproject.toml' cannot be read" in done.stderr
     assert "Permission denied" in done.stderr
+
+
+NO_FILES = {
+    "dangling": (lambda path: path.symlink_to("nowhere.toml"), "No such file"),
+    "loop": (lambda path: path.symlink_to(path.name), "Too many levels of symbolic links"),
+    "folder": (pathlib.Path.mkdir, "Is a directory"),
+    "pipe": (os.mkfifo, "neither a file nor a stream"),
+    "device": (lambda path: path.symlink_to("/dev/zero"), "neither a file nor a stream"),
+    "below-a-file": (lambda path: path.symlink_to("a-file/policy.toml"), "Not a directory"),
+}
+
+
+@pytest.mark.parametrize("name", ["fi-doctor.toml", "pyproject.toml"])
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_what_is_called_like_a_policy_and_is_no_file_is_not_passed_over(doctor, kind, name):
+    (doctor.folder / "a-file").touch()
+    (doctor.folder / "fi-doctor.toml").write_text("jobs = 1")
+    doctor.folder = doctor.folder / "inner"
+    doctor.folder.mkdir()
+    (doctor.folder / "a-file").touch()
+    make, why = NO_FILES[kind]
+    make(doctor.folder / name)
+    done = doctor("check", "--from", "-", data="{}")
+    assert done.returncode == 2
+    parts = in_three_parts(done.stderr)
+    assert parts["error"] == f"the policy '{doctor.folder / name}' cannot be read"
+    assert why in parts["why"]
 
 
 def test_a_folder_above_that_nobody_may_look_into_holds_no_policy(tmp_path):

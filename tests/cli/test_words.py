@@ -136,15 +136,27 @@ def test_explain_without_an_id_lists_every_id(doctor):
     done = doctor("explain")
     assert (done.returncode, done.stderr) == (0, "")
     aliases = {alias for rule in kb.rules for alias in rule.aliases}
-    assert [name for name in explain.ids(kb) if name not in aliases and f"  {name}: " not in done.stdout] == []
+    listed = {word.rstrip(",:") for word in done.stdout.split()}
+    assert [name for name in explain.ids(kb) if name not in aliases and name not in listed] == []
     groups = [line for line in done.stdout.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert groups == [
-        "Rules and other findings:",
-        "Features:",
         "Verdicts:",
         "Evidence, the weakest first:",
+        "Scope, of what the evidence holds:",
+        "Other words:",
+        "Features:",
+        "Findings:",
         "Settings:",
     ]
+    others = done.stdout.partition("Other words:\n")[2].partition("\n\n")[0]
+    assert [line.split(":")[0].strip() for line in others.splitlines() if not line.startswith("    ")] == [
+        "allow",
+        "frozen",
+        "gate",
+        "locked",
+        "scope",
+    ]
+    assert len(done.stdout.splitlines()) < 220
     assert "{" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
 

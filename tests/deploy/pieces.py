@@ -108,7 +108,7 @@ class Action(Place):
         self.summary.touch()
 
     def environ(self, **changes):
-        inputs = dict.fromkeys(("CHECK_PYTHON", "CHECK_CONFIG", "CHECK_ARGS", "CHECK_INSTALL"), "")
+        inputs = dict.fromkeys(("CHECK_PYTHON", "CHECK_CONFIG", "CHECK_ARGS", "CHECK_WARM", "CHECK_INSTALL"), "")
         inputs |= {"CHECK_REPORT": "out/report.json", "CHECK_JUNIT": "out/junit.xml"}
         runner = {
             "GITHUB_ACTIONS": "true",

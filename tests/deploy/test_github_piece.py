@@ -12,11 +12,11 @@ import pytest
 from pieces import ASKED, GITHUB, ROOT, script
 from waiting import wait_for
 
-# Leaves what `python3 -m venv` and `pip install` leave, and takes nothing from elsewhere.
+# Leaves what `python3 -I -m venv` and `pip install` leave, and takes nothing from elsewhere.
 QUICK_PYTHON = """#!/bin/sh
 case "$*" in
-  "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
-  "-m pip install "*) cp "$ON_PATH" "${0%/*}/fi-doctor" ;;
+  "-I -m venv "*) mkdir -p "$4/bin" && cp "$0" "$4/bin/python" ;;
+  "-I -m pip install "*) cp "$ON_PATH" "${0%/*}/fi-doctor" ;;
   *) exec "$REAL" "$@" ;;
 esac
 """
@@ -78,8 +78,10 @@ def test_a_quote_without_its_other_one_is_2(action, quick):
 
 
 def test_inputs_become_options(action, quick):
-    script(action.bin / "fi-doctor", '#!/bin/sh\nprintf "%s\\n" "$@" >words\n')
-    quick(CHECK_PYTHON="/opt/a b/python", CHECK_CONFIG="policy dir/fi-doctor.toml")
+    script(action.bin / "fi-doctor", '#!/bin/sh\necho "$*" >>commands; printf "%s\\n" "$@" >words\n')
+    quick(CHECK_PYTHON="/opt/a b/python", CHECK_CONFIG="policy dir/fi-doctor.toml", CHECK_WARM="1h")
+    first, last = (action.folder / "commands").read_text().splitlines()
+    assert (first, last.split()[0]) == ("warm --budget 1h --python /opt/a b/python", "check")
     words = (action.folder / "words").read_text().splitlines()
     pairs = dict(itertools.pairwise(words))
     assert pairs["--python"] == "/opt/a b/python"
@@ -110,11 +112,23 @@ def test_a_job_that_is_cancelled_has_outputs_and_leaves_nothing_behind(action, q
     assert not list(action.folder.glob("fi-doctor-*"))
 
 
+def test_a_lock_is_named_by_the_arguments(action, quick):
+    script(action.bin / "fi-doctor", '#!/bin/sh\nprintf "%s\\n" "$@" >words\n')
+    quick(CHECK_ARGS="--locked 'the kernels.lock' --frozen")
+    words = (action.folder / "words").read_text().splitlines()
+    assert words[-3:] == ["--locked", "the kernels.lock", "--frozen"]
+
+
 def test_the_step_installs_its_own_checkout(action):
     """With a real venv and pip: what runs is neither on PATH nor of the folder that is worked in."""
     (action.bin / "fi-doctor").unlink()
     before = set(ROOT.iterdir())
-    done = action.run("sh", GITHUB, CHECK_PYTHON=sys.executable, CHECK_ARGS="--no-config --depth static")
+    # What lies on PYTHONPATH is the server's: fi-doctor takes nothing from there.
+    info = action.folder / "server" / "packaging-99.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: packaging\nVersion: 99\n")
+    words = {"CHECK_PYTHON": sys.executable, "CHECK_ARGS": "--no-config --depth static"}
+    done = action.run("sh", GITHUB, PYTHONPATH=info.parent, **words)
     assert done.returncode == 3, done.stderr
     report = json.loads((action.folder / "out" / "report.json").read_text())
     assert report["facts"]["interpreter"]["executable"] == sys.executable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import string
 import subprocess
 
@@ -66,11 +67,21 @@ def test_a_ref_that_does_not_exist_fails_the_job_before_anything_runs(place, rep
     assert done.stdout == ""
 
 
+def test_without_a_source_the_job_says_what_is_to_be_set(place):
+    done = run_job(place)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "fi-doctor: CHECK_SOURCE is not set to a repository of fi-doctor (exit 2)\n"
+
+
+def test_jobs_of_other_names_and_runners_have_caches_of_their_own():
+    assert set(re.findall(r"\$(\w+)", JOB["cache"]["key"])) == {"CI_RUNNER_ID", "CI_JOB_NAME_SLUG"}
+
+
 def test_artifacts_are_kept_when_the_job_fails_and_what_was_compiled_as_well(place):
     assert JOB["artifacts"]["when"] == JOB["cache"]["when"] == "always"
     named = variables(place)
     assert JOB["artifacts"]["paths"] == [named["CHECK_REPORT"], named["CHECK_JUNIT"]]
     assert JOB["artifacts"]["reports"] == {"junit": named["CHECK_JUNIT"]}
     [cached] = JOB["cache"]["paths"]
-    for name in ("FLASHINFER_WORKSPACE_BASE", "XDG_CACHE_HOME"):
+    for name in ("FLASHINFER_WORKSPACE_BASE", "PIP_CACHE_DIR", "XDG_CACHE_HOME"):
         assert pathlib.Path(named[name]).is_relative_to(place.folder / cached)

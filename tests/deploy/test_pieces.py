@@ -62,7 +62,8 @@ def test_every_option_in_the_scripts_and_the_yaml_is_one_of_the_command():
     for values in given().values():
         passed["check"] |= set(re.findall(r"--[a-z-]+", values["CHECK_ARGS"]))
     assert passed["warm"] == {"--budget", "--python"}
-    assert passed["check"] == {"--budget", "--config", "--explain-gate", "--format", "--python"}
+    of_check = ("--budget", "--config", "--explain-gate", "--format", "--frozen", "--locked", "--python")
+    assert passed["check"] == set(of_check)
     for command, options in passed.items():
         listed = set(re.findall(r"--[a-z-]+", help_of(command)))
         assert options <= listed

@@ -36,6 +36,20 @@ def test_what_is_allowed_excuses_nothing_else():
     assert excused(policy, (row(*BROKEN), row(feature=KV)), [finding(), finding("other")])[0] == 1
 
 
+@pytest.mark.parametrize("left", [("unknown", "none"), ("broken", "predicted")], ids=["unknown", "predicted"])
+@pytest.mark.parametrize("is_required", [False, True], ids=["fail-on", "require"])
+def test_a_row_is_excused_too_that_cannot_be_told_while_another_fails_by_measurement(left, is_required):
+    rows = (row(*BROKEN), row(*left, feature="norm.layernorm"), row(feature=KV))
+    policy = Policy(allowed=(allow(feature="norm.rmsnorm"), allow(feature="norm.layernorm")))
+    policy = replace(policy, fail_on=("broken", "wrong-result", "unknown"))
+    if is_required:
+        policy = replace(policy, fail_on=("none",), requirements=(need("norm.*"),))
+    assert excused(policy, rows) == (0, ["used", "used"], [])
+    measured_alone = replace(policy, allowed=policy.allowed[:1])
+    assert excused(measured_alone, rows)[:2] == (3, ["used"])
+    assert excused(replace(policy, allowed=policy.allowed[1:]), rows)[:2] == (1, ["used"])
+
+
 def test_what_has_expired_allows_nothing_and_is_told():
     policy = Policy(allowed=(allow(feature="norm.*", expires="2026-11-30"),))
     code, states, warnings = excused(policy, (row(*BROKEN), row(feature=KV)))

@@ -104,6 +104,13 @@ def test_one_module_in_part_makes_the_scope_a_part(source, scope):
     assert (row.scope, row.cells[0].scope) == (scope, scope)
 
 
+@pytest.mark.parametrize(("told", "said"), [("0 and 0", ": tactic 0"), ("0 and 45", ": tactics 0 and 45"), ("", "")])
+def test_a_tactic_of_a_part_is_named_once(told, said):
+    cell = make.cell(module_from="subset", measurements={"tactics": told} if told else {})
+    [row] = [only(planned=[make.planned()], outcomes=[make.outcome(cells=(cell,))])]
+    assert row.cells[0].why.endswith(f"only a part of the module was compiled{said}")
+
+
 def test_a_variant_that_is_not_supported_here_does_not_decide_against_the_others():
     variants = {"bf16": Requires(), "fp8": Requires(sm=">=100")}
     plan = make.planned(spec=make.spec(variants=variants), skipped_variants={"fp8": "needs compute capability >=100"})
@@ -126,6 +133,18 @@ def test_a_variant_without_a_record_is_unknown_when_others_have_one():
     plan = make.planned(spec=make.spec(variants=VARIANTS))
     row = only(planned=[plan], outcomes=[make.outcome(cells=(make.cell(Ending.SIGNALLED, Stage.BUILT, "bf16"),))])
     assert [cell.verdict for cell in row.cells] == [Verdict.BROKEN, Verdict.UNKNOWN]
+
+
+def test_a_variant_that_the_probe_did_not_have_when_it_ran_takes_no_verdict_from_the_row():
+    plan = make.planned(spec=make.spec(variants={**VARIANTS, "graph_bf16": Requires()}))
+    ran = make.outcome(cells=(make.cell(variant="bf16"), make.cell(variant="fp16")))
+    row = only(planned=[plan], outcomes=[ran])
+    assert verdict(row) == ("works", "verified")
+    assert (row.cells[2].verdict, row.cells[2].evidence) == (Verdict.UNKNOWN, Evidence.NONE)
+    assert "had no such variant when it ran" in row.cells[2].why
+    not_run = make.cell(Ending.NOT_RUN, Stage.NONE, "graph_bf16", detail="budget of 60 s")
+    cut_off = make.outcome(cells=(*ran.cells, not_run))
+    assert only(planned=[plan], outcomes=[cut_off]).verdict is Verdict.UNKNOWN
 
 
 @pytest.mark.parametrize(

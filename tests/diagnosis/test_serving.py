@@ -27,7 +27,7 @@ def facts(vllm, **environment):
 
 def test_what_vllm_does_not_call_by_default_is_not_compiled():
     found = served(facts("0.33.0"))
-    assert found["moe.fp8_per_tensor"] == ("tactic_0", "graph")
+    assert found["moe.fp8_per_tensor"] == ("tactic_0", "graph", "many_tokens")
     assert found["sampling.top_k_top_p"] == ("top_k_top_p", "top_p", "top_k", "successive_calls")
     assert not {"norm.rmsnorm", "attention.prefill", "moe.bf16", "moe.mxfp4_bf16"} & found.keys()
 
@@ -46,7 +46,7 @@ def test_of_rows_that_are_asked_for_what_decides_is_taken_whether_or_not_it_is_t
     here = facts("0.33.0")
     rows = serving.only_deciding(KB, here, planned(here, "moe.bf16", "norm.rmsnorm"))
     bf16, norm = rows
-    assert bf16.variants == ("tactic_0", "graph")
+    assert bf16.variants == ("tactic_0", "graph", "many_tokens")
     assert norm.variants == tuple(norm.spec.variants)
 
 

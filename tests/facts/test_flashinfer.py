@@ -8,7 +8,7 @@ import pytest
 from flashinfer_wheels import VERSIONS
 from permissions import printed_by
 
-from fi_doctor.facts.flashinfer import access, cache_base, read_flashinfer
+from fi_doctor.facts.flashinfer import access, cache_base, read_flashinfer, read_named
 from fi_doctor.facts.packages import Survey
 from fi_doctor.model import FlashInfer, GpuFacts, Missing, ToolkitFacts
 
@@ -75,7 +75,7 @@ def read(root, environ, symbols=()):
         modules=modules,
         problems=(),
     )
-    return read_flashinfer(seen, environ, GPUS, TOOLKIT, symbols)
+    return read_flashinfer(seen, environ, GPUS, TOOLKIT, lambda root, version: read_named(root, version, symbols))
 
 
 def variables(folder, **more):

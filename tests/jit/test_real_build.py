@@ -114,7 +114,7 @@ class Machine:
 
     def check(self, *args):
         """Exit code and report of a check of the one row."""
-        command = [self.python, "-m", "fi_doctor", "check", "--feature", "activation*", "--python", self.python]
+        command = [self.python, "-m", "fi_doctor", "check", "--feature", "activation.silu*", "--python", self.python]
         done = subprocess.run(
             [*command, "--format", "json", *args],
             env=self.env,

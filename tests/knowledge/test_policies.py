@@ -90,6 +90,9 @@ ERRORS = {  # text -> what is said of it, after the name of the file
     "depth = 3": "depth: expected str, got int",
     "format = [1]": "format[0]: expected str, got int",
     "require = 3": "require: expected a table, got int",
+    'require = {"norm.*" = 3}': 'require."norm.*": expected one of works, unsupported, built, ran, verified,'
+    " or a table, got int",
+    'require = {"norm.*" = {verdict = 3, evidence = "declared"}}': 'require."norm.*".verdict: expected str, got int',
     'require = {"norm.*" = "verifed"}': "require.\"norm.*\": 'verifed' is not one of works, unsupported, built, ran,"
     " verified; the nearest is verified",
     'require = {"norm.*" = {verdict = "works", evidence = "built"}}': "require.\"norm.*\".evidence: 'built'"
@@ -110,6 +113,12 @@ ERRORS = {  # text -> what is said of it, after the name of the file
     "; the nearest is flashinfer-python",
     'versions = {torch = "2.9 or so"}': "versions.torch: '2.9 or so' is not a range of versions",
     "versions = {torch = 2.9}": 'versions.torch: expected a range such as ">=0.6,<0.8", got float',
+    'versions = {Torch = ">=2", torch = ">=2.9"}': "versions.torch: the same as torch, which has a range already",
+    'allow = ["a"]': "allow[0]: expected a table, got str",
+    'allow = [{finding = 3, reason = "x", expires = 2027-01-01}]': "allow[0].finding: expected str, got int",
+    'allow = [{feature = "norm.*", reason = "x", expires = 2027-01-01},'
+    ' {feature = "norm.*", reason = "y", expires = 2027-02-01}]': "allow[1]: it allows what allow[0] allows already",
+    "jobs = 1000000": "jobs: expected int <= 999999",
     "allow = 3": "allow: expected an array of tables, got int",
     'allow = [{feature = "norm.*", reason = "x"}]': "allow[0].expires: missing",
     'allow = [{feature = "norm.*", expires = 2027-01-01}]': "allow[0].reason: missing",
@@ -127,6 +136,20 @@ ERRORS = {  # text -> what is said of it, after the name of the file
     'allow = [{finding = "nvcc-to-old", reason = "x", expires = 2027-01-01}]': "allow[0].finding: no finding is called"
     " 'nvcc-to-old'; the nearest is nvcc-too-old-for-gpu",
 }
+
+
+def test_names_of_packages_are_compared_as_packaging_does(tmp_path):
+    text = 'versions = {Torch = ">=2", flashinfer_python = ">=0.6", "NVIDIA.cudnn_cu13" = ">=9", CUDA = ">=13"}'
+    found = written(tmp_path, text)
+    assert (found.errors, sorted(found.file.versions)) == (
+        [],
+        ["cuda", "flashinfer-python", "nvidia-cudnn-cu13", "torch"],
+    )
+
+
+def test_the_same_may_be_allowed_for_other_verdicts(tmp_path):
+    one = 'feature = "norm.*", reason = "x", expires = 2027-01-01'
+    assert written(tmp_path, f'allow = [{{{one}, verdict = "works"}}, {{{one}, verdict = "broken"}}]').errors == []
 
 
 def wrong(found):

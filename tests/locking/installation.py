@@ -9,10 +9,12 @@ import factory as make
 from msgspec.structs import replace
 
 from fi_doctor import knowledge, locked, pipeline
+from fi_doctor.facts.imports import Imports, Loaded
 from fi_doctor.facts.vllm import read_vllm
 from fi_doctor.locking import compare
 from fi_doctor.locking.digests import Digests
 from fi_doctor.locking.inputs import Inputs
+from fi_doctor.locking.resolving import Resolver
 from fi_doctor.model import Depth, Ending, Request, Stage
 from fi_doctor.probing import catalog, plan
 
@@ -76,6 +78,19 @@ FILES = {
     "flashinfer/data/include/flashinfer/unused.cuh": "unused",
     "flashinfer/data/cutlass/include/cutlass.h": "cutlass",
     "flashinfer_jit_cache/jit_cache/silu_and_mul/silu_and_mul.so": "silu_and_mul",
+    "torch/__init__.py": "import numpy\nfrom . import _utils\n",
+    "torch/_utils.py": "def one(): ...\n",
+    "torch/testing.py": "def nothing_imports_this(): ...\n",
+    "torch/lib/libc10.so": "c10",
+    "numpy/__init__.py": "from .core import array\n",
+    "numpy/core.cpython-312-x86_64-linux-gnu.so": "core",
+    "numpy/random.py": "def nothing_imports_this(): ...\n",
+    "typing_extensions.py": "def override(): ...\n",
+    "tvm_ffi/__init__.py": "from .core import load\n",
+    "tvm_ffi/core.py": "def load(): ...\n",
+    "tvm_ffi/lib/libtvm_ffi.so": "tvm",
+    "spaces/inner.py": "one = 1\n",
+    "plain.pth": "/somewhere\n",
     "torch/version.py": "cuda = '13.0'\n",
     "torch/lib/libtorch_cuda.so": "torch",
     "vllm/envs.py": 'environment_variables = {"VLLM_USE_FLASHINFER_SAMPLER": lambda: 1}\n',
@@ -97,6 +112,20 @@ ELSEWHERE = {
     "ops/trtllm_comm/trtllm_comm.so": "trtllm_comm",
     "ops/unused/unused.so": "unused",
 }
+# Import -> the modules that it loads, beside the libraries; "dill" and "cutlass" are looked for and not there.
+LOADS = {
+    "torch": (
+        ("torch", "torch._utils", "torch.version", "numpy", "numpy.core", "typing_extensions", "spaces.inner"),
+        ("dill",),
+        ("torch/lib/libc10.so",),
+    ),
+    "flashinfer": (
+        ("flashinfer", "flashinfer.norm", "flashinfer.utils", "flashinfer.jit.core", "tvm_ffi", "tvm_ffi.core"),
+        ("cutlass", "torch.compiled"),
+        ("tvm_ffi/lib/libtvm_ffi.so",),
+    ),
+}
+VARIABLES = {"torch": ("TORCH_USE_RTLD_GLOBAL",), "flashinfer": ("FLASHINFER_LOGLEVEL", "FLASHINFER_CUBIN_DIR")}
 MODULES = {
     "norm": ("data/csrc/norm.cu", "data/csrc/shared.h", "data/include/flashinfer/norm.cuh"),
     "sampling": ("data/csrc/sampling.cu", "data/csrc/shared.h"),
@@ -119,7 +148,7 @@ class Installation:
 
     def __init__(self, folder):
         self.folder = folder
-        self.site = folder / "site"
+        self.site = folder / "site-packages"
         self.ops = folder / "ws" / VERSION / "90a" / "cached_ops"
         self.environ = {"HOME": str(folder), "PATH": "/usr/bin"}
         self.kb, self.specs = _shipped()
@@ -129,7 +158,9 @@ class Installation:
             write(self.place(name), text)
         for name, files in MODULES.items():
             write_deps(self.ops / name, name, [self.site / "flashinfer" / file for file in files])
+        self.earlier = folder / "earlier"  # before it on sys.path
         self.facts = self._facts()
+        self.errors = {}  # import -> why it fails while the lock is made
         self.report = self._report()
 
     def place(self, name):
@@ -138,14 +169,43 @@ class Installation:
         return self.ops / rest if top == "ops" else self.folder / name
 
     def lock(self, report=None):
-        digests = Digests()
-        inputs = self._inputs(digests)
         return locked.lock_of(
-            report or self.report, kb=self.kb, specs=self.specs, facts=self.facts, inputs=inputs, digests=digests
+            report or self.report,
+            kb=self.kb,
+            specs=self.specs,
+            facts=self.facts,
+            imports=self.imports(),
+            environ=self.environ,
+            digests=Digests(),
+        )
+
+    def imports(self):
+        """What a child of the interpreter would tell of the two imports."""
+        resolver = Resolver(self.facts.interpreter.sys_path, self.facts.interpreter.version)
+        files, asked, mapped, loaded = {}, set(), set(), []
+        for name, (modules, missing, libraries) in LOADS.items():
+            files |= {module: resolver.place(module).file for module in modules}
+            asked |= {*modules, *missing}
+            mapped |= {str(self.site / library) for library in libraries}
+            loaded.append(
+                Loaded(
+                    name=name,
+                    asked=frozenset(asked),
+                    files=dict(files),
+                    inner=frozenset({"sys"}),
+                    mapped=frozenset(mapped),
+                    variables=frozenset({"TORCH_LOGS", "HOME", *VARIABLES[name]}),
+                    error=self.errors.get(name, ""),
+                )
+            )
+        return Imports(
+            sys_path=self.facts.interpreter.sys_path, standard=("/usr/lib/python3.12",), loaded=tuple(loaded)
         )
 
     def now(self, lock):
-        return self._inputs(Digests()).read(compare.names(lock))
+        digests = Digests()
+        inputs = Inputs(self.facts, self.kb, self.specs, digests=digests, environ=self.environ, loads=lock.loads)
+        return inputs.read(compare.names(lock))
 
     def touched(self, lock):
         """The features whose rows do not hold any more."""
@@ -160,9 +220,6 @@ class Installation:
             facts=self.facts,
             now=self.now(lock),
         )
-
-    def _inputs(self, digests):
-        return Inputs(self.facts, self.kb, self.specs, digests=digests, environ=self.environ)
 
     def _facts(self):
         home = str(self.folder / "cuda")
@@ -179,7 +236,7 @@ class Installation:
             "apache-tvm-ffi": make.package("apache-tvm-ffi", "0.1.11", **site),
             "sglang": make.package("sglang", "0.5.1", **site),
         }
-        return make.facts(
+        made = make.facts(
             packages=packages,
             gpus=make.gpu_facts(make.gpu(index=0), make.gpu(index=1)),
             toolkit=tools,
@@ -197,6 +254,8 @@ class Installation:
             },
             vllm=read_vllm(make.survey(vllm=str(self.site / "vllm" / "__init__.py"))),
         )
+        places = (str(self.earlier), str(self.site))
+        return replace(made, interpreter=replace(made.interpreter, sys_path=places))
 
     def _report(self):
         request = Request(depth=Depth.RUN)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 
 import pytest
-from installation import Installation
+from installation import CREATED, Installation
 
 from fi_doctor.errors import DataError
 from fi_doctor.locking import document
@@ -52,6 +53,86 @@ def test_what_is_no_lock_says_why(text, made, words):
 def test_another_major_version_is_not_read(text, major, words):
     with pytest.raises(DataError, match=f"{words} fi-doctor"):
         document.read(changed(text, schema=f"fi-doctor.lock/{major}.0"), "fi-doctor.lock")
+
+
+def edited(text, change):
+    document_ = json.loads(text)
+    change(document_)
+    return json.dumps(document_).encode()
+
+
+def row_of(lock, feature="norm.rmsnorm"):
+    return next(row for row in lock["rows"] if row["feature"] == feature)
+
+
+def outcome_of(lock, feature="norm.rmsnorm"):
+    return next(one for one in lock["outcomes"] if one["feature"] == feature)
+
+
+IMPOSSIBLE = {
+    "a-row-on-nothing": (lambda lock: row_of(lock).update(inputs=[]), "row norm.rmsnorm on SM90: it rests on nothing"),
+    "an-empty-group": (
+        lambda lock: lock["groups"].update({"python:import.flashinfer": []}),
+        "the group python:import.flashinfer is empty",
+    ),
+    "nothing-loaded": (lambda lock: lock["loads"].update({"torch:numpy": []}), "nothing under torch:numpy"),
+    "less-than-was-loaded": (
+        lambda lock: lock["groups"]["loads:torch"].remove("loads:torch:numpy"),
+        "the group loads:torch does not name loads:torch:numpy",
+    ),
+    "no-day": (lambda lock: row_of(lock).update(measured=""), "is no day"),
+    "a-word-for-a-day": (lambda lock: row_of(lock).update(measured="banana"), '"banana", which is no day'),
+    "the-thirtieth-of-february": (lambda lock: row_of(lock).update(measured="2026-02-30"), "is no day"),
+    "the-future": (lambda lock: row_of(lock).update(measured="2999-01-01"), "2999-01-01, which is in the future"),
+    "an-ending-of-no-cell": (
+        lambda lock: outcome_of(lock).update(ending="timed-out"),
+        "outcome of norm.rmsnorm: it says timed-out, its cells returned",
+    ),
+    "a-good-end-of-a-bad-cell": (
+        lambda lock: outcome_of(lock)["cells"][0].update(ending="raised"),
+        "it says returned, its cells raised",
+    ),
+    "a-stage-of-no-cell": (lambda lock: outcome_of(lock).update(stage="none"), "it says none, its cells verified"),
+    "no-cells": (lambda lock: outcome_of(lock).update(cells=[]), "it has no cells"),
+    "two-cells-alike": (
+        lambda lock: outcome_of(lock).update(cells=outcome_of(lock)["cells"] * 2),
+        "it has two cells",
+    ),
+    "two-outcomes-alike": (
+        lambda lock: lock["outcomes"].append(outcome_of(lock)),
+        "it has two outcomes of norm.rmsnorm",
+    ),
+    "two-outcomes-that-differ": (
+        lambda lock: lock["outcomes"].append({**outcome_of(lock), "detail": "another"}),
+        "it has two outcomes of norm.rmsnorm",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "words"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_a_lock_that_no_fi_doctor_wrote_is_refused_and_says_why(text, change, words):
+    day = dt.date.fromisoformat(CREATED[:10])
+    assert document.read(text.encode(), "fi-doctor.lock", today=day)
+    with pytest.raises(DataError) as error:
+        document.read(edited(text, change), "fi-doctor.lock", today=day)
+    assert words in error.value.why
+    assert error.value.exit_code == 2
+
+
+def test_all_that_is_wrong_is_said_at_once(text):
+    def change(lock):
+        row_of(lock).update(measured="", inputs=[])
+        lock["groups"]["module:norm"] = []
+
+    with pytest.raises(DataError) as error:
+        document.read(edited(text, change), "fi-doctor.lock")
+    assert [word for word in ("is empty", "is no day", "on nothing") if word not in error.value.why] == []
+
+
+@pytest.mark.parametrize("measured", ["2026-11-28", "2026-11-28T10:11:12+00:00", "2026-11-28T10:11:12Z"])
+def test_a_day_and_a_time_are_both_when_it_was_measured(text, measured):
+    data = edited(text, lambda lock: [row.update(measured=measured) for row in lock["rows"]])
+    assert document.read(data, "fi-doctor.lock", today=dt.date(2026, 11, 27)).rows
 
 
 def test_fields_of_a_newer_minor_version_are_ignored(text):

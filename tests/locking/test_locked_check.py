@@ -40,6 +40,33 @@ def test_rows_that_were_not_measured_are_not_in_the_lock_and_stay_unknown(machin
     assert "not in the lock" in row.why
 
 
+def test_rows_that_are_asked_for_and_not_in_the_lock_are_to_be_measured(machine):
+    lock = machine.lock()
+    every = machine.checked(lock).not_held()
+    assert Key("moe.bf16", 90) in every
+    assert not {key.feature for key in every} & set(ROWS)
+    request = Request(depth=Depth.RUN, features=("moe.bf16", "norm.rmsnorm"))
+    assert machine.checked(lock, request).not_held() == (Key("moe.bf16", 90),)
+    request = Request(depth=Depth.RUN, features=("norm.rmsnorm",))
+    assert machine.checked(lock, request).not_held() == ()
+
+
+def test_what_can_only_be_built_as_when_it_was_locked_is_not_built_again_unless_it_is_required(machine):
+    import factory as make
+
+    lock = machine.lock()
+    machine.facts = replace(machine.facts, gpus=make.gpu_facts(make.gpu(index=0)))
+    key = Key("comm.allreduce_fusion", 90)
+    rest = replace(lock, rows=tuple(row for row in lock.rows if row.key != key))
+    assert key in machine.checked(rest).not_held()
+    rest = replace(rest, left_out={str(key): "unknown, built: it compiled"})
+    assert key not in machine.checked(rest).not_held()
+    request = Request(depth=Depth.RUN, required=("comm.*",))
+    assert key in machine.checked(rest, request).not_held()
+    machine.facts = replace(machine.facts, gpus=make.gpu_facts(make.gpu(index=0), make.gpu(index=1)))
+    assert key in machine.checked(rest).not_held()
+
+
 def test_a_row_that_fails_is_locked_as_one_and_gives_the_same_code(machine):
     broken = tuple(
         replace(
@@ -145,7 +172,7 @@ def test_an_input_without_a_value_is_never_as_it_was(machine):
     lock = machine.lock()
     inputs = {name: value for name, value in lock.inputs.items() if name != "cache:norm"}
     assert machine.touched(replace(lock, inputs=inputs)) == {"norm.rmsnorm", "norm.fused_add_rmsnorm"}
-    assert machine.touched(replace(lock, groups={})) == set(ROWS) - {"import.torch"}
+    assert machine.touched(replace(lock, groups={})) == set(ROWS)
 
 
 @pytest.mark.parametrize(
@@ -307,3 +334,126 @@ def test_a_failure_that_nothing_explains_says_that_it_was_locked(machine):
     report = machine.checked(machine.lock(judged(machine, broken))).report()
     [finding] = [one for one in report.findings if one.id == "unexplained-failure"]
     assert finding.why.startswith(f"locked {CREATED[:10]}: ")
+
+
+LACKING = {
+    "python": "norm.rmsnorm",
+    "package:torch": "norm.rmsnorm",
+    "package:vllm": "norm.rmsnorm",
+    "package:flashinfer-python": "norm.rmsnorm",
+    "knowledge:norm.rmsnorm": "norm.rmsnorm",
+    "probe:norm.rmsnorm": "norm.rmsnorm",
+    "variable:LD_LIBRARY_PATH": "norm.rmsnorm",
+    "driver": "norm.rmsnorm",
+    "gpu:sm90": "norm.rmsnorm",
+    "gpu:sm90:2": "comm.allreduce_fusion",
+    "module:norm": "norm.rmsnorm",
+    "python:norm.rmsnorm": "norm.rmsnorm",
+}
+
+
+@pytest.mark.parametrize(("name", "feature"), LACKING.items(), ids=LACKING)
+def test_a_row_that_names_less_than_its_kind_rests_on_is_not_believed(machine, name, feature):
+    lock = machine.lock()
+    check = machine.checked(without(lock, feature, name))
+    assert check.to_measure() == (Key(feature, 90),)
+    assert f"does not say that it rests on {name}" in rows(check.report())[feature].why
+
+
+@pytest.mark.parametrize("name", ["startup", "loads:torch", "loads:flashinfer", "python:import.flashinfer"])
+def test_an_import_that_names_less_is_not_believed_nor_is_what_needs_it(machine, name):
+    report = machine.checked(without(machine.lock(), "import.flashinfer", name)).report()
+    found = rows(report)
+    assert found["import.flashinfer"].verdict is Verdict.UNKNOWN
+    assert found["norm.rmsnorm"].verdict is Verdict.UNKNOWN
+    assert report.gate.code == 3
+
+
+def without(lock, feature, name):
+    """The lock whose row of this feature does not name this input or group."""
+    cut = {
+        row.key: replace(
+            row,
+            inputs=tuple(one for one in row.inputs if one != name),
+            groups=tuple(one for one in row.groups if one != name),
+        )
+        for row in lock.rows
+        if row.feature == feature
+    }
+    assert all(cut[row.key] != row for row in lock.rows if row.key in cut)
+    return replace(lock, rows=tuple(cut.get(row.key, row) for row in lock.rows))
+
+
+def test_an_import_that_changed_leaves_nothing_that_needs_it_as_working(machine):
+    lock = machine.lock()
+    write(machine.site / "tvm_ffi/__init__.py", "raise ImportError\n")
+    check = machine.checked(lock)
+    assert check.to_measure() == (Key("import.flashinfer", None),)
+    report = check.report()
+    found = rows(report)
+    assert found["import.torch"].verdict is Verdict.WORKS
+    assert {found[name].verdict for name in ROWS if name != "import.torch"} == {Verdict.UNKNOWN}
+    assert "import.flashinfer may not work any more" in found["sampling.top_k_top_p"].why
+    assert report.gate.code == 3
+
+
+def test_rows_alone_are_measured_again_where_an_import_changed_that_is_not_asked_for(machine):
+    lock = machine.lock()
+    write(machine.site / "tvm_ffi/__init__.py", "raise ImportError\n")
+    check = machine.checked(lock, Request(depth=Depth.RUN, features=("sampling.top_k_*",)))
+    assert check.to_measure() == (Key("sampling.top_k_top_p", 90),)
+    report = check.report()
+    assert (
+        "import.flashinfer may not hold any more: since it was locked: tvm_ffi as flashinfer loads it"
+        in report.features[0].why
+    )
+    assert report.gate.code == 3
+
+
+def test_rows_that_are_locked_without_the_imports_rest_on_what_these_load(machine):
+    import msgspec
+
+    kept = tuple(one for one in machine.report.outcomes if not one.feature.startswith("import."))
+    lock = machine.lock(judged(machine, kept))
+    assert "import.torch" not in {row.feature for row in lock.rows}
+    assert set(machine.checked(lock).standing.valid) == {row.key for row in lock.rows}
+    before = msgspec.json.encode(lock)
+    write(machine.site / "tvm_ffi/__init__.py", "raise ImportError\n")
+    assert machine.touched(msgspec.json.decode(before, type=type(lock))) == {
+        name for name in ROWS if not name.startswith("import.")
+    }
+
+
+def test_a_lock_that_was_made_before_imports_were_asked_proves_no_import(machine):
+    lock = machine.lock()
+    groups = {name: names for name, names in lock.groups.items() if not name.startswith("loads:")}
+    old = tuple(
+        replace(
+            row,
+            inputs=tuple(name for name in row.inputs if name not in ("startup", "workspace")),
+            groups=tuple(name for name in row.groups if name in groups),
+        )
+        for row in lock.rows
+    )
+    check = machine.checked(replace(lock, rows=old, groups=groups, loads={}))
+    assert check.to_measure() == (Key("import.flashinfer", None), Key("import.torch", None))
+
+
+@pytest.mark.parametrize(
+    ("failing", "kept"), [("torch", set()), ("flashinfer", {"import.torch"})], ids=["torch", "flashinfer"]
+)
+def test_what_cannot_be_imported_while_the_lock_is_made_is_not_locked_as_working(machine, failing, kept):
+    machine.errors = {failing: "ValueError: no"}
+    lock = machine.lock()
+    assert {row.feature for row in lock.rows} == kept
+    assert f"{failing} cannot be imported now: ValueError: no" in lock.left_out["norm.rmsnorm on SM90"]
+
+
+def test_what_could_not_be_read_was_never_as_it_was(machine):
+    lock = machine.lock()
+    for value in ("unreadable: Permission denied", "not known to this fi-doctor"):
+        from fi_doctor.locking import compare
+
+        now = {**machine.now(lock), "cache:norm": value}
+        lock_ = replace(lock, inputs={**lock.inputs, "cache:norm": value})
+        assert compare.changed(lock_, now) == {"cache:norm"}

@@ -18,6 +18,7 @@ SAMPLING = {"sampling.top_k_top_p"}
 ACTIVATION = {"activation.silu_and_mul"}
 RANKS = {"comm.allreduce_fusion"}
 IMPORT = {"import.flashinfer"}
+IMPORTS = {"import.torch", "import.flashinfer"}
 COMPILED = GPU - ACTIVATION  # the others' modules come from flashinfer-jit-cache
 
 
@@ -95,6 +96,19 @@ def jit(**changes):
     return facts(toolkit=lambda old: replace(old.toolkit, jit=replace(old.toolkit.jit, **changes)))
 
 
+def path(change):
+    """Another sys.path."""
+    return facts(interpreter=lambda old: replace(old.interpreter, sys_path=tuple(change(old.interpreter.sys_path))))
+
+
+def copied(machine, package, more=""):
+    """The package earlier on sys.path too, with this in its first file."""
+    there = machine.earlier / package
+    shutil.copytree(machine.site / package, there)
+    with (there / "__init__.py").open("a") as file:
+        file.write(more)
+
+
 CHANGES = {
     "a-source": (package_file("flashinfer/data/csrc/norm.cu"), NORM),
     "a-source-of-another-module": (package_file("flashinfer/data/csrc/sampling.cu"), SAMPLING),
@@ -147,11 +161,70 @@ CHANGES = {
     "a-call-of-vllm": (package_file("vllm/sampler.py"), SAMPLING),
     "flashinfer": (version("flashinfer-python", "0.8.0"), FLASHINFER),
     "flashinfer-jit-cache": (version("flashinfer-jit-cache", "0.8.0"), FLASHINFER),
-    "tvm-ffi": (version("apache-tvm-ffi", "0.2.0"), GPU),
+    "tvm-ffi": (version("apache-tvm-ffi", "0.2.0"), FLASHINFER),
     "cublas": (package_file("lib/libcublas.so.13"), GPU),
     "nccl": (package_file("lib/libnccl.so.2"), RANKS),
     "a-probe": (probe("norm.rmsnorm"), {"norm.rmsnorm"}),
     "what-is-known-of-a-row": (feature("norm.rmsnorm", title="another"), {"norm.rmsnorm"}),
+    "an-init-of-torch": (package_file("torch/__init__.py"), IMPORTS),
+    "a-module-of-torch": (package_file("torch/_utils.py"), IMPORTS),
+    "a-library-that-torch-maps": (package_file("torch/lib/libc10.so"), IMPORTS),
+    "a-module-gone-from-torch": (lambda machine: (machine.site / "torch/_utils.py").unlink(), IMPORTS),
+    "a-package-that-torch-imports": (package_file("numpy/__init__.py"), IMPORTS),
+    "its-compiled-module": (package_file("numpy/core.cpython-312-x86_64-linux-gnu.so"), IMPORTS),
+    "a-module-that-torch-imports": (package_file("typing_extensions.py"), IMPORTS),
+    "a-module-in-folders-without-init": (package_file("spaces/inner.py"), IMPORTS),
+    "tvm-ffi-edited": (package_file("tvm_ffi/core.py"), IMPORT),
+    "a-library-of-tvm-ffi": (package_file("tvm_ffi/lib/libtvm_ffi.so"), IMPORT),
+    "a-package-shadowed-by-a-module": (other_file("earlier/numpy.py"), IMPORTS),
+    "a-package-shadowed-by-a-package": (other_file("earlier/tvm_ffi/__init__.py"), IMPORT),
+    "a-package-shadowed-by-bytecode": (other_file("earlier/numpy.pyc"), IMPORTS),
+    "a-package-shadowed-by-a-library": (other_file("earlier/numpy.abi3.so"), IMPORTS),
+    "folders-shadowed-by-a-package": (package_file("spaces/__init__.py"), IMPORTS),
+    "a-module-shadowed-in-its-package": (package_file("torch/_utils/__init__.py"), IMPORTS),
+    "a-package-that-was-looked-for": (other_file("earlier/dill.py"), IMPORTS),
+    "another-that-was-looked-for": (package_file("cutlass/__init__.py"), IMPORT),
+    "another-copy-of-a-package": (
+        lambda machine: (
+            shutil.copytree(machine.site / "numpy", machine.folder / "beside/numpy"),
+            (machine.folder / "beside/numpy/__init__.py").write_text("another"),
+            path(lambda old: (str(machine.folder / "beside"), *old))(machine),
+        ),
+        IMPORTS,
+    ),
+    "an-earlier-folder-on-the-path": (
+        lambda machine: (
+            other_file("beside/numpy/__init__.py")(machine),
+            path(lambda old: (str(machine.folder / "beside"), *old))(machine),
+        ),
+        IMPORTS,
+    ),
+    "a-folder-less-on-the-path": (path(lambda old: old[:1]), IMPORTS),
+    "an-archive-on-the-path": (
+        lambda machine: (
+            other_file("some.zip")(machine),
+            path(lambda old: (str(machine.folder / "some.zip"), *old))(machine),
+        ),
+        IMPORTS,
+    ),
+    "sitecustomize": (package_file("sitecustomize.py"), IMPORTS),
+    "usercustomize": (other_file("earlier/usercustomize.py"), IMPORTS),
+    "a-pth-file-that-runs-code": (lambda machine: write(machine.site / "new.pth", "import os; os._exit\n"), IMPORTS),
+    "code-in-a-pth-file": (lambda machine: write(machine.site / "plain.pth", "/somewhere\nimport x\n"), IMPORTS),
+    "a-plugin-of-torch": (
+        lambda machine: write(
+            machine.site / "acme-1.0.dist-info" / "entry_points.txt", "[torch.backends]\nacme = acme:load\n"
+        ),
+        IMPORTS,
+    ),
+    "a-variable-that-torch-asks-for": (variable("TORCH_LOGS", "no-such-log"), IMPORTS),
+    "a-variable-that-flashinfer-asks-for": (variable("FLASHINFER_CUBIN_DIR", "/nowhere"), IMPORT),
+    "a-log-level-that-is-none": (variable("FLASHINFER_LOGLEVEL", "loud"), IMPORT),
+    "a-workspace-that-cannot-be-written": (
+        facts(flashinfer=lambda old: replace(old.flashinfer, cache_writable=False)),
+        IMPORT,
+    ),
+    "what-python-is-told-of-warnings": (variable("PYTHONWARNINGS", "error"), IMPORTS),
     "python-itself": (
         facts(interpreter=lambda old: replace(old.interpreter, version="3.12.5")),
         ALL,
@@ -191,6 +264,8 @@ IRRELEVANT = {
     "free-memory": gpus(make.gpu(index=0, memory_free_mib=1), make.gpu(index=1)),
     "how-many-jobs": variable("MAX_JOBS", "3"),
     "how-much-is-logged": variable("FLASHINFER_JIT_VERBOSE"),
+    "a-log-level": variable("FLASHINFER_LOGLEVEL", "3"),
+    "a-variable-that-every-process-asks-for": variable("HOME", "/elsewhere"),
     "a-variable-of-nobody": variable("VLLM_LOGGING_LEVEL", "DEBUG"),
     "a-file-of-another-package": package_file("other/thing.py"),
     "a-new-file-in-site-packages": package_file("another.py"),
@@ -199,6 +274,25 @@ IRRELEVANT = {
     "a-header-that-nothing-includes": package_file("flashinfer/data/include/flashinfer/unused.cuh"),
     "compiled-python": package_file("flashinfer/__pycache__/norm.pyc"),
     "a-file-of-vllm-that-calls-nothing": package_file("vllm/scheduler.py"),
+    "a-module-that-torch-does-not-import": package_file("torch/testing.py"),
+    "a-module-that-nothing-imports-of-numpy": package_file("numpy/random.py"),
+    "a-new-module-of-torch": package_file("torch/new.py"),
+    "a-file-of-tests-beside-a-package": package_file("tvm_ffi/tests/test_core.py"),
+    "a-module-for-another-python": package_file("torch/_utils.cpython-311-x86_64-linux-gnu.so"),
+    "a-library-that-torch-does-not-map": package_file("torch/lib/libother.so"),
+    "a-package-later-on-the-path": lambda machine: (
+        other_file("later/numpy.py")(machine),
+        path(lambda old: (*old, str(machine.folder / "later")))(machine),
+    ),
+    "the-same-package-earlier-on-the-path": lambda machine: copied(machine, "tvm_ffi"),
+    "an-empty-folder-of-that-name": lambda machine: (machine.earlier / "numpy").mkdir(parents=True),
+    "a-package-that-nothing-asks-for": other_file("earlier/pandas/__init__.py"),
+    "an-earlier-folder-with-nothing-in-it": path(lambda old: ("/nowhere", *old)),
+    "a-pth-file-that-names-a-folder": lambda machine: write(machine.site / "new.pth", "/opt/somewhere\n"),
+    "a-pth-file-where-python-reads-none": lambda machine: write(machine.earlier / "new.pth", "import os\n"),
+    "commands-of-a-new-package": lambda machine: write(
+        machine.site / "acme-1.0.dist-info" / "entry_points.txt", "[console_scripts]\nacme = acme:main\n"
+    ),
     "another-package": version("sglang", "9.9"),
     "ninja": toolkit(ninja="/elsewhere/ninja"),
     "the-kernel-and-memory": facts(system=lambda old: replace(old.system, kernel="7.0", memory_total_mib=1)),

@@ -1,5 +1,6 @@
 """The stand-in for FlashInfer that the checks of the probes are shown on."""
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -27,6 +28,19 @@ def faults(monkeypatch):
 def fake(faults):
     """The same; some tests have one of their own, which adds to it."""
     return faults
+
+
+@pytest.fixture
+def paged(faults, monkeypatch):
+    """paged("decode", "fast_decode_plan"): flashinfer.decode has the one that works on pages, with every cache."""
+    import flashinfer._paged
+
+    def paged(module, *names, is_there=True):
+        holder = importlib.import_module(f"flashinfer.{module}")
+        for name in names:
+            monkeypatch.setattr(holder, name, getattr(flashinfer._paged, name), raising=is_there)
+
+    return paged
 
 
 def _loaded():

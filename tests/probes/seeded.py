@@ -9,15 +9,12 @@ tenth of the elements that differ most: elsewhere it may do less than rounding d
 
 import contextlib
 import importlib
-import importlib.util
 import random
-from pathlib import Path
 from typing import NamedTuple
 
+import loading
 import torch
 
-PROBES = Path(__file__).parents[2] / "probes"
-FAKE = Path(__file__).parent / "fake_flashinfer"
 MOST = 100  # one element of so many
 
 
@@ -231,13 +228,7 @@ KERNELS = (
 
 def load(kernel):
     """The probe as a module of its own, on sizes for a CPU."""
-    spec = importlib.util.spec_from_file_location(kernel.probe, PROBES / f"{kernel.probe}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for constant, value in kernel.smaller.items():
-        assert hasattr(module, constant), f"{kernel.probe} has no {constant}"
-        setattr(module, constant, value)
-    return module
+    return loading.load(kernel.probe, **kernel.smaller)
 
 
 def clean(kernel, seed=0):

@@ -1,8 +1,8 @@
 """The checks of attention.cascade, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
-import importlib.util
 from pathlib import Path
 
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -19,11 +19,11 @@ MERGE_FAULTS = (
     "nan_element",
 )
 IN_PLACE = ("in_place_does_nothing", "mask_ignored", "lse_not_updated", "other_changed")
-EMPTY = ("both_empty_is_nan", "empty_is_one")
+EMPTY = ("both_empty_is_nan", "empty_is_one", "lse_of_nothing_is_zero")
 LEVELS = ("prefix_lost", "prefix_counted_twice", "prefix_is_causal", "natural_base", "wrong_last_page", "scale_ignored")
 CASES = [
     *(("merge_state", fault) for fault in MERGE_FAULTS),
-    *(("merge_states", fault) for fault in MERGE_FAULTS),
+    *(("merge_states", fault) for fault in (*MERGE_FAULTS, "only_the_first_parts")),
     *(("merge_state_in_place", fault) for fault in (*MERGE_FAULTS, *IN_PLACE)),
     *(("graph_merge_state_in_place", fault) for fault in (*MERGE_FAULTS, "in_place_does_nothing", "lse_not_updated")),
     *((f"empty_{name}", fault) for name in ("merge_state", "merge_state_in_place", "merge_states") for fault in EMPTY),
@@ -32,20 +32,10 @@ CASES = [
 
 
 @pytest.fixture
-def probe(faults, monkeypatch):
-    import flashinfer._paged
-    import flashinfer.prefill
-    import flashinfer.utils
-
-    monkeypatch.setattr(flashinfer.prefill, "get_batch_prefill_module", flashinfer._paged.get_batch_prefill_module)
-    function = flashinfer._paged.determine_attention_backend
-    monkeypatch.setattr(flashinfer.utils, "determine_attention_backend", function, raising=False)
-    spec = importlib.util.spec_from_file_location("attention_cascade", PROBE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for constant, value in SMALLER.items():
-        monkeypatch.setattr(module, constant, value)
-    return module
+def probe(paged):
+    paged("prefill", "get_batch_prefill_module")
+    paged("utils", "determine_attention_backend", is_there=False)
+    return loading.load("attention_cascade", **SMALLER)
 
 
 def test_every_variant_is_tested_here(probe):
@@ -75,3 +65,18 @@ def test_states_that_are_both_empty_are_asked_for_in_variants_of_their_own(probe
     monkeypatch.setattr(faults, "ACTIVE", "both_empty_is_nan")
     for variant in ("merge_state", "merge_state_in_place", "merge_states", "levels_d128"):
         probe.run(variant)
+
+
+def test_the_50000_of_older_kernels_is_nothing_too_and_is_told(probe, faults, monkeypatch):
+    assert probe.run("empty_merge_states")["empty_lse"] == "-inf"
+    assert "empty_lse" not in probe.run("merge_states")
+    monkeypatch.setattr(faults, "ACTIVE", "nothing_is_minus_50000")
+    assert probe.run("empty_merge_states")["empty_lse"] == "-50000"
+
+
+def test_no_more_is_allowed_where_no_part_is_rounded(probe, faults, monkeypatch):
+    """Parts that are rounded to bf16 are wrong where there are fewer states than rows, which float32 merges."""
+    monkeypatch.setattr(probe, "STATES", (36,))
+    monkeypatch.setattr(faults, "ACTIVE", "parts_rounded_always")
+    with pytest.raises(AssertionError, match="elements are wrong"):
+        probe.run("merge_states")

@@ -1,14 +1,11 @@
 """The checks of the probe attention.decode, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
-import importlib.util
-from pathlib import Path
-
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
 
-PROBE = Path(__file__).parents[2] / "probes" / "attention_decode.py"
 EAGER = ("cuda_d64", "cuda_d128", "cuda_d256", "tc_d64", "tc_d128", "tc_d256")
 GRAPHS = ("graph_cuda_d128", "graph_tc_d128")
 NOT_OFFERED = ("cuda_d80", "cuda_d192", "cuda_d45")
@@ -45,11 +42,7 @@ GRAPH_FAULTS = (
 @pytest.fixture
 def probe(monkeypatch):
     """A probe of its own for each test: it caches wrappers and what the compiler said."""
-    spec = importlib.util.spec_from_file_location("attention_decode", PROBE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "WORKSPACE_BYTES", 16)
-    return module
+    return loading.load("attention_decode", WORKSPACE_BYTES=16)
 
 
 def test_every_variant_is_tested_here(probe):

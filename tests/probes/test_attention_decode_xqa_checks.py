@@ -1,10 +1,10 @@
 """The checks of attention_decode_xqa, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
-import importlib.util
 import sys
 import types
 from pathlib import Path
 
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -50,11 +50,7 @@ def fake(faults, monkeypatch):
 
 @pytest.fixture
 def probe(monkeypatch):
-    spec = importlib.util.spec_from_file_location("attention_decode_xqa", PROBE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "WORKSPACE_BYTES", 16)
-    return module
+    return loading.load("attention_decode_xqa", WORKSPACE_BYTES=16)
 
 
 def test_every_variant_is_tested_here(probe):

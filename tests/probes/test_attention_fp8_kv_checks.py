@@ -1,8 +1,8 @@
 """The checks of attention.fp8_kv, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
-import importlib.util
 from pathlib import Path
 
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -57,24 +57,11 @@ SAID = r"are wrong|before or behind|another (tensor|LSE) than|changed its"
 
 
 @pytest.fixture
-def probe(faults, monkeypatch):
-    import flashinfer._paged
-    import flashinfer.decode
-    import flashinfer.prefill
-    import flashinfer.utils
-
-    for name in ("BatchPrefillWithPagedKVCacheWrapper", "get_batch_prefill_module"):
-        monkeypatch.setattr(flashinfer.prefill, name, getattr(flashinfer._paged, name))
-    for name in ("BatchDecodeWithPagedKVCacheWrapper", "fast_decode_plan"):
-        monkeypatch.setattr(flashinfer.decode, name, getattr(flashinfer._paged, name))
-    function = flashinfer._paged.determine_attention_backend
-    monkeypatch.setattr(flashinfer.utils, "determine_attention_backend", function, raising=False)
-    spec = importlib.util.spec_from_file_location("attention_fp8_kv", PROBE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for constant, value in SMALLER.items():
-        monkeypatch.setattr(module, constant, value)
-    return module
+def probe(paged):
+    paged("prefill", "BatchPrefillWithPagedKVCacheWrapper", "get_batch_prefill_module")
+    paged("decode", "BatchDecodeWithPagedKVCacheWrapper", "fast_decode_plan")
+    paged("utils", "determine_attention_backend", is_there=False)
+    return loading.load("attention_fp8_kv", **SMALLER)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -1,8 +1,8 @@
 """The checks of attention.mixed_groups, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
-import importlib.util
 from pathlib import Path
 
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -39,22 +39,10 @@ SAID = r"elements are wrong|before or behind|another tensor than out|changed its
 
 
 @pytest.fixture
-def probe(faults, monkeypatch):
-    import flashinfer._paged
-    import flashinfer.attention
-    import flashinfer.prefill
-
-    names = ("BatchPrefillWithPagedKVCacheWrapper", "get_batch_prefill_module")
-    for name in names:
-        monkeypatch.setattr(flashinfer.prefill, name, getattr(flashinfer._paged, name))
-    wrapper = flashinfer._paged.BatchAttentionWithAttentionSinkWrapper
-    monkeypatch.setattr(flashinfer.attention, "BatchAttentionWithAttentionSinkWrapper", wrapper)
-    spec = importlib.util.spec_from_file_location("attention_mixed_groups", PROBE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for constant, value in SMALLER.items():
-        monkeypatch.setattr(module, constant, value)
-    return module
+def probe(paged):
+    paged("prefill", "BatchPrefillWithPagedKVCacheWrapper", "get_batch_prefill_module")
+    paged("attention", "BatchAttentionWithAttentionSinkWrapper")
+    return loading.load("attention_mixed_groups", **SMALLER)
 
 
 @pytest.mark.parametrize("variant", ["fa2_sinks_first", "fa2_plain_first", "fa3_sinks_first", "fa3_plain_first"])

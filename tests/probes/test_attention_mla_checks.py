@@ -1,8 +1,8 @@
 """The checks of attention_mla, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
-import importlib.util
 from pathlib import Path
 
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -45,11 +45,7 @@ def fake(faults, monkeypatch):
 
 @pytest.fixture
 def probe(monkeypatch):
-    spec = importlib.util.spec_from_file_location("attention_mla", PROBE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "WORKSPACE_BYTES", 16)
-    return module
+    return loading.load("attention_mla", WORKSPACE_BYTES=16)
 
 
 @pytest.fixture

@@ -1,16 +1,14 @@
 """attention_prefill's own checks, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
-import importlib.util
 import sys
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
 
-PROBE = Path(__file__).parents[2] / "probes" / "attention_prefill.py"
 ASSERTION = "static_assert(HEAD_DIM_VO == 64 || HEAD_DIM_VO == 128 || HEAD_DIM_VO == 256);"
 HEADER = """cudaError_t BatchPrefillWithPagedKVCacheDispatched(Params& params, bool enable_pdl,
                                                    cudaStream_t stream) {
@@ -59,13 +57,6 @@ TILE_TOO_LARGE = (
 NO_TILE = "Error in function 'BatchPrefillWithPagedKVCacheDispatched' at /p/prefill.cuh:697: Unsupported max_mma_kv: 0"
 
 
-def load():
-    spec = importlib.util.spec_from_file_location("attention_prefill", PROBE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def raise_when_split(error, fake, monkeypatch):
     """As where KV is split and the kernel that merges its parts is refused; the other calls are made."""
     attend = fake.prefill._Wrapper._attend
@@ -98,7 +89,7 @@ def fake(faults, monkeypatch, tmp_path):
 @pytest.fixture
 def probe(fake, monkeypatch):
     """The probe, with batches for a CPU: as ragged as the real ones, and one of them still the longest by far."""
-    module = load()
+    module = loading.load("attention_prefill")
     small = {"short": ((3, 20), (1, 18)), "long": ((1, 40), (0, 21), (37, 37), (50, 83), (0, 0), (19, 33), (1, 300))}
     monkeypatch.setattr(module, "BATCHES", small)
     monkeypatch.setattr(module, "WORKSPACE_BYTES", 1024)
@@ -117,9 +108,17 @@ def test_right_attention_passes_and_is_measured(variant, probe):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_caught(fault, probe, fake, monkeypatch):
     monkeypatch.setattr(fake.faults, "ACTIVE", fault)
+    size = 128 if "ragged" in fault else 64  # at 64 there are pages only
     with pytest.raises(AssertionError) as caught:
-        probe.run("fa2_d64")
-    assert "fa2, head size 64, " in str(caught.value)
+        probe.run(f"fa2_d{size}")
+    assert f"fa2, head size {size}, " in str(caught.value)
+
+
+@pytest.mark.parametrize(("size", "expected"), [(64, (False, False)), (128, (True, True)), (256, (False, False))])
+def test_which_head_sizes_are_called_in_each_way(size, expected, probe):
+    names = [call.args[3] for call in probe._cases("fa2", size)]
+    assert (any("ragged" in name for name in names), any("causal False" in name for name in names)) == expected
+    assert any("causal True" in name for name in names)
 
 
 def test_the_real_batches_notice_a_dropped_last_key(probe, fake, monkeypatch):
@@ -259,7 +258,7 @@ def test_a_refusal_of_an_offered_head_size_is_an_error(probe, fake, monkeypatch)
 
 def test_the_real_batches_begin_with_those_that_are_not_split():
     """FA2 splits KV where a request has more than 128 keys, and head sizes that are not offered end there."""
-    batches = load().BATCHES.values()
+    batches = loading.load("attention_prefill").BATCHES.values()
     split = [max(keys for _, keys in lengths) > 128 for lengths in batches]
     assert split == [False, False, True, True]
 

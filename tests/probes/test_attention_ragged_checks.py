@@ -1,8 +1,8 @@
 """The checks of attention.ragged, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
-import importlib.util
 from pathlib import Path
 
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -30,29 +30,22 @@ FAULTS = (
     "lse_natural",
     "query_changed",
 )
+EMPTY_FAULTS = ("empty_lse_is_zero", "empty_lse_is_minus_5000", "empty_is_nan", "ragged_shifted", "lse_natural")
 CASES = [
     *(("fa2_d128", fault) for fault in FAULTS),
-    *(("fa2_empty_d128", fault) for fault in ("empty_lse_is_zero", "empty_is_nan", "ragged_shifted", "lse_natural")),
+    *(("fa2_empty_d128", fault) for fault in EMPTY_FAULTS),
 ]
 
 
 @pytest.fixture
-def probe(faults, monkeypatch):
-    import flashinfer._paged
-    import flashinfer.prefill
-
-    for name in (
+def probe(paged):
+    paged(
+        "prefill",
         "BatchPrefillWithPagedKVCacheWrapper",
         "BatchPrefillWithRaggedKVCacheWrapper",
         "get_batch_prefill_module",
-    ):
-        monkeypatch.setattr(flashinfer.prefill, name, getattr(flashinfer._paged, name))
-    spec = importlib.util.spec_from_file_location("attention_ragged", PROBE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for constant, value in SMALLER.items():
-        monkeypatch.setattr(module, constant, value)
-    return module
+    )
+    return loading.load("attention_ragged", **SMALLER)
 
 
 @pytest.mark.parametrize("variant", ["fa2_d128", "fa3_d128", "fa2_empty_d128", "fa3_empty_d128"])
@@ -72,3 +65,10 @@ def test_a_fault_is_caught(variant, fault, probe, faults, monkeypatch):
     with pytest.raises(AssertionError, match=r"are wrong|was changed") as caught:
         probe.run(variant)
     assert caught.traceback[-1].path == PROBE
+
+
+def test_the_50000_of_older_kernels_is_nothing_too_and_is_told(probe, faults, monkeypatch):
+    assert probe.run("fa2_empty_d128")["empty_lse"] == "-inf"
+    assert "empty_lse" not in probe.run("fa2_d128")
+    monkeypatch.setattr(faults, "ACTIVE", "empty_lse_is_minus_50000")
+    assert probe.run("fa3_empty_d128")["empty_lse"] == "-50000"

@@ -1,10 +1,10 @@
 """The checks of attention_sinks, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
-import importlib.util
 import sys
 import types
 from pathlib import Path
 
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -15,6 +15,7 @@ SMALLER = {
     "PREFILL": ((1, 1), (15, 15), (0, 20), (17, 130), (3, 200)),
     "SPLIT": ((3, 1500),),
     "SPLIT_DECODE": ((1, 1500),),
+    "GRAPH_STEPS": ((1, 16, 17, 40), (20, 1, 64, 15), (3, 2, 1, 70), (69, 31, 5, 16)),
     "WORKSPACE": 9 * 2**20,
 }
 SINK_FAULTS = (
@@ -37,6 +38,7 @@ FAULTS = (
     "kv_heads_interleaved",
     "nan_element",
     "not_written",
+    "written_behind",
     "out_ignored",
 )
 WRAPPER_FAULTS = (*FAULTS, "causal_ignored", "lse_natural", "lse_without_sink")
@@ -49,17 +51,20 @@ CASES = {
     "xqa_d64": FAULTS,
     "xqa_d64_window": WINDOW_FAULTS,
     "xqa_d128": SINK_FAULTS,
+    "graph_xqa_d64": (
+        "graph_keeps_table",
+        "graph_keeps_lengths",
+        "graph_does_nothing",
+        "sink_dropped",
+        "written_behind",
+    ),
+    "graph_fa2_d64": ("graph_keeps_plan", "graph_does_nothing", "sink_dropped", "sinks_rotated", "not_written"),
 }
 
 
 @pytest.fixture
 def probe(faults, monkeypatch):
-    spec = importlib.util.spec_from_file_location("attention_sinks", PROBE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for constant, value in SMALLER.items():
-        monkeypatch.setattr(module, constant, value)
-    return module
+    return loading.load("attention_sinks", **SMALLER)
 
 
 @pytest.mark.parametrize("variant", ["fa2_d64", "fa2_d64_window", "fa2_d128", "fa3_d64", "fa3_d64_window", "fa3_d128"])
@@ -76,6 +81,21 @@ def test_a_right_decode_passes(variant, probe):
     measured = probe.run(variant)
     assert measured["cases"] == 2 * 2 * len(probe.XQA[variant])
     assert measured["soft_cap"] == "not offered"
+
+
+@pytest.mark.parametrize("variant", ["graph_xqa_d64", "graph_fa2_d64", "graph_fa3_d64"])
+def test_a_right_replay_passes(variant, probe):
+    measured = probe.run(variant)
+    assert (measured["graphs"], measured["cases"]) == (2, 6)
+    assert 0.1 < measured["largest_error_of_bound"] < 0.75
+
+
+@pytest.mark.parametrize("fault", ["query", "sinks"])
+@pytest.mark.parametrize("variant", ["graph_xqa_d64", "graph_fa2_d64"])
+def test_a_graph_that_keeps_what_it_was_captured_with_is_caught(variant, fault, probe, faults, monkeypatch):
+    monkeypatch.setattr(faults, "ACTIVE", f"graph_keeps_{fault}")
+    with pytest.raises(AssertionError, match=r"replay 1 of a CUDA graph .* elements are wrong"):
+        probe.run(variant)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """The checks of attention.window, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
-import importlib.util
 from pathlib import Path
 
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -55,21 +55,10 @@ SAID = r"are wrong|before or behind|another (tensor|LSE) than|changed its"
 
 
 @pytest.fixture
-def probe(faults, monkeypatch):
-    import flashinfer._paged
-    import flashinfer.decode
-    import flashinfer.prefill
-
-    for name in ("BatchPrefillWithPagedKVCacheWrapper", "get_batch_prefill_module"):
-        monkeypatch.setattr(flashinfer.prefill, name, getattr(flashinfer._paged, name))
-    for name in ("BatchDecodeWithPagedKVCacheWrapper", "fast_decode_plan"):
-        monkeypatch.setattr(flashinfer.decode, name, getattr(flashinfer._paged, name))
-    spec = importlib.util.spec_from_file_location("attention_window", PROBE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for constant, value in SMALLER.items():
-        monkeypatch.setattr(module, constant, value)
-    return module
+def probe(paged):
+    paged("prefill", "BatchPrefillWithPagedKVCacheWrapper", "get_batch_prefill_module")
+    paged("decode", "BatchDecodeWithPagedKVCacheWrapper", "fast_decode_plan")
+    return loading.load("attention_window", **SMALLER)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

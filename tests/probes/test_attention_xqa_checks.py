@@ -1,9 +1,9 @@
 """The checks of attention_xqa, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
-import importlib.util
 import sys
 from pathlib import Path
 
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -47,11 +47,7 @@ def fake(faults, monkeypatch):
 
 @pytest.fixture
 def probe(monkeypatch):
-    spec = importlib.util.spec_from_file_location("attention_xqa", PROBE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "WORKSPACE_BYTES", 16)
-    return module
+    return loading.load("attention_xqa", WORKSPACE_BYTES=16)
 
 
 def test_every_variant_is_tested_here(probe):

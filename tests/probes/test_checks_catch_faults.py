@@ -1,31 +1,31 @@
 """The probes' own checks, on the CPU against a stand-in for FlashInfer: right kernels pass, each fault is caught."""
 
-import importlib.util
 from pathlib import Path
 
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
 
-PROBES = Path(__file__).parents[2] / "probes"
 FAKE = Path(__file__).parent / "fake_flashinfer"
 
 SMALLER = {  # the same checks on sizes for a CPU; the vocabularies stay odd and even
     "norm_rmsnorm": {"HIDDEN_SIZES": (64, 111, 500, 4096), "BATCH_SIZES": (1, 19), "SPREAD_HIDDEN_SIZES": (500,)},
     "norm_fused_add_rmsnorm": {"HIDDEN_SIZES": (64, 111, 500, 4096), "BATCH_SIZES": (1, 19)},
     "activation_silu_and_mul": {"SIZES": (8, 888, 8200), "BATCH_SIZES": (1, 19)},
-    "kv_append_paged": {"HEADS": ((1, 64), (5, 128))},
+    "kv_append_paged": {"HEADS": ((1, 64), (5, 128)), "GRAPH_HEADS": ((2, 64),)},
     "sampling_top_k_top_p": {"VOCABULARIES": (509, 1024), "CALLS": 8, "WIDE_COPIES": 256, "SMALL_COPIES": 512},
 }
 VARIANTS = {
-    "norm_rmsnorm": ("bf16", "fp16", "qk_bf16", "cuda_bf16", "cuda_fp16"),
-    "norm_fused_add_rmsnorm": ("bf16", "fp16", "cuda_bf16", "cuda_fp16"),
-    "activation_silu_and_mul": ("bf16", "fp16", "bf16_d3420"),
-    "kv_append_paged": ("nhd_page16", "hnd_page16", "nhd_page1", "hnd_page1"),
+    "norm_rmsnorm": ("bf16", "fp16", "qk_bf16", "graph_bf16", "cuda_bf16", "cuda_fp16"),
+    "norm_fused_add_rmsnorm": ("bf16", "fp16", "graph_bf16", "cuda_bf16", "cuda_fp16"),
+    "activation_silu_and_mul": ("bf16", "fp16", "graph_bf16", "bf16_d3420"),
+    "kv_append_paged": ("nhd_page16", "hnd_page16", "nhd_page1", "hnd_page1", "graph_nhd_page16"),
     "sampling_top_k_top_p": ("top_k_top_p", "top_p", "top_k", "joint", "successive_calls"),
 }
 OUTPUT_FAULTS = ("nan_element", "written_behind", "not_written", "last_row_dropped", "input_changed", "rounded_twice")
+GRAPH_FAULTS = ("graph_does_nothing", "graph_keeps_input", "nan_element", "last_row_dropped")
 OUT_FAULTS = ("out_ignored", "returns_copy")
 DRAW_FAULTS = (
     "end_of_vocabulary_never",
@@ -44,6 +44,7 @@ FAULTS = {
     ("norm_rmsnorm", "bf16"): (*OUTPUT_FAULTS, *OUT_FAULTS, *RMSNORM_FAULTS, "strides_ignored"),
     ("norm_rmsnorm", "fp16"): (*OUTPUT_FAULTS, *OUT_FAULTS, *RMSNORM_FAULTS, "strides_ignored"),
     ("norm_rmsnorm", "qk_bf16"): (*OUTPUT_FAULTS, *OUT_FAULTS, "eps_ignored", "weight_ignored", "strides_ignored"),
+    ("norm_rmsnorm", "graph_bf16"): (*GRAPH_FAULTS, "graph_keeps_weight", "written_behind"),
     ("norm_rmsnorm", "cuda_bf16"): (*OUTPUT_FAULTS, *RMSNORM_FAULTS, "strides_ignored"),
     ("norm_fused_add_rmsnorm", "bf16"): (
         "eps_ignored",
@@ -58,6 +59,13 @@ FAULTS = {
         "nan_element",
         "written_behind",
     ),
+    ("norm_fused_add_rmsnorm", "graph_bf16"): (
+        *GRAPH_FAULTS,
+        "graph_keeps_residual",
+        "graph_keeps_weight",
+        "residual_not_written",
+        "written_behind",
+    ),
     ("norm_fused_add_rmsnorm", "cuda_fp16"): ("eps_ignored", "residual_not_written", "last_row_dropped", "nan_element"),
     ("activation_silu_and_mul", "bf16"): (
         *OUTPUT_FAULTS,
@@ -69,6 +77,7 @@ FAULTS = {
         "tail_dropped",
     ),
     ("activation_silu_and_mul", "fp16"): ("gate_and_up_swapped", "rounded_twice", "nan_element"),
+    ("activation_silu_and_mul", "graph_bf16"): (*GRAPH_FAULTS, "gate_and_up_swapped", "written_behind"),
     ("activation_silu_and_mul", "bf16_d3420"): ("tail_dropped", "not_written"),
     ("kv_append_paged", "nhd_page16"): (
         "key_and_value_swapped",
@@ -83,10 +92,20 @@ FAULTS = {
         "rounded",
         "nan_element",
         "returns_cache",
+        "strides_ignored",
     ),
-    ("kv_append_paged", "hnd_page16"): ("wrong_page", "value_lost", "last_token_lost"),
+    ("kv_append_paged", "hnd_page16"): ("strides_ignored", "wrong_page", "value_lost", "last_token_lost"),
     ("kv_append_paged", "nhd_page1"): ("wrong_page", "key_and_value_swapped", "last_token_lost"),
     ("kv_append_paged", "hnd_page1"): ("wrong_page", "key_and_value_swapped", "page_table_ignored"),
+    ("kv_append_paged", "graph_nhd_page16"): (
+        "graph_does_nothing",
+        "graph_keeps_key",
+        "graph_keeps_value",
+        "graph_keeps_positions",
+        "graph_keeps_pages",
+        "graph_keeps_lengths",
+        "neighbour_overwritten",
+    ),
     ("sampling_top_k_top_p", "top_k_top_p"): (*DRAW_FAULTS, *K_FAULTS, *P_FAULTS, "tie_lost", "joint_instead"),
     ("sampling_top_k_top_p", "joint"): (*DRAW_FAULTS, *K_FAULTS, *P_FAULTS),
     ("sampling_top_k_top_p", "top_p"): (*DRAW_FAULTS, *P_FAULTS),
@@ -96,12 +115,7 @@ FAULTS = {
 
 
 def load(name, monkeypatch):
-    spec = importlib.util.spec_from_file_location(name, PROBES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for constant, value in SMALLER[name].items():
-        monkeypatch.setattr(module, constant, value)
-    return module
+    return loading.load(name, **SMALLER[name])
 
 
 @pytest.mark.parametrize(("name", "variant"), [(name, variant) for name in VARIANTS for variant in VARIANTS[name]])
@@ -162,14 +176,14 @@ def test_normalising_the_rounded_sum_is_allowed(fake, monkeypatch):
 
 
 def test_an_import_that_finds_another_copy_raises(fake, monkeypatch):
-    module = load_import_probe("import_flashinfer")
+    module = loading.load("import_flashinfer")
     monkeypatch.setattr(module, "_installed_version", lambda name: "9.9.9")
     with pytest.raises(RuntimeError, match="another copy of flashinfer"):
         module.run()
 
 
 def test_an_import_says_what_was_imported(fake, monkeypatch):
-    module = load_import_probe("import_flashinfer")
+    module = loading.load("import_flashinfer")
     monkeypatch.setattr(module, "_installed_version", lambda name: "0.0+cu130")
     measured = module.run()
     assert measured["version"] == "0.0"
@@ -177,11 +191,4 @@ def test_an_import_says_what_was_imported(fake, monkeypatch):
 
 
 def test_torch_is_imported_without_a_gpu():
-    assert load_import_probe("import_torch").run()["version"] == torch.__version__
-
-
-def load_import_probe(name):
-    spec = importlib.util.spec_from_file_location(name, PROBES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    assert loading.load("import_torch").run()["version"] == torch.__version__

@@ -1,7 +1,6 @@
 """The all-reduce probe on the CPU: two real processes, and a stand-in for FlashInfer, right or wrong."""
 
 import importlib
-import importlib.util
 import os
 import re
 import subprocess
@@ -9,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import loading
 import pytest
 
 pytest.importorskip("torch")
@@ -34,13 +34,6 @@ NUMBERS = {  # fault -> what is said of it
     "returns_tensor": "returned Tensor instead of None",
 }
 LAMPORT = {"stale_buffer@0": r"^rank 0: .*: call \d of 9, .*: residual_out: .* elements are wrong"}
-
-
-def load():
-    spec = importlib.util.spec_from_file_location("comm_allreduce_fusion", PROBE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -76,7 +69,7 @@ def started(request, monkeypatch):
 @pytest.fixture
 def probe(surroundings, started, monkeypatch):
     """The probe with smaller tensors; its ranks, if it has started any, are ended."""
-    module = load()
+    module = loading.load("comm_allreduce_fusion")
     monkeypatch.setattr(module, "_threads", lambda: 1)  # other tests may have left some, which do not matter to these
     if started == "fresh":
         monkeypatch.setattr(module, "_cuda_used", lambda: "as the test wants it")
@@ -276,7 +269,7 @@ def test_ranks_are_fresh_where_a_fork_would_not_do():
 
 def test_no_rank_is_allowed_to_make_a_multicast_object(surroundings):
     """Neither by what FlashInfer is asked for, nor by a library that does it by itself."""
-    module = load()
+    module = loading.load("comm_allreduce_fusion")
     for name in ("NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS"):
         assert module.RANK_ENVIRONMENT[name] in {"0", "1"}
     code = PROBE.read_text().split('"""', 2)[2]

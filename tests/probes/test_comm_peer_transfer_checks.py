@@ -1,6 +1,5 @@
 """The peer transfer probe on a stand-in for the driver: a real libcuda.so.1, whose GPUs' memory is shared files."""
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -8,10 +7,11 @@ import sys
 import time
 from pathlib import Path
 
+import loading
 import pytest
 
 TESTS = Path(__file__).parents[1]
-PROBE = TESTS.parent / "probes" / "comm_peer_transfer.py"
+PROBE = loading.PROBES / "comm_peer_transfer.py"
 WRONG = {  # fault, of what goes from GPU 0 to GPU 1 -> what is said of the first transfer with it
     "lost": "4 bytes, .*: nothing arrived: the buffer holds what it held before, although the driver reports",
     "lost_by_kernel": r"4 bytes, .* \(kernel\): nothing arrived",
@@ -64,11 +64,7 @@ def three(fault, monkeypatch):
 @pytest.fixture
 def probe(fault):
     """The probe with a smaller largest size."""
-    spec = importlib.util.spec_from_file_location("comm_peer_transfer", PROBE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.SIZES = (*module.SIZES[:-1], 3 << 20)
-    return module
+    return loading.load("comm_peer_transfer", SIZES=(4, 1 << 10, (1 << 20) + 4, 3 << 20))
 
 
 def failures(probe, variant):

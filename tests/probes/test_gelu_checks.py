@@ -1,14 +1,11 @@
 """What the checks of gelu_and_mul and gelu_tanh_and_mul let through and what they catch, on the CPU."""
 
-import importlib.util
-from pathlib import Path
-
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
 
-PROBES = Path(__file__).parents[2] / "probes"
 SMALLER = {"SIZES": (8, 888, 8200), "BATCH_SIZES": (1, 19), "GRAPH_SHAPES": ((1, 304), (19, 888))}
 NAMES = ("activation_gelu_and_mul", "activation_gelu_tanh_and_mul")
 FAULTS = {
@@ -44,12 +41,7 @@ OWN_FAULTS = [
 
 
 def load(name, monkeypatch):
-    spec = importlib.util.spec_from_file_location(name, PROBES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for constant, value in SMALLER.items():
-        monkeypatch.setattr(module, constant, value)
-    return module
+    return loading.load(name, **SMALLER)
 
 
 @pytest.mark.parametrize("variant", FAULTS)

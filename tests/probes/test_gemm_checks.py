@@ -1,9 +1,9 @@
 """The checks of the GEMM probes, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+from loading import load
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
@@ -26,13 +26,6 @@ BLOCK_FAULTS = (
     "nan_element",
 )  # fmt: skip
 ROUNDING_FAULTS = ("saturates", "rounded_toward_zero")
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, PROBES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture

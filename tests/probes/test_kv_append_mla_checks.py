@@ -1,14 +1,11 @@
 """What the checks of the append to MLA caches let through and what they catch, on the CPU."""
 
-import importlib.util
-from pathlib import Path
-
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
 
-PROBES = Path(__file__).parents[2] / "probes"
 SMALLER = {"APPENDED": (1, 0, 0, 37, 64, 20, 3, 70), "BEFORE": 64}
 FAULTS = (
     "last_token_lost",
@@ -44,12 +41,7 @@ CAUGHT = {
 
 @pytest.fixture
 def probe(monkeypatch):
-    spec = importlib.util.spec_from_file_location("kv_append_mla", PROBES / "kv_append_mla.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for constant, value in SMALLER.items():
-        monkeypatch.setattr(module, constant, value)
-    return module
+    return loading.load("kv_append_mla", **SMALLER)
 
 
 @pytest.mark.parametrize("variant", CAUGHT)

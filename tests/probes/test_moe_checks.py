@@ -1,9 +1,9 @@
 """The checks of the MoE probes, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
-import importlib.util
 import re
 from pathlib import Path
 
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -17,6 +17,7 @@ SMALLER = {  # the same checks on sizes for a CPU: tails, more than one block of
     "moe_mxfp4_bf16": {"HIDDEN": 384, "INTERMEDIATE": 256},
 }
 TOKENS = (1, 37, 150)
+MANY = ((67, 2, 64), (150, 4, 128))  # tokens, top k, largest bucket
 TUNED = ("moe_bf16", "moe_fp8_per_tensor", "moe_mxfp4_bf16")
 FIRST = {name: "eager" if name == "moe_fp8_block" else "tactic_0" for name in SMALLER}
 FAULTS = (
@@ -48,9 +49,9 @@ SCALE_FAULTS = {
     "moe_mxfp4_bf16": BLOCK_SCALE_FAULTS,
 }
 VARIANTS = {
-    "moe_bf16": ("tactic_0", "untuned", "graph", "all_tactics"),
-    "moe_fp8_per_tensor": ("tactic_0", "untuned", "graph", "all_tactics"),
-    "moe_fp8_block": ("eager", "graph"),
+    "moe_bf16": ("tactic_0", "untuned", "graph", "many_tokens", "all_tactics"),
+    "moe_fp8_per_tensor": ("tactic_0", "untuned", "graph", "many_tokens", "all_tactics"),
+    "moe_fp8_block": ("eager", "graph", "many_tokens"),
     "moe_mxfp4_bf16": (
         "tactic_0",
         "untuned",
@@ -58,6 +59,7 @@ VARIANTS = {
         "tactic_0_gpt_oss",
         "untuned_gpt_oss",
         "graph_gpt_oss",
+        "many_tokens_gpt_oss",
         "all_tactics",
     ),
 }
@@ -78,9 +80,9 @@ def load_as_it_is(faults):
     """load_as_it_is("moe_bf16"): the probe, with the shapes that a GPU gets."""
 
     def load_as_it_is(name):
-        spec = importlib.util.spec_from_file_location(name, PROBES / f"{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        """All but the thousands of tokens, of which the reference takes seconds on a CPU."""
+        module = loading.load(name)
+        module.MANY = tuple(case for case in module.MANY if case[0] <= 1000)
         return module
 
     return load_as_it_is
@@ -92,7 +94,7 @@ def load(load_as_it_is, monkeypatch):
 
     def load(name):
         module = load_as_it_is(name)
-        for constant, value in {**SMALLER[name], "TOKENS": TOKENS}.items():
+        for constant, value in {**SMALLER[name], "TOKENS": TOKENS, "MANY": MANY}.items():
             monkeypatch.setattr(module, constant, value)
         return module
 
@@ -174,6 +176,35 @@ def test_scales_of_another_place_are_caught(name, variant, fault, load_as_it_is,
         load_as_it_is(name).run(variant)
     wrong, elements = re.search(r"(\d+) of (\d+) elements are wrong", str(caught.value)).groups()
     assert int(wrong) > int(elements) / 4  # scales that differ by chance only are noticed in a few at most
+
+
+@pytest.mark.parametrize("name", SMALLER)
+def test_there_are_more_tokens_than_the_largest_bucket(name, load, spoil):
+    kind = "many_tokens_gpt_oss" if name == "moe_mxfp4_bf16" else "many_tokens"
+    probe = load(name)
+    assert all(tokens > largest for tokens, _, largest in probe.MANY)
+    assert probe.run(kind)["cases"] == len(MANY)
+    spoil("tokens_past_the_largest_bucket_dropped")
+    assert probe.run(FIRST[name])
+    with pytest.raises(
+        AssertionError, match=r"many_tokens.*, 67 tokens, top 2: .* elements are wrong, in 3 of 67 tokens"
+    ):
+        probe.run(kind)
+
+
+@pytest.mark.parametrize("name", SMALLER)
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("written_behind", "something was written outside of the output"),
+        ("input_changed", "the input was changed"),
+        ("router_weights_changed", "the router weights were changed"),
+    ],
+)
+def test_what_is_written_elsewhere_is_caught(name, fault, said, load, spoil):
+    spoil(fault)
+    with pytest.raises(AssertionError, match=said):
+        load(name).run(FIRST[name])
 
 
 @pytest.mark.parametrize("fault", GPT_OSS_FAULTS)

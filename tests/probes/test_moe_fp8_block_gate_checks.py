@@ -1,21 +1,14 @@
 """The probe of the gate, against a stand-in: it tells an open gate from a closed one and never builds anything."""
 
-import importlib.util
-from pathlib import Path
-
+import loading
 import pytest
 
 pytest.importorskip("torch")
 
-PROBE = Path(__file__).parents[2] / "probes" / "moe_fp8_block_gate.py"
-
 
 @pytest.fixture
 def probe():
-    spec = importlib.util.spec_from_file_location("moe_fp8_block_gate", PROBE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loading.load("moe_fp8_block_gate")
 
 
 def test_an_open_gate_is_open_and_nothing_is_built(probe, faults):

@@ -1,14 +1,11 @@
 """What the checks of the gemma norms and of layernorm let through and what they catch, on the CPU."""
 
-import importlib.util
-from pathlib import Path
-
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
 
-PROBES = Path(__file__).parents[2] / "probes"
 SMALLER = {
     "HIDDEN_SIZES": (64, 111, 500, 4096),
     "BATCH_SIZES": (1, 19),
@@ -86,12 +83,7 @@ FAULTS = {
 
 
 def load(name, monkeypatch):
-    spec = importlib.util.spec_from_file_location(name, PROBES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for constant, value in SMALLER.items():
-        monkeypatch.setattr(module, constant, value)
-    return module
+    return loading.load(name, **SMALLER)
 
 
 @pytest.mark.parametrize(("name", "variant"), [(name, variant) for name in VARIANTS for variant in VARIANTS[name]])

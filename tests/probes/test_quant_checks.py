@@ -1,9 +1,9 @@
 """The checks of the quantisers' probes, on the CPU against a stand-in: right kernels pass, each fault is caught."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+from loading import load
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
@@ -19,13 +19,6 @@ FP4 = ("swizzled_128x4", "swizzled_8x4", "linear", "graph_swizzled", "interleave
 MXFP4 = ("swizzled", "linear", "graph_swizzled")
 MXFP8 = ("swizzled", "linear", "padded", "graph_swizzled")
 E4M3_FAULTS = ("ties_up", "rounded_toward_zero", "largest_is_240", "sign_lost")
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, PROBES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture

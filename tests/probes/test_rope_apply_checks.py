@@ -1,14 +1,11 @@
 """What the checks of the rotary embeddings let through and what they catch, on the CPU."""
 
-import importlib.util
-from pathlib import Path
-
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
 
-PROBES = Path(__file__).parents[2] / "probes"
 MLA = ((1, 4, 1, 64, 64), (7, 8, 1, 64, 64))
 SMALLER = {
     "MLA_CASES": MLA,
@@ -48,12 +45,7 @@ CAUGHT = {
 
 @pytest.fixture
 def probe(monkeypatch):
-    spec = importlib.util.spec_from_file_location("rope_apply", PROBES / "rope_apply.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for constant, value in SMALLER.items():
-        monkeypatch.setattr(module, constant, value)
-    return module
+    return loading.load("rope_apply", **SMALLER)
 
 
 @pytest.mark.parametrize("variant", CAUGHT)

@@ -1,14 +1,11 @@
 """The checks of softmax, renormalising, min-p and speculative sampling on the CPU: each fault is caught."""
 
-import importlib.util
-from pathlib import Path
-
+import loading
 import pytest
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # the tensors are small, and the threads would wait for each other
 
-PROBES = Path(__file__).parents[2] / "probes"
 SMALLER = {
     "sampling_softmax": {"VOCABULARIES": (111, 1021), "BATCHES": (1, 7)},
     "sampling_renorm": {"VOCABULARIES": (509, 1024)},
@@ -96,12 +93,7 @@ def load(faults, monkeypatch):
     """load("sampling_softmax"): the probe, on vocabularies for a CPU."""
 
     def load(name):
-        spec = importlib.util.spec_from_file_location(name, PROBES / f"{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        for constant, value in SMALLER[name].items():
-            monkeypatch.setattr(module, constant, value)
-        return module
+        return loading.load(name, **SMALLER[name])
 
     return load
 

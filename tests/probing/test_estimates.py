@@ -84,7 +84,11 @@ def test_what_nearly_fits_is_taken_to_fit():
 def test_what_does_not_fit_by_itself_is_not_begun_and_says_why():
     ordered, left_out = estimates.order({**BUILDS, "fused_moe_90": Build(objects=240, rank=0)}, jobs=64, seconds=400)
     assert "fused_moe_90" not in ordered
-    assert left_out == {"fused_moe_90": "estimated 920 s with 64 jobs, 400 s were left for building"}
+    assert left_out == {"fused_moe_90": "estimated 16 min with 64 jobs, 7 min were left for building"}
+
+
+def test_a_long_time_is_told_in_minutes():
+    assert [estimates.in_words(seconds) for seconds in (90.4, 119, 120, 22102)] == ["90 s", "119 s", "2 min", "369 min"]
 
 
 def test_no_module_is_lost_or_built_twice():

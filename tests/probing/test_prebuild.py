@@ -373,7 +373,7 @@ def test_what_surely_does_not_fit_is_not_begun(machine):
     machine.facts = replace(machine.facts, system=replace(machine.facts.system, cpus=4))
     outcomes, builds = machine.check()
     assert builds.modules["quick"] == "built"
-    assert builds.modules["fused_moe"].startswith("not begun: estimated 350 s with 4 jobs")
+    assert builds.modules["fused_moe"].startswith("not begun: estimated 6 min with 4 jobs")
     assert outcomes["moe"].ending is Ending.NOT_RUN
     assert machine.compiled() == ["quick0"]
 

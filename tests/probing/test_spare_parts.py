@@ -103,6 +103,14 @@ def machine(request, tmp_path, monkeypatch):
     return MaskMachine(tmp_path / "machine", request.param)
 
 
+def test_a_variant_can_do_with_less_than_the_others(machine):
+    machine.probe_of("prefill", 'paged", "units_of": {"causal": "paged_causal"}, "without": "')
+    _, builds, found = machine.judged(SHORT)
+    assert sorted(builds.modules) == [MODULE, f"{MODULE}.paged", f"{MODULE}.paged_causal"]
+    assert (found["prefill"]["causal"].verdict, found["prefill"]["causal"].scope) == (Verdict.WORKS, Scope.SUBSET)
+    assert found["prefill"]["custom"].verdict is Verdict.BROKEN  # its mask is in neither
+
+
 def test_the_whole_is_compiled_where_there_is_time(machine):
     machine.probe_of("prefill", "no_mask_or_causal")
     outcomes, builds, found = machine.judged(LONG)

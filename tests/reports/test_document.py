@@ -217,6 +217,9 @@ NO_REPORT = {
     "a number to the base 60": (b"a: 1" + b":59" * 300 + b".5", "a number of 903 digits"),
     "a number beyond 64 bits": (b'{"schema": "fi-doctor.report/1.0", "sm": ' + b"9" * 400 + b"}", "1329 bits"),
     "YAML that would take minutes": (b"a: " + b"x" * (8 << 20), "over 8 MiB"),
+    "a key twice in JSON": (b'{"a": [{"b": 1, "c": {}, "b": 2}]}', "it has 'b' twice in one object"),
+    "a key twice in YAML": (b"a: 1\nb:\n- c: x\n  d: c\n  e: [c, c]\n  c: {}\n", "line 6 has 'c' a second time"),
+    "a schema twice": (b'{"schema": "fi-doctor.report/9.0", "schema": "fi-doctor.report/1.0"}', "'schema' twice"),
     "a list as a key": (b"? [a]\n: b\n", "cannot be read as YAML"),
 }
 

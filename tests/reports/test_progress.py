@@ -167,6 +167,13 @@ def test_a_build_that_is_late_is_not_said_to_be_nearly_over():
     assert "about 0:40 left" in stream.getvalue()  # a tenth of what it took so far, and 10 s
 
 
+def test_where_all_is_there_nothing_is_said_to_be_built():
+    progress, stream, _ = log()
+    progress.planned((NORM, TORCH), 6000.0)
+    progress.building(0, 0, 0, 32, 0.0)
+    assert "0 modules" not in stream.getvalue()
+
+
 def test_what_is_built_beforehand_is_counted_with_its_jobs_and_the_time_left():
     progress, stream, clock = log()
     progress.planned((NORM, SAMPLING, TORCH), 6000.0)

@@ -22,6 +22,16 @@ SILENT = make.missing("/usr/local/cuda-13.0/bin/nvcc did not answer --version wi
 FAILED = make.missing("/usr/local/cuda-13.0/bin/nvcc --version exits with code 1")
 
 
+def _wrong(variant: str, detail: str) -> CellOutcome:
+    return make.cell(Ending.WRONG, Stage.RAN, variant, detail=detail)
+
+
+def _requiring(line: str, absent: str) -> Facts:
+    """A FlashInfer whose metadata has this line, without that package."""
+    flashinfer = make.package("flashinfer-python", "0.5.3", requires=("torch", line))
+    return make.facts(packages={"flashinfer-python": flashinfer, absent: make.missing("not installed")})
+
+
 def _checked(package: str, effect: str = "", *, disabled: bool = False, ok: bool = False) -> Facts:
     found = make.check(package, "0.7.2.post1" if ok else "0.6.13", ok=ok, effect=effect)
     return make.facts(flashinfer=make.flashinfer(version_checks=(found,), version_check_disabled=disabled))
@@ -92,6 +102,7 @@ RAISES = "import flashinfer raises RuntimeError: flashinfer-cubin version (0.6.1
 IGNORED = "the package is ignored: Ignoring incompatible flashinfer-cubin package"
 DISABLED = "nothing, because FLASHINFER_DISABLE_VERSION_CHECK is set: the package is used as it is"
 HEALTHY = make.facts()
+NO_CUDNN = "cuDNN is not available. Please install cuDNN to use FP8 GEMM functions."
 NO_CHECKSUMS = "Failed to get checksums.txt from 55bba5/batched_gemm-b3c1646-c111d7c/checksums.txt"
 PAIR_HANGS = "GPU 0 -> GPU 1, 4 bytes, written by GPU 0 (memcpy): hangs: nothing came back within 10 s"
 NO_PEER_ACCESS = "GPU 0 and GPU 1: the driver reports no peer access"
@@ -264,8 +275,30 @@ EXAMPLES: dict[str, Example] = {
     "two-empty-states-merge-to-nan": Example(
         HEALTHY,
         HEALTHY,
-        (_cell("attention.cascade", make.cell(Ending.WRONG, Stage.RAN, "empty_merge_state")),),
-        (_cell("attention.cascade", make.cell(Ending.WRONG, Stage.RAN, "merge_state")),),
+        (
+            _cell(
+                "attention.cascade", _wrong("empty_merge_state", "4224 of 151552 elements are wrong, 4224 of them NaN")
+            ),
+        ),
+        (_cell("attention.cascade", _wrong("empty_merge_state", "4224 of 151552 elements are wrong, 0 of them NaN")),),
+    ),
+    "mla-causal-tile-loses-own-key": Example(
+        HEALTHY,
+        HEALTHY,
+        (_cell("attention.mla", _wrong("fa3_h40", "3674 of 327680 elements are wrong")),),
+        (_cell("attention.mla", _wrong("fa3_h16", "3674 of 327680 elements are wrong"), make.cell(variant="fa3_h40")),),
+    ),
+    "prompt-parts-merged-with-wrong-base": Example(
+        _vllm("0.28.0"),
+        _vllm("0.33.0"),
+        (_cell("attention.ragged", make.cell(variant="fa3_d128")),),
+        (_cell("attention.ragged", make.cell(variant="fa3_d128")),),
+    ),
+    "flashinfer-requirement-not-installed": Example(
+        _requiring("nvidia-cudnn-frontend>=1.13.0", "nvidia-cudnn-frontend"),
+        _requiring("nvidia-cudnn-frontend>=1.13.0; extra == 'cu12'", "nvidia-cudnn-frontend"),
+        (_cell("gemm.bmm_fp8", make.cell(Ending.RAISED, Stage.BUILT, "auto_bf16", detail=NO_CUDNN)),),
+        (_cell("gemm.bmm_fp8", make.cell(Ending.RAISED, Stage.BUILT, "auto_bf16", detail=NO_CUDNN)),),
     ),
     "window-without-mask-loses-keys": Example(
         HEALTHY,

@@ -3,6 +3,7 @@ import torch
 
 from flashinfer.attention import attend, gather, requests_of, seen_window
 from flashinfer.faults import has, spoil
+from flashinfer.graphs import live
 
 __all__ = ["xqa_batch_decode_with_kv_cache"]
 
@@ -22,6 +23,7 @@ def xqa_batch_decode_with_kv_cache(
     kv_layout="NHD",
 ):
     assert not workspace_buffer[: 8 * 2**20].any(), "semaphores"
+    query, sinks, block_tables, seq_lens = live(query=query, sinks=sinks, table=block_tables, lengths=seq_lens)
     caches = kv_cache.unbind(1) if isinstance(kv_cache, torch.Tensor) else kv_cache
     page_size = caches[0].shape[1 if kv_layout == "NHD" else 2]
     counts = -(-seq_lens // page_size)

@@ -3,8 +3,9 @@
 
 import torch
 
-from flashinfer._gemm_parts import KEPT, LAST, accumulate
+from flashinfer._gemm_parts import accumulate
 from flashinfer.faults import has, spoil
+from flashinfer.graphs import live
 
 BLOCK = 128
 
@@ -12,9 +13,7 @@ BLOCK = 128
 def fp8_blockscale_gemm_sm90(input, weight, input_scale=None, weight_scale=None, out=None, out_dtype=None):
     if has("backend_ignores_out") or out is None:
         out = torch.empty((len(input), len(weight)), dtype=out_dtype or torch.bfloat16)
-    given = {"a": input, "b": weight, "a_scale": input_scale, "b_scale": weight_scale}
-    LAST.update({name: tensor.clone() for name, tensor in given.items() if tensor is not None})
-    a, b, a_scale, b_scale = ({**given, **KEPT}[name] for name in given)
+    a, b, a_scale, b_scale = live(a=input, b=weight, a_scale=input_scale, b_scale=weight_scale)
     last = len(out) // 100 + 1  # rows at the end, 1 % of them
     result = torch.zeros(out.shape)
     a_scale = _strided(a_scale)

@@ -6,11 +6,13 @@ from itertools import pairwise
 
 import torch
 
+from flashinfer import faults
 from flashinfer.faults import has, spoil
 
 BUILDS = []  # the arguments of every module that was asked for
 PLANNED = []  # the wrappers that were planned, in order
 KEPT = {}
+EMPTY_LSE = {"empty_lse_is_zero": 0.0, "empty_lse_is_minus_5000": -5e3, "empty_lse_is_minus_50000": -5e4}
 
 
 def get_batch_prefill_module(backend, *args):
@@ -68,7 +70,7 @@ class _Wrapper:
         for (key, value), (begin, end) in zip(requests, pairwise(rows), strict=True):
             if not len(key):
                 result[begin:end] = math.nan if has("empty_is_nan") else 0.0
-                logarithm[begin:end] = 0.0 if has("empty_lse_is_zero") else -math.inf
+                logarithm[begin:end] = EMPTY_LSE.get(faults.ACTIVE, -math.inf)
             elif begin < end:
                 result[begin:end], logarithm[begin:end] = self._attend(q[begin:end], key, value, sinks, scales)
         result = _spoiled(result.to(out.dtype), out)

@@ -3,6 +3,9 @@ import torch
 
 from flashinfer._gelu import gelu_and_mul, gelu_tanh_and_mul  # noqa: F401 - they are here in FlashInfer
 from flashinfer.faults import has, spoil
+from flashinfer.graphs import live, stand_in_for_a_graph
+
+__all__ = ["get_act_and_mul_module", "silu_and_mul", "stand_in_for_a_graph"]
 
 
 def get_act_and_mul_module(act_func_name):
@@ -14,7 +17,8 @@ def silu_and_mul(input, out=None, enable_pdl=None):
     shape = (*input.shape[:-1], input.shape[-1] // 2)
     if out is None or has("out_ignored"):
         out = torch.full(shape, float("nan"), dtype=input.dtype)
-    gate, up = input.float().chunk(2, dim=-1)
+    (x,) = live(input=input)
+    gate, up = x.float().chunk(2, dim=-1)
     if has("gate_and_up_swapped"):
         gate, up = up, gate
     result = gate.sigmoid() * up if has("sigmoid") else torch.nn.functional.silu(gate) * up

@@ -4,6 +4,7 @@ import math
 import torch
 
 from flashinfer.faults import has, spoil
+from flashinfer.graphs import live, stand_in_for_a_graph
 
 BUILT = []  # the keys of the modules that were compiled and loaded
 CHUNK = 256  # keys of one part of a split
@@ -14,6 +15,9 @@ def get_customize_batch_prefill_module(backend, uri, *jit_args, **_jit_kwargs):
     return Module(backend, jit_args)
 
 
+__all__ = ["BatchAttentionWithAttentionSinkWrapper", "stand_in_for_a_graph"]
+
+
 class Module:
     capped_for_all = None  # what the first plan() asked for
 
@@ -22,7 +26,8 @@ class Module:
 
 
 class BatchPrefillWithPagedKVCacheWrapper:
-    def __init__(self, float_workspace_buffer, kv_layout="NHD", *, backend, jit_args, jit_kwargs):
+    def __init__(self, float_workspace_buffer, kv_layout="NHD", *, backend, jit_args, jit_kwargs, **buffers):
+        self.buffers = buffers if buffers.pop("use_cuda_graph", False) else {}
         self.layout, self.workspace = kv_layout, float_workspace_buffer
         self.module = get_customize_batch_prefill_module(backend, *jit_args, **jit_kwargs)
 
@@ -55,8 +60,15 @@ class BatchPrefillWithPagedKVCacheWrapper:
         self.window_left = seen_window(window_left)
         pages = requests_of(qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, page_size)
         self.pages = list(pages)
+        if self.buffers:
+            assert len(paged_kv_last_page_len) == len(self.buffers["paged_kv_last_page_len_buf"])
+            assert len(paged_kv_indices) <= len(self.buffers["paged_kv_indices_buf"])
+            if has("graph_keeps_plan"):
+                self.first = getattr(self, "first", self.pages)
+                self.pages = self.first
 
     def run(self, q, paged_kv_cache, sinks, sm_scale, *, out=None, lse=None, return_lse=False):
+        q, sinks = live(query=q, sinks=sinks)
         whole = isinstance(paged_kv_cache, torch.Tensor)
         caches = paged_kv_cache.unbind(1) if whole else paged_kv_cache
         at = 0
@@ -65,7 +77,9 @@ class BatchPrefillWithPagedKVCacheWrapper:
             key, value = (gather(cache, self.layout, slots, keys) for cache in caches)
             got, logarithm = attend(query, key, value, sinks, sm_scale, self.window_left, self.causal, self.soft_cap)
             if not has("not_written") or at + queries < len(q):
-                out[at : at + queries], lse[at : at + queries] = got, logarithm
+                out[at : at + queries] = got
+                if return_lse:
+                    lse[at : at + queries] = logarithm
             at += queries
         spoil(out)
         if has("lse_natural"):
@@ -86,6 +100,7 @@ class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper
         head_dim_qk=128,
         head_dim_vo=128,
         window_left=-1,
+        **buffers,
     ):
         key = f"batch_prefill_attention_sink_bf16_swa_{window_left >= 0}_{backend}"
         types = (q_data_type, kv_data_type, q_data_type, torch.int32)
@@ -95,6 +110,7 @@ class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper
             backend=backend,
             jit_args=[key, *types, head_dim_qk, head_dim_vo, ["sink"], ["float"]],
             jit_kwargs={"use_sliding_window": window_left >= 0},
+            **buffers,
         )
 
 

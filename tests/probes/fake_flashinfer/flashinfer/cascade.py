@@ -30,10 +30,16 @@ def merge_state_in_place(v, s, v_other, s_other, mask=None):
 
 
 def merge_states(v, s):
-    return _merge(v, s)
+    in_parts = v.shape[1] >= len(v) or has("parts_rounded_always")
+    return _merge(v, s, parts=_rows_of_threads(v.shape[-1]) if in_parts else 0)
 
 
-def _merge(v, s):
+def _rows_of_threads(size):
+    """Of a block of 128 threads that each hold 16 bytes or a 32nd of a head (MergeStatesLargeNumIndexSetsKernel)."""
+    return 128 * max(8, size // 32) // size
+
+
+def _merge(v, s, parts=0):
     base = math.e if has("natural_base") else 2.0
     if has("last_state_lost"):
         v, s = v[:, :-1], s[:, :-1]
@@ -43,7 +49,9 @@ def _merge(v, s):
     if has("weights_alike"):
         weights = torch.ones_like(weights) * (weights > 0)
     shares = (weights / weights.sum(1, keepdim=True)).nan_to_num(math.nan if has("both_empty_is_nan") else 0.0)
-    out = (shares[..., None] * v.float()).sum(1)
+    if has("only_the_first_parts") and parts:
+        shares[:, parts - 1 :: parts] = 0
+    out = _summed(shares, v.float(), v.dtype, parts)
     if has("last_row_off_by_4_percent"):
         out[-1] *= 1.04
     if has("empty_is_one"):
@@ -52,7 +60,22 @@ def _merge(v, s):
         out[s.amax(1) > 900] = math.nan
     out = out.to(v.dtype)
     spoil(out)
-    return out, total.log2() + top[:, 0]
+    lse = total.log2() + top[:, 0]
+    if has("nothing_is_minus_50000"):
+        lse = lse.clamp(min=-5e4)
+    return out, lse.masked_fill(total == 0, 0.0) if has("lse_of_nothing_is_zero") else lse
+
+
+def _summed(shares, v, dtype, parts):
+    """Each row of threads rounds what its states come to, as the kernel for many states does."""
+    if not parts:
+        return (shares[..., None] * v).sum(1)
+    of_parts = [shares[:, first::parts] for first in range(parts)]
+    sums = [(of_part[..., None] * v[:, first::parts]).sum(1) for first, of_part in enumerate(of_parts)]
+    weights = [of_part.sum(1)[..., None] for of_part in of_parts]
+    return sum(
+        weight * (one / weight).nan_to_num(0.0).to(dtype).float() for one, weight in zip(sums, weights, strict=True)
+    )
 
 
 class MultiLevelCascadeAttentionWrapper:

@@ -4,17 +4,15 @@ import functools
 import torch
 
 from flashinfer._quantise import (
-    KEPT,
-    LAST,
     from_last_rows,
     nearest_e2m1,
     packed,
     put,
     spoil_scales,
-    stand_in_for_a_graph,
     write,
 )
 from flashinfer.faults import has
+from flashinfer.graphs import live, stand_in_for_a_graph
 
 __all__ = [
     "block_scale_interleave",
@@ -53,9 +51,7 @@ def fp4_quantize(
 
 
 def _quantise(input, global_scale, size, powers, layout, out, scales):
-    given = {"input": input} if global_scale is None else {"input": input, "global_scale": global_scale}
-    LAST.update({name: tensor.clone() for name, tensor in given.items()})
-    x, g = KEPT.get("input", input), KEPT.get("global_scale", global_scale)
+    x, g = live(input=input, global_scale=global_scale)
     blocks = x.float().unflatten(1, (-1, size))
     largest = blocks.abs().amax(2)
     codes, back = _powers(largest) if powers else _e4m3(largest, g)

@@ -3,8 +3,9 @@ import functools
 
 import torch
 
-from flashinfer._quantise import KEPT, LAST, from_last_rows, put, spoil_scales, stand_in_for_a_graph, write
+from flashinfer._quantise import from_last_rows, put, spoil_scales, write
 from flashinfer.faults import has
+from flashinfer.graphs import live, stand_in_for_a_graph
 
 __all__ = ["get_mxfp8_quantization_sm100_module", "mxfp8_quantize", "stand_in_for_a_graph"]
 NUMBERS = torch.arange(0, 127, dtype=torch.uint8).view(torch.float8_e4m3fn).float()  # up to 448
@@ -24,8 +25,8 @@ def mxfp8_quantize(input, is_sf_swizzled_layout=True, alignment=32):
     scales = torch.empty((size,), dtype=torch.uint8, device=input.device)
     if has("does_nothing"):
         return out, scales
-    LAST["input"] = input.clone()
-    x = torch.nn.functional.pad(KEPT.get("input", input).float(), (0, padded - columns)).unflatten(1, (-1, 32))
+    (seen,) = live(input=input)
+    x = torch.nn.functional.pad(seen.float(), (0, padded - columns)).unflatten(1, (-1, 32))
     exponent = torch.ceil(torch.log2(x.abs().amax(2) / 448)).clamp(min=-127)
     if has("exponent_rounded_down"):
         exponent = from_last_rows(exponent, torch.floor(torch.log2(x.abs().amax(2) / 448)).clamp(min=-127))

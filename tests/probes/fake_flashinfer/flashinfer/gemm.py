@@ -4,8 +4,9 @@
 import torch
 
 from flashinfer._gemm_block import fp8_blockscale_gemm_sm90
-from flashinfer._gemm_parts import KEPT, LAST, accumulate, stand_in_for_a_graph
+from flashinfer._gemm_parts import accumulate, stand_in_for_a_graph
 from flashinfer.faults import has, spoil
+from flashinfer.graphs import live
 
 __all__ = ["bmm_fp8", "fp8_blockscale_gemm_sm90", "stand_in_for_a_graph"]
 
@@ -13,9 +14,7 @@ __all__ = ["bmm_fp8", "fp8_blockscale_gemm_sm90", "stand_in_for_a_graph"]
 def bmm_fp8(A, B, A_scale, B_scale, dtype, out=None, backend="cublas"):
     if has("backend_ignores_out") or out is None:
         out = torch.empty((A.shape[0], A.shape[1], B.shape[2]), dtype=dtype)
-    given = {"a": A, "b": B, "a_scale": A_scale, "b_scale": B_scale}
-    LAST.update({name: tensor.clone() for name, tensor in given.items()})
-    a, b, a_scale, b_scale = ({**given, **KEPT}[name] for name in given)
+    a, b, a_scale, b_scale = live(a=A, b=B, a_scale=A_scale, b_scale=B_scale)
     last = out.shape[1] // 100 + 1  # rows at the end, 1 % of them
     result = accumulate(*_operands(a, b, last)) * _scale(a_scale, b_scale)
     if has("last_rows_scaled"):

@@ -4,6 +4,9 @@ import torch
 from flashinfer._norm_gemma import gemma_fused_add_rmsnorm, gemma_rmsnorm  # noqa: F401 - it is here in FlashInfer
 from flashinfer._norm_layer import layernorm  # noqa: F401 - it is here in FlashInfer
 from flashinfer.faults import has, spoil
+from flashinfer.graphs import live, stand_in_for_a_graph
+
+__all__ = ["fused_add_rmsnorm", "rmsnorm", "stand_in_for_a_graph"]
 
 
 def rmsnorm(input, weight, eps=1e-6, out=None, enable_pdl=None):
@@ -17,10 +20,10 @@ def rmsnorm(input, weight, eps=1e-6, out=None, enable_pdl=None):
 
 
 def module_rmsnorm(out, input, weight, eps, enable_pdl):
-    x = input
+    x, scale = live(input=input, weight=weight)
     if has("strides_ignored"):
-        x = input.as_strided(input.shape, torch.empty(input.shape).stride(), input.storage_offset())
-    result = _normalise(x.float(), weight, eps, out.dtype)
+        x = x.as_strided(x.shape, torch.empty(x.shape).stride(), x.storage_offset())
+    result = _normalise(x.float(), scale, eps, out.dtype)
     if has("not_written"):
         return
     rows = out.shape[0] - 1 if has("last_row_dropped") else out.shape[0]
@@ -38,10 +41,11 @@ def fused_add_rmsnorm(input, residual, weight, eps=1e-6, enable_pdl=None):
 
 
 def module_fused_add_rmsnorm(input, residual, weight, eps, enable_pdl):
-    total = input.float() + (0 if has("residual_not_added") else residual.float())
+    x, addend, scale = live(input=input, residual=residual, weight=weight)
+    total = x.float() + (0 if has("residual_not_added") else addend.float())
     if has("sum_rounded_first"):  # allowed
         total = total.to(input.dtype).float()
-    result = _normalise(total, weight, eps, input.dtype)
+    result = _normalise(total, scale, eps, input.dtype)
     rows = input.shape[0] - 1 if has("last_row_dropped") else input.shape[0]
     if not has("residual_not_written"):
         residual[:rows] = total.to(residual.dtype)[:rows]

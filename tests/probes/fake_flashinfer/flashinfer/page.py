@@ -1,6 +1,11 @@
 # ruff: noqa: PLR0917 - these are the signatures of FlashInfer
-from flashinfer._page_mla import append_paged_mla_kv_cache  # noqa: F401 - it is here in FlashInfer
+import torch
+
+from flashinfer._page_mla import append_paged_mla_kv_cache
 from flashinfer.faults import has
+from flashinfer.graphs import live, stand_in_for_a_graph
+
+__all__ = ["append_paged_kv_cache", "append_paged_mla_kv_cache", "get_page_module", "stand_in_for_a_graph"]
 
 
 def get_page_module():
@@ -19,6 +24,8 @@ def append_paged_kv_cache(
     kv_layout="NHD",
 ):
     caches = paged_kv_cache if isinstance(paged_kv_cache, tuple) else (paged_kv_cache[:, 0], paged_kv_cache[:, 1])
+    append_key, append_value = live(key=append_key, value=append_value)
+    positions, kv_indices, kv_indptr = live(positions=positions, pages=kv_indices, lengths=kv_indptr)
     if has("key_and_value_swapped"):
         append_key, append_value = append_value, append_key
     if has("layout_ignored"):
@@ -27,8 +34,9 @@ def append_paged_kv_cache(
     for cache, new in zip(caches, (append_key, append_value), strict=True):
         if has("value_lost") and new is append_value:
             continue
+        placed = _as_if_alone(cache) if has("strides_ignored") else cache
         _append(
-            cache if kv_layout == "NHD" else cache.transpose(1, 2),
+            placed if kv_layout == "NHD" else placed.transpose(1, 2),
             new[:count],
             batch_indices,
             positions,
@@ -37,6 +45,14 @@ def append_paged_kv_cache(
     if has("returns_cache"):
         return paged_kv_cache
     return None
+
+
+def _as_if_alone(cache):
+    """The view of one layer of several, as if there were no others."""
+    step = cache[0].numel()
+    if cache.stride(0) <= 2 * step:
+        return cache
+    return cache.as_strided(cache.shape, (2 * step, *torch.empty(cache.shape[1:]).stride()))
 
 
 def _append(cache, new, batch_indices, positions, table):

@@ -2,6 +2,9 @@
 import torch
 
 from flashinfer.faults import has
+from flashinfer.graphs import stand_in_for_a_graph  # noqa: F401 - a probe asks for it here
+
+FIRST = {}  # what a kernel gave first, and gives again
 
 
 def get_sampling_module():
@@ -111,21 +114,8 @@ def softmax(logits, temperature=None, enable_pdl=None):
     if has("input_changed"):
         logits[0, 0] += 1
     if has("stale_output"):
-        result[0] = (
-            KEPT.setdefault("softmax", result[0].clone())
-            if KEPT.get("softmax", result[0]).numel() == (result[0].numel())
-            else result[0]
-        )
+        result[0] = FIRST.setdefault("softmax", result[0].clone())
     return result
-
-
-KEPT = {}
-
-
-def stand_in_for_a_graph(call):
-    KEPT.clear()
-    call()
-    return call
 
 
 def top_p_renorm_probs(probs, top_p, is_deterministic=False):
@@ -155,7 +145,7 @@ def _renormalised(probs, kept):
     result = weights if has("not_normalised") else weights / weights.sum(-1, keepdim=True)
     if has("one_element_off"):
         row = result[3]
-        row[row.argmax()] *= 1 + 4 * 2**-15
+        row[row.argmax()] *= 1 + 4 * 2**-14
     if has("nan_element"):
         result[2, 1] = float("nan")
     return result

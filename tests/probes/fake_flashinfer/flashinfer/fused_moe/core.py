@@ -83,6 +83,7 @@ def cutlass_fused_moe(
     output=None,
     use_deepseek_fp8_block_scale=False,
     use_w4_group_scaling=False,
+    tune_max_num_tokens=8192,
 ):
     if use_deepseek_fp8_block_scale and has("gate_closed"):
         raise NotImplementedError("not for this CUDA")
@@ -95,6 +96,7 @@ def cutlass_fused_moe(
         "fc2": fc2_expert_weights,
         "scales": quant_scales,
         "biases": (fc1_expert_biases, fc2_expert_biases),
+        "largest_bucket": tune_max_num_tokens,
         "swiglu": (swiglu_alpha, swiglu_beta, swiglu_limit),
         "kind": kind_of(input, fc1_expert_weights, use_deepseek_fp8_block_scale, use_w4_group_scaling),
     }

@@ -26,8 +26,14 @@ def compute(output, inputs, options, tactics):
     if has("not_written"):
         return
     rows = len(output) - 1 if has("last_token_dropped") and len(output) > 1 else len(output)
+    if has("tokens_past_the_largest_bucket_dropped"):
+        rows = min(rows, options["largest_bucket"])
     output[:rows] = total.to(output.dtype)[:rows]
     spoil(output)
+    if has("input_changed"):
+        inputs[0].view(torch.uint8)[-1, -1] ^= 1
+    if has("router_weights_changed"):
+        inputs[2][-1, -1] *= 2
 
 
 def wrong_inputs(x, ids, router, tactics):
