@@ -310,7 +310,8 @@ class _Worker:
         words = [sys.executable, "-I", str(Path(__file__).absolute()), "worker"]
         self.log = tempfile.TemporaryFile(dir=os.environ.get("FI_DOCTOR_SCRATCH"))  # noqa: SIM115 - until it is closed
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=self.log)
+        surroundings = {**os.environ, "CUDA_CACHE_DISABLE": "1"}  # the driver would keep the kernel in ~/.nv
+        self.process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=self.log, env=surroundings)
 
     def ask(self, step, limit_s, doing, **words):
         self.tell(step, **words)
@@ -338,7 +339,10 @@ class _Worker:
         return said
 
     def _ending(self):
-        status = self.process.wait(KILLED_S)
+        try:
+            status = self.process.wait(KILLED_S)
+        except subprocess.TimeoutExpired:  # its files are closed one after the other, those of the GPUs may take long
+            return f"says no more and does not end within {KILLED_S:g} s"
         return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
 
     def _last_words(self):

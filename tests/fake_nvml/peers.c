@@ -116,6 +116,7 @@ static int move(uint64_t to, uint64_t from, size_t size, int kernel) {
     if (is("large_lost", a, b) && size > 1 << 20 && size < 1 << 21) return SUCCESS;
     while (is("hangs", a, b)) sleep(1);
     if (is("dies", a, b)) abort();
+    if (is("lingers", a, b)) for (int file = 0; ; file++, usleep(1000)) close(file);
     if (is("fails", a, b)) return 999;
     if (is("swapped", a, b)) return memmove((void *)from, (void *)to, size), SUCCESS;
     if (is("other_buffer", a, b)) return memmove((void *)beside(to), (void *)from, size), SUCCESS;
@@ -165,7 +166,8 @@ int cuIpcOpenMemHandle_v2(uint64_t *address, struct handle handle, unsigned flag
     return *address = (uint64_t)there, there ? SUCCESS : INVALID;
 }
 int cuModuleLoadData(void **module, const char *image) {
-    if (is("no_compiler", 0, 0)) return NO_IMAGE;
+    const char *no_cache = getenv("CUDA_CACHE_DISABLE");
+    if (is("no_compiler", 0, 0) || !no_cache || strcmp(no_cache, "1")) return NO_IMAGE;
     return *module = (void *)image, strstr(image, ".entry copy_words(") ? SUCCESS : INVALID;
 }
 int cuModuleGetFunction(void **function, void *module, const char *name) {

@@ -121,11 +121,12 @@ def test_only_the_pair_that_is_wrong_is_named(probe, three, variant):
     [
         ("hangs", "hangs: nothing came back within 0.7 s"),
         ("dies", "its process was killed by signal 6"),
+        ("lingers", "its process says no more and does not end within 0.6 s"),
         ("fails", "cu[A-Za-z_2]+: CUDA_ERROR_UNKNOWN"),
     ],
 )
 def test_a_pair_that_does_not_come_back_is_named_and_the_others_are_checked(probe, three, variant, name, said):
-    probe.STALL_S = 0.7
+    probe.STALL_S, probe.KILLED_S = 0.7, 0.6
     three(f"{name}@0>2")
     begun, found = time.monotonic(), failures(probe, variant)
     assert time.monotonic() - begun < 20
