@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fi_doctor.conditions import relations, requirements, stale, tried, vllm
+from fi_doctor.conditions import peers, relations, requirements, stale, tried, vllm
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.model import (
     Facts,
@@ -275,6 +275,7 @@ SUBJECTS: dict[str, Subject] = {
     "gate_differs_from_compiler": Subject(Kind.FLAG, _relation(relations.gate_differs_from_compiler)),
     "jit_cache_major_differs_from_torch": Subject(Kind.FLAG, _relation(relations.jit_cache_major_differs_from_torch)),
     "library_major_differs_from_torch": Subject(Kind.TEXT, _relation(relations.library_major_differs_from_torch)),
+    **{name: Subject(kind, _relation(read)) for name, (kind, read) in peers.SUBJECTS.items()},
 }
 
 KEYED: dict[str, Keyed] = {

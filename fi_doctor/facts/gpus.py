@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from fi_doctor.facts import cuda_order, nvml
+from fi_doctor.facts import cuda_order, nvml, pci
 from fi_doctor.facts.container import read_container
 from fi_doctor.facts.cuda_order import CudaDevice, CudaView
 from fi_doctor.facts.environment import neutralise
 from fi_doctor.facts.nvml_reasons import cuda_version
-from fi_doctor.model import Driver, Gpu, GpuFacts, Missing
+from fi_doctor.model import Driver, Gpu, GpuFacts, Missing, PeerLink
 
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
 
@@ -32,10 +32,11 @@ def read_gpus(
     driver, gpus, source = _combine(listed, cuda)
     facts = GpuFacts(
         driver=driver,
-        gpus=gpus if isinstance(gpus, Missing) else tuple(match(gpu, cuda, visible) for gpu in gpus),
+        gpus=gpus if isinstance(gpus, Missing) else tuple(_on_bus(match(gpu, cuda, visible)) for gpu in gpus),
         visible_devices=Missing(reason=f"{_VARIABLE} is not set") if visible is None else neutralise(visible),
         cuda_order=order_of(cuda, gpus, visible),
         unreadable=tuple(listed.unreadable),
+        links=_links(listed),
     )
     order_source = f"cuDeviceGetUuid ({cuda.library})" if isinstance(cuda, CudaView) else "CUDA driver"
     return facts, {"gpus": source, "gpus.cuda_order": order_source}
@@ -55,10 +56,11 @@ def read_gpus_of_nvml(
     order = gpus if isinstance(gpus, Missing) else _reckoned(gpus, visible, by_address=by_address)
     facts = GpuFacts(
         driver=listed.driver,
-        gpus=gpus if isinstance(gpus, Missing) else tuple(_numbered(gpu, order, visible) for gpu in gpus),
+        gpus=gpus if isinstance(gpus, Missing) else tuple(_on_bus(_numbered(gpu, order, visible)) for gpu in gpus),
         visible_devices=Missing(reason=f"{_VARIABLE} is not set") if visible is None else neutralise(visible),
         cuda_order=order,
         unreadable=tuple(listed.unreadable),
+        links=_links(listed),
     )
     source = f"NVML {listed.driver.version}" if isinstance(listed.driver, Driver) else "NVML"
     return facts, {"gpus": source, "gpus.cuda_order": f"{_VARIABLE} and the order of NVML; CUDA was not asked"}
@@ -109,6 +111,14 @@ _SEES_NONE = (
     "CUDA sees no GPU although NVML lists some ({text}): /dev/nvidia0 or /dev/nvidia-uvm may be missing, "
     "or the compute mode prohibits CUDA (nvidia-smi -q -d COMPUTE)"
 )
+
+
+def _on_bus(gpu: Gpu) -> Gpu:
+    return replace(gpu, iommu=pci.read_iommu(gpu.pci_bus), acs_bridges=pci.read_acs_bridges(gpu.pci_bus))
+
+
+def _links(listed: nvml.Nvml) -> tuple[PeerLink, ...] | Missing:
+    return listed.gpus if isinstance(listed.gpus, Missing) else listed.links
 
 
 def _read_cuda(environ: Mapping[str, str], listed: nvml.Nvml, timeout_s: float) -> CudaView | Missing:

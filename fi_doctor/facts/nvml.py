@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fi_doctor.facts import nvml_reasons as reasons
-from fi_doctor.model import Driver, Gpu, Missing
+from fi_doctor.model import Driver, Gpu, Missing, PeerLink
 
 TIMEOUT_S = 10.0
 
@@ -23,6 +23,7 @@ class Nvml:
     kernel: str | None  # version of the loaded kernel driver, as far as /proc tells
     driver: Driver | Missing = _NOT_ASKED
     gpus: tuple[Gpu, ...] | Missing = _NOT_ASKED  # cuda_index is not known here
+    links: tuple[PeerLink, ...] | Missing = _NOT_ASKED
     unreadable: list[str] = field(default_factory=list)  # a sentence for each GPU that does not say who it is
     library: str = ""  # the file behind libnvidia-ml.so.1
     hung: bool = False

@@ -8,9 +8,10 @@ from typing import TypeVar
 
 import pynvml
 
+from fi_doctor.facts import nvml_links
 from fi_doctor.facts import nvml_reasons as reasons
 from fi_doctor.facts.nvml import Nvml
-from fi_doctor.model import Driver, Gpu, Missing
+from fi_doctor.model import Driver, Gpu, Missing, PeerLink
 
 _CUDA_NOT_ASKED = Missing(reason="CUDA was not asked for its order")
 
@@ -33,6 +34,8 @@ def ask(answer: Nvml) -> None:
         answer.doing = "telling the driver's version"
         answer.driver = _read_driver()
         answer.gpus = _read_gpus(answer)
+        answer.doing = "telling how GPUs reach each other"
+        answer.links = _read_links(answer.gpus)
     finally:
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
@@ -65,9 +68,17 @@ def _read_gpus(answer: Nvml) -> tuple[Gpu, ...] | Missing:
     return tuple(gpus)
 
 
+def _read_links(gpus: tuple[Gpu, ...] | Missing) -> tuple[PeerLink, ...] | Missing:
+    if isinstance(gpus, Missing):
+        return gpus
+    handles = {gpu.uuid: _handle(gpu.nvml_index) for gpu in gpus}
+    there = {uuid: handle for uuid, handle in handles.items() if not isinstance(handle, Missing)}
+    return nvml_links.read_links(there, _get)
+
+
 def _read_gpu(index: int) -> Gpu | Missing:
     """One GPU; Missing when it does not even say who it is."""
-    handle = _get(lambda: pynvml.nvmlDeviceGetHandleByIndex(index), "handle")
+    handle = _handle(index)
     if isinstance(handle, Missing):
         return handle
     uuid = _get(lambda: str(pynvml.nvmlDeviceGetUUID(handle)), "UUID")
@@ -85,7 +96,12 @@ def _read_gpu(index: int) -> Gpu | Missing:
         memory_free_mib=free,
         mig=_get(lambda: _read_mig(handle), "MIG mode"),
         pci_bus=_get(lambda: _read_pci_bus(handle), "PCI address"),
+        nvlinks=_get(lambda: nvml_links.read_nvlinks(handle), "state of the NVLinks"),
     )
+
+
+def _handle(index: int) -> object | Missing:
+    return _get(lambda: pynvml.nvmlDeviceGetHandleByIndex(index), "handle")
 
 
 def _read_memory(handle: object) -> tuple[int | Missing, int | Missing]:

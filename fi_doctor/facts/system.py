@@ -15,6 +15,8 @@ from fi_doctor.model import Missing, SystemFacts
 
 __all__ = ["parse_meminfo", "parse_os_release", "read_environment", "read_system", "usable_cpus"]
 
+# The first namespaces of a kernel have fixed numbers: include/linux/proc_ns.h, PROC_IPC_INIT_INO, PROC_PID_INIT_INO.
+_OF_THE_HOST = ("ipc:[4026531839]", "pid:[4026531836]")
 _OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
 
 
@@ -37,6 +39,8 @@ def read_system(environ: Mapping[str, str] | None = None, root: Path = Path("/")
         memory_left_mib=cgroups.read_memory_left(root),
         shm_mib=_read_size(root / "dev/shm"),
         uid=os.getuid(),
+        own_ipc_namespace=_read_own_namespace(root / "proc/self/ns/ipc"),
+        own_pid_namespace=_read_own_namespace(root / "proc/self/ns/pid"),
     )
 
 
@@ -103,6 +107,14 @@ def _amount(values: dict[str, int] | Missing, name: str) -> int | Missing:
     if isinstance(values, Missing):
         return values
     return values[name] if name in values else Missing(reason=f"/proc/meminfo has no {name}")
+
+
+def _read_own_namespace(link: Path) -> bool | Missing:
+    """Whether it is another than the host's. Below a sandbox with a kernel of its own, that one is the host."""
+    try:
+        return str(link.readlink()) not in _OF_THE_HOST
+    except OSError as error:
+        return Missing(reason=f"{link} cannot be read: {error.strerror}")
 
 
 def _read_size(folder: Path) -> int | Missing:

@@ -18,6 +18,23 @@ class Gpu(Data, frozen=True):
     memory_free_mib: int | Missing
     mig: bool | Missing  # whether MIG mode is on
     pci_bus: str | Missing
+    # Whether each of its NVLinks is up, by number; empty: it has none.
+    nvlinks: tuple[bool, ...] | Missing = Missing(reason="they were not read")
+    # How the IOMMU treats it: the type of its group, "identity", "DMA", "DMA-FQ"; "none" where no IOMMU is used.
+    iommu: str | Missing = Missing(reason="it was not read")
+    # Bridges above it that send what goes from GPU to GPU up to the root complex (PCI ACS); empty: none does.
+    acs_bridges: tuple[str, ...] | Missing = Missing(reason="they were not read")
+
+
+class PeerLink(Data, frozen=True):
+    """What lies between two GPUs. Source: NVML."""
+
+    one: str  # UUID
+    other: str  # UUID
+    pcie: str | Missing  # where they meet, in nvidia-smi's words: "PIX", "PXB", "PHB", "NODE", "SYS"
+    nvlink: bool | Missing  # whether NVML says that they reach each other over NVLink, which is what vLLM asks
+    read: str | Missing  # "ok", or why NVML says that they do not read each other's memory
+    write: str | Missing
 
 
 class Driver(Data, frozen=True, tag_field="kind", tag="driver"):
@@ -35,6 +52,7 @@ class GpuFacts(Data, frozen=True):
     visible_devices: str | Missing  # CUDA_VISIBLE_DEVICES as set; Missing when unset
     cuda_order: tuple[str, ...] | Missing  # UUIDs in CUDA's numbering, only what CUDA sees
     unreadable: tuple[str, ...] = ()  # GPUs that NVML counts but cannot open (lost, not permitted), a sentence each
+    links: tuple[PeerLink, ...] | Missing = Missing(reason="they were not read")  # every pair once
 
 
 class Nvcc(Data, frozen=True, tag_field="kind", tag="nvcc"):
@@ -219,6 +237,8 @@ class SystemFacts(Data, frozen=True):
     uid: int
     # What the control groups leave of their limits, less what can be given back; Missing when none has a limit.
     memory_left_mib: int | Missing = Missing(reason="it was not read")
+    own_ipc_namespace: bool | Missing = Missing(reason="it was not read")  # False: the host's (--ipc=host, hostIPC)
+    own_pid_namespace: bool | Missing = Missing(reason="it was not read")  # False: the host's (--pid=host, hostPID)
 
 
 class Facts(Data, frozen=True):

@@ -25,6 +25,7 @@ class Declared(Strict, frozen=True):
     requires: Requires = Requires()
     variants: dict[str, Requires] = {}  # noqa: RUF012 - msgspec copies it
     gpus: int = 1
+    most_gpus: int = 0
     timeout_s: int = 120
     build_timeout_s: int = 600
     compiles: tuple[Literal["nvcc", "nvrtc", "cute-dsl", "triton", "ptx"], ...] = ("nvcc",)
@@ -66,6 +67,8 @@ def _check(probe: Declared) -> list[str]:
     ]
     if probe.gpus < 0:
         errors.append(f"PROBE['gpus']: expected 0 or more, got {probe.gpus}")
+    if probe.most_gpus and probe.most_gpus < probe.gpus:
+        errors.append(f"PROBE['most_gpus']: expected at least PROBE['gpus'], {probe.gpus}, got {probe.most_gpus}")
     if probe.subset is not None:
         errors += _check_subset(probe.subset, probe)
     errors += _check_ranges("PROBE['requires']", probe.requires)

@@ -83,6 +83,33 @@ def test_every_gpu_is_read_and_matched_by_uuid_not_by_number(fake_nvml, fake_cud
     }
 
 
+def test_nvlinks_and_the_ways_between_gpus_are_read(fake_nvml, fake_cuda):
+    facts, _ = read(fake_nvml, fake_cuda)
+    assert [gpu.nvlinks for gpu in facts.gpus] == [(True,) * 4] * 2
+    [link] = facts.links
+    assert (link.one, link.other, link.pcie) == (H200, GB10, "NODE")
+    assert (link.nvlink, link.read, link.write) == (True, "ok", "ok")
+
+
+def test_a_link_that_is_down_is_told_from_one_that_is_not_there(fake_nvml, fake_cuda):
+    facts, _ = read(fake_nvml, fake_cuda, FAKE_NVML_MODE="link-down")
+    assert facts.gpus[0].nvlinks == (True, True, False, True)
+
+
+def test_gpus_without_nvlink_say_why_they_are_no_peers(fake_nvml, fake_cuda):
+    facts, _ = read(fake_nvml, fake_cuda, FAKE_NVML_MODE="no-nvlink")
+    assert [gpu.nvlinks for gpu in facts.gpus] == [(), ()]
+    [link] = facts.links
+    assert (link.nvlink, link.read, link.write) == (False, "chipset not supported", "ok")
+
+
+def test_what_a_lost_gpu_does_not_tell_of_its_links_has_a_reason(fake_nvml, fake_cuda):
+    facts, _ = read(fake_nvml, fake_cuda, FAKE_NVML_MODE="lost-later")
+    [link] = facts.links
+    for fact in (facts.gpus[1].nvlinks, link.pcie, link.nvlink, link.read, link.write):
+        assert "reset the GPU" in reason(fact)
+
+
 def test_a_hidden_gpu_is_listed_with_the_variable_that_hides_it(fake_nvml, fake_cuda):
     facts, _ = read(fake_nvml, fake_cuda, CUDA_VISIBLE_DEVICES="1", FAKE_CUDA_SEES="0")
     assert facts.visible_devices == "1"

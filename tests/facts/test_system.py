@@ -42,10 +42,35 @@ def test_this_machine_is_read_and_survives_the_wire():
     assert msgspec.json.decode(msgspec.json.encode(facts), type=SystemFacts) == facts
 
 
+@pytest.mark.parametrize(
+    ("ipc", "pid", "own"),
+    [
+        ("ipc:[4026531839]", "pid:[4026531836]", (False, False)),
+        ("ipc:[4026532811]", "pid:[4026531836]", (True, False)),
+        ("ipc:[4026532811]", "pid:[4026532813]", (True, True)),
+    ],
+    ids=["host", "--pid=host", "container"],
+)
+def test_namespaces_of_the_host_are_told_by_their_numbers(tmp_path, ipc, pid, own):
+    folder = tmp_path / "proc/self/ns"
+    folder.mkdir(parents=True)
+    for name, target in (("ipc", ipc), ("pid", pid)):
+        (folder / name).symlink_to(target)
+    facts = read_system({}, tmp_path)
+    assert (facts.own_ipc_namespace, facts.own_pid_namespace) == own
+
+
 def test_a_machine_without_readable_files_gives_reasons(tmp_path):
     facts = read_system({}, tmp_path)
     assert "os-release" in facts.os
-    for fact in (facts.memory_total_mib, facts.memory_available_mib, facts.shm_mib, facts.container):
+    for fact in (
+        facts.memory_total_mib,
+        facts.memory_available_mib,
+        facts.shm_mib,
+        facts.container,
+        facts.own_ipc_namespace,
+        facts.own_pid_namespace,
+    ):
         assert isinstance(fact, Missing)
         assert "cannot be read" in fact.reason
     assert isinstance(facts.memory_limit_mib, Missing)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define INVALID_ARGUMENT 2
 #define NOT_SUPPORTED 3
 #define NO_PERMISSION 4
 #define DRIVER_NOT_LOADED 9
@@ -103,6 +104,19 @@ int nvmlDeviceGetMigMode(struct gpu *device, unsigned int *current, unsigned int
     *current = *pending = mode("mig");
     if (device == &gpus[1]) return lost(device) ? GPU_IS_LOST : NOT_SUPPORTED;
     return 0;
+}
+int nvmlDeviceGetNvLinkState(struct gpu *device, unsigned int link, unsigned int *active) {
+    *active = !(mode("link-down") && link == 2);
+    if (mode("no-nvlink")) return NOT_SUPPORTED;
+    return lost(device) ? GPU_IS_LOST : link < 4 ? 0 : INVALID_ARGUMENT;
+}
+int nvmlDeviceGetTopologyCommonAncestor(struct gpu *one, struct gpu *other, int *level) {
+    *level = one < other ? 40 : 0;
+    return lost(one) || lost(other) ? GPU_IS_LOST : 0;
+}
+int nvmlDeviceGetP2PStatus(struct gpu *one, struct gpu *other, int index, int *status) {
+    *status = mode("no-nvlink") ? (index == 2 ? 5 : index == 0 ? 1 : 0) : 0;
+    return lost(one) || lost(other) ? GPU_IS_LOST : 0;
 }
 int nvmlDeviceGetPciInfo_v3(struct gpu *device, PciInfo *info) {
     memset(info, 0, sizeof *info);

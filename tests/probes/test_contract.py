@@ -11,7 +11,7 @@ PROBES = Path(__file__).parents[2] / "probes"
 FILES = sorted(path for path in PROBES.glob("*.py") if path.name != "__init__.py")
 KEYS = {
     "id", "feature", "module", "requires", "variants", "gpus", "timeout_s", "build_timeout_s", "compiles", "checks",
-    "subset",
+    "subset", "most_gpus",
 }  # fmt: skip
 REQUIRES = {"sm", "flashinfer", "nvcc", "symbols", "packages"}
 
@@ -36,7 +36,7 @@ def test_the_literal_has_the_agreed_keys_and_types(path):
     probe = probe_of(ast.parse(path.read_text()))
     assert {"id", "feature", "module", "requires"} <= set(probe) <= KEYS
     assert all(isinstance(probe[key], str) for key in ("id", "feature", "module"))
-    assert all(isinstance(probe.get(key, 1), int) for key in ("gpus", "timeout_s", "build_timeout_s"))
+    assert all(isinstance(probe.get(key, 1), int) for key in ("gpus", "most_gpus", "timeout_s", "build_timeout_s"))
     assert set(probe.get("compiles", [])) <= {"nvcc", "nvrtc", "cute-dsl", "triton", "ptx"}
     assert probe.get("checks", "numbers") in {"numbers", "nothing", "gate"}
     for requires in (probe["requires"], *probe.get("variants", {}).values()):

@@ -104,6 +104,14 @@ def test_each_compute_capability_is_planned_once_in_order(hopper):
     assert [(probe.sm, probe.gpu_uuids) for probe in planned] == [(90, ("GPU-a",)), (100, ("GPU-b",))]
 
 
+@pytest.mark.parametrize(("most", "given"), [(0, 2), (3, 3), (8, 4)])
+def test_a_probe_is_given_as_many_gpus_as_it_needs_or_can_use(hopper, most, given):
+    gpus = tuple(gpu(f"GPU-{index}", 90, index) for index in range(4))
+    facts = replace(hopper, gpus=replace(hopper.gpus, gpus=gpus, cuda_order=tuple(one.uuid for one in gpus)))
+    planned = one(facts, spec=replace(SPEC, gpus=2, most_gpus=most))
+    assert planned.gpu_uuids == tuple(f"GPU-{index}" for index in range(given))
+
+
 def test_only_matching_features_are_planned_by_id(hopper):
     specs = [replace(SPEC, id=name, feature=name) for name in ("rope.apply", "norm.b", "norm.a")]
     planned = plan(specs, hopper, Request(depth=Depth.RUN, features=("norm.*",)))

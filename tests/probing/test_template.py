@@ -1,6 +1,7 @@
 """Probes in processes that a template forked: they end as those in fresh interpreters do, and nothing is left."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -469,14 +470,16 @@ def test_a_probe_that_prepares_the_environment_of_its_imports_is_known(source, t
     assert template.touches_environment(source) is touches
 
 
+ALONE = {"comm_peer_transfer"}  # they import neither, and there is nothing to fork them from
+_IMPORT = re.compile(r"^\s*(import|from) (torch|flashinfer)", re.MULTILINE)
 OURS = sorted((test_run.FAKES.parents[1] / "probes").glob("[a-z]*_*.py"))
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
 def test_every_probe_of_ours_may_be_forked(path):
     spec = catalog.parse(path.read_text(), str(path), "fi-doctor")
-    assert template.imports_both(spec) is not path.stem.startswith("import_")
-    assert template.imports_both(spec) or spec.feature in template.IMPORTS
+    assert template.imports_both(spec) is not (path.stem.startswith("import_") or path.stem in ALONE)
+    assert template.imports_both(spec) or spec.feature in template.IMPORTS or not _IMPORT.search(path.read_text())
     assert not template.touches_environment(path.read_text())
 
 

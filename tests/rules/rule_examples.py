@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import factory as make
+from msgspec.structs import replace
 
-from fi_doctor.model import CellOutcome, Ending, Facts, Outcome, Stage
+from fi_doctor.model import CellOutcome, Ending, Facts, Gpu, GpuFacts, Outcome, PeerLink, Stage
 
 
 class Example(NamedTuple):
@@ -73,12 +75,37 @@ def _absent(name: str) -> Facts:
     return make.facts(packages={name: make.missing(f"not installed in {make.PYTHON}")})
 
 
+def _linked(*gpus: Gpu, nvlink: bool, read: str = "ok") -> GpuFacts:
+    """These GPUs, and every pair of them with or without NVLink."""
+    links = tuple(
+        PeerLink(one=one.uuid, other=other.uuid, pcie="PHB", nvlink=nvlink, read=read, write="ok")
+        for one, other in itertools.combinations(gpus, 2)
+    )
+    return make.gpu_facts(*gpus, links=links)
+
+
+def _pair(*, nvlink: bool, read: str = "ok", **changes) -> Facts:
+    return make.facts(gpus=_linked(*(make.gpu(index=index, **changes) for index in range(2)), nvlink=nvlink, read=read))
+
+
+def _three(*, nvlink: bool) -> GpuFacts:
+    return _linked(*(make.gpu(index=index) for index in range(3)), nvlink=nvlink)
+
+
+def _contained(environment: dict[str, str], gpus: GpuFacts | None = None, **changes) -> Facts:
+    """A container with these properties of the system."""
+    facts = make.facts(gpus=gpus or make.gpu_facts(), environment=environment)
+    return replace(facts, system=replace(facts.system, container="docker", **changes))
+
+
 RAISES = "import flashinfer raises RuntimeError: flashinfer-cubin version (0.6.13) does not match"
 IGNORED = "the package is ignored: Ignoring incompatible flashinfer-cubin package"
 DISABLED = "nothing, because FLASHINFER_DISABLE_VERSION_CHECK is set: the package is used as it is"
 HEALTHY = make.facts()
 NO_CUDNN = "cuDNN is not available. Please install cuDNN to use FP8 GEMM functions."
 NO_CHECKSUMS = "Failed to get checksums.txt from 55bba5/batched_gemm-b3c1646-c111d7c/checksums.txt"
+PAIR_HANGS = "GPU 0 -> GPU 1, 4 bytes, written by GPU 0 (memcpy): hangs: nothing came back within 10 s"
+NO_PEER_ACCESS = "GPU 0 and GPU 1: the driver reports no peer access"
 TWO_GPUS = make.gpu_facts(make.gpu(), make.gpu(index=1))
 NO_LINK = {"cudart": make.absent("libcudart.so is in none of: /usr/local/lib64"), "cuda": "/usr/lib/libcuda.so"}
 NO_STUB = {"cudart": "/usr/local/cuda/lib64/libcudart.so", "cuda": make.absent("libcuda.so is in none of: /usr/lib")}
@@ -284,6 +311,66 @@ EXAMPLES: dict[str, Example] = {
         HEALTHY,
         (_cell("attention.prefill", make.cell(Ending.WRONG, Stage.RAN, "fa2_d80")),),
         (_cell("attention.prefill", make.cell(Ending.WRONG, Stage.RAN, "fa2_d128"), make.cell(variant="fa2_d80")),),
+    ),
+    "peer-data-does-not-arrive": Example(
+        make.facts(gpus=TWO_GPUS),
+        make.facts(gpus=TWO_GPUS),
+        (_cell("comm.peer_transfer", make.cell(Ending.WRONG, Stage.RAN, "peer_copy")),),
+        (_cell("comm.peer_transfer", make.cell(Ending.RAISED, Stage.RAN, "ipc")),),
+    ),
+    "peer-transfer-hangs": Example(
+        make.facts(gpus=TWO_GPUS),
+        make.facts(gpus=TWO_GPUS),
+        (_cell("comm.peer_transfer", make.cell(Ending.RAISED, Stage.BUILT, "ipc", detail=PAIR_HANGS)),),
+        (_cell("comm.peer_transfer", make.cell(Ending.RAISED, Stage.BUILT, "ipc", detail=NO_PEER_ACCESS)),),
+    ),
+    "iommu-translates-between-gpus": Example(
+        _pair(nvlink=False, iommu="DMA-FQ"),
+        _pair(nvlink=False, iommu="DMA-FQ"),
+        (_cell("comm.peer_transfer", make.cell(Ending.NOT_RUN, Stage.NONE, "peer_copy")),),
+        (_cell("comm.peer_transfer", make.cell(variant="peer_copy"), make.cell(variant="ipc")),),
+    ),
+    "acs-redirects-between-gpus": Example(
+        _pair(nvlink=False, acs_bridges=("0000:00:03.1",)),
+        _pair(nvlink=True, acs_bridges=("0000:00:03.1",)),
+        (_cell("comm.peer_transfer", make.cell(Ending.RAISED, Stage.IMPORTED, "ipc", detail=PAIR_HANGS)),),
+        (_cell("comm.peer_transfer", make.cell(Ending.RAISED, Stage.IMPORTED, "ipc", detail=PAIR_HANGS)),),
+    ),
+    "gpu-has-fewer-nvlinks": Example(
+        _gpus(make.gpu(nvlinks=(True,) * 18), make.gpu(index=1, nvlinks=(True,) * 16 + (False,) * 2)),
+        _gpus(make.gpu(nvlinks=(True,) * 18), make.gpu(index=1, name="NVIDIA H200 NVL", nvlinks=(True,) * 6)),
+    ),
+    "more-than-two-gpus-not-all-linked": Example(
+        make.facts(gpus=_three(nvlink=False), packages={"vllm": "0.33.0"}),
+        make.facts(gpus=_three(nvlink=True), packages={"vllm": "0.33.0"}),
+    ),
+    "driver-refuses-peer-access": Example(
+        _pair(nvlink=False, read="chipset not supported"),
+        _pair(nvlink=False),
+    ),
+    "mig-instances-are-no-peers": Example(_gpus(make.gpu(mig=True)), HEALTHY),
+    "gpus-of-several-kinds": Example(
+        _gpus(make.gpu(), make.gpu(sm=120, index=1)), _gpus(make.gpu(), make.gpu(sm=120, index=1, visible=False))
+    ),
+    "visible-devices-named-by-uuid": Example(
+        make.facts(gpus=TWO_GPUS, packages={"vllm": "0.20.2"}, environment={"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2"}),
+        make.facts(gpus=TWO_GPUS, packages={"vllm": "0.25.1"}, environment={"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2"}),
+    ),
+    "rank-sees-its-own-gpu-only": Example(
+        make.facts(
+            gpus=make.gpu_facts(make.gpu(), make.gpu(index=1, visible=False)),
+            environment={"CUDA_VISIBLE_DEVICES": "0", "LOCAL_RANK": "0"},
+        ),
+        make.facts(
+            gpus=make.gpu_facts(make.gpu(), make.gpu(index=1, visible=False)), environment={"CUDA_VISIBLE_DEVICES": "0"}
+        ),
+    ),
+    "ranks-in-containers-of-their-own": Example(
+        _contained({"WORLD_SIZE": "4"}, own_pid_namespace=True),
+        _contained({"WORLD_SIZE": "4"}, own_pid_namespace=False),
+    ),
+    "shared-memory-too-small-for-ranks": Example(
+        _contained({}, gpus=TWO_GPUS, shm_mib=64), _contained({}, gpus=TWO_GPUS, shm_mib=1024)
     ),
     "two-shot-allreduce-barrier-lets-through": Example(
         make.facts(gpus=TWO_GPUS, packages={"flashinfer-python": "0.6.8.post1", "vllm": "0.20.2"}),
