@@ -160,6 +160,11 @@ class LockedCheck:
         found = {key_of(one.spec.feature, one.sm) for one in planned if one.is_tried and not self._is_left_out(one)}
         return tuple(sorted(found - held, key=str))
 
+    @property
+    def budget_s(self) -> float:
+        """The bound on measuring."""
+        return self._request.budget_s
+
     def difference(self) -> str:
         """What changed on this machine, in one line; "" where nothing that matters did."""
         return compare.words(self.changed, self._lock, self._now)

@@ -23,6 +23,7 @@ from fi_doctor.locking.needs import is_import
 from fi_doctor.model import Depth, Facts, Report
 from fi_doctor.model.phrases import NOT_LOCKED
 from fi_doctor.probing import catalog, plan
+from fi_doctor.reports.text import duration
 
 
 def lock(asked: Asked, gathering: Gathering | None) -> int:
@@ -99,7 +100,9 @@ def _report(asked: Asked, found: LockedCheck, again_now: Callable[[], dict[str, 
         return found.report()
     if again:
         emit.say(f"measured again: {', '.join(map(str, again))}")
-    emit.say("fi-doctor lock writes down what is measured now")
+    emit.say(
+        f"that takes {duration(found.budget_s)} at most (--budget); fi-doctor lock writes down what is measured now"
+    )
     python = sys.executable if asked.python is None else asked.python
     with commands.progress(asked) as watch:
         return found.measured(lambda: Gathering(python), watch, again_now)
