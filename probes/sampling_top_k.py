@@ -46,7 +46,7 @@ PROBE = {
     },
     "gpus": 1,
     "timeout_s": 120,
-    "build_timeout_s": 1200,
+    "build_timeout_s": 2400,
     "compiles": ["nvcc"],
     "checks": "numbers",
 }
