@@ -13,6 +13,11 @@ import platformdirs
 import pytest
 
 VERSIONS = ("0.5.2", "0.5.3", "0.6.7.post3", "0.7.2.post1")
+# What is read of the rest of a wheel: the runner of the trtllm-gen kernels, and who makes one.
+SOURCES = (
+    "flashinfer/data/include/flashinfer/trtllm/fmha/fmhaRunner.cuh",
+    "flashinfer/data/csrc/trtllm_fmha_kernel_launcher.cu",
+)
 
 
 def locate(version):
@@ -36,7 +41,7 @@ def wheel(distribution, version):
 
 
 class Unpacked:
-    """The Python files of each version that is asked for, unpacked once; without data/, which is most of a wheel."""
+    """The Python files of each version that is asked for, unpacked once; of data/, most of a wheel, only SOURCES."""
 
     def __init__(self, folder):
         self._folder = folder
@@ -49,8 +54,12 @@ class Unpacked:
         folder = self._folder / version
         if not folder.is_dir():
             with zipfile.ZipFile(found) as wheel:
-                wheel.extractall(folder, [name for name in wheel.namelist() if _is_python_of_package(name)])
+                wheel.extractall(folder, [name for name in wheel.namelist() if _is_wanted(name)])
         return folder / "flashinfer"
+
+
+def _is_wanted(name):
+    return name in SOURCES or _is_python_of_package(name)
 
 
 def _is_python_of_package(name):

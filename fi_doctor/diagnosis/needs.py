@@ -43,8 +43,12 @@ def not_compiled_for(feature: Feature, sm: int | Missing, facts: Facts) -> str:
 
 
 def turned_away(feature: Feature, sm: int | Missing, facts: Facts) -> str:
-    """That the installed source refuses the feature's call on this GPU, and at which place; "" else."""
-    return _refused(feature.call or feature.entry[0], sm, facts) if feature.entry else ""
+    """That the installed source refuses the feature's call on this GPU, and at which place; "" else.
+
+    What Python refuses comes first: a kernel's own runner is asked when all else was done.
+    """
+    calls = (feature.call or feature.entry[0], feature.runner) if feature.entry else ()
+    return next((said for call in calls if (said := _refused(call, sm, facts))), "")
 
 
 def offered_at(feature: Feature, facts: Facts) -> str:

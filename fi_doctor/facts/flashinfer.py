@@ -14,6 +14,8 @@ from fi_doctor.facts.companions import DISABLE, Companions, built_modules, count
 from fi_doctor.facts.majors import read_majors
 from fi_doctor.facts.packages import Survey, constants
 from fi_doctor.facts.public import read_public
+from fi_doctor.facts.runners import ENDING as RUNNER
+from fi_doctor.facts.runners import read_runner
 from fi_doctor.facts.symbols import Symbols
 from fi_doctor.model import FlashInfer, GpuFacts, Missing, Named, ToolkitFacts
 
@@ -77,18 +79,21 @@ def read_flashinfer(
 def read_named(root: Path, version: str, symbols: tuple[str, ...]) -> Named:
     """What the source says of names, of patterns and of calls; version: what it is called where a name is not found.
 
-    symbols: "flashinfer.norm.rmsnorm", "*awq*", "flashinfer.bmm_fp8(backend='x')".
+    symbols: "flashinfer.norm.rmsnorm", "*awq*", "flashinfer.bmm_fp8(backend='x')", "data/include/flashinfer/x.cuh".
     """
     names = Symbols(root, version)
     patterns = [name for name in symbols if "*" in name]
-    places = {name: names.where(name) for name in symbols if "*" not in name and "(" not in name}
-    calls = [name for name in symbols if "*" not in name and not _is_generator(name)]
+    runners = {name: read_runner(root, name) for name in symbols if name.endswith(RUNNER)}
+    rest = [name for name in symbols if name not in runners and "*" not in name]
+    places = {name: names.where(name) for name in rest if "(" not in name}
+    calls = [name for name in rest if not _is_generator(name)]
     admissions = Admissions(root, names)
+    refused = {name: admissions.of(name) for name in calls} | runners
     return Named(
         symbols=places,
         public=read_public(root, names, patterns),
         majors={name: read_majors(root, place) for name, place in places.items() if _is_generator(name)},
-        admissions={name: found for name in calls if (found := admissions.of(name))},
+        admissions={name: found for name, found in refused.items() if found},
     )
 
 

@@ -37,6 +37,7 @@ NAMES = (
     "ninja",
     "cuda-python",
     "cuda-bindings",
+    "cuda-tile",
 )
 PROVIDER_PREFIX = "flashinfer-jit-cache-"  # one wheel for each GPU architecture, from FlashInfer 0.7 on
 MODULES = {
@@ -281,8 +282,7 @@ def _version_files(origin: str) -> list[dict[str, object]]:
 
 def _version_from_files(origin: str) -> str | Missing:
     for values in _version_files(origin):
-        for name in ("__version__", "version"):
-            version = values.get(name)
+        for version in (values.get("__version__"), values.get("version")):
             if isinstance(version, str):
                 return version
     return Missing(reason=f"no distribution owns {Path(origin).parent}, and its files name no version")

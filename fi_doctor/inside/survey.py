@@ -23,6 +23,7 @@ WATCHED = frozenset(
         "apache-tvm-ffi",
         "cuda-bindings",
         "cuda-python",
+        "cuda-tile",
         "flashinfer-cubin",
         "flashinfer-python",
         "ninja",

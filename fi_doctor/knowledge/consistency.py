@@ -14,6 +14,7 @@ from fi_doctor.model import Action, ActionKind, Feature, Operator, Rule, Setting
 
 _RULE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 _FEATURE_ID = re.compile(r"[a-z0-9]+\.[a-z0-9_]+")
+_RUNNER = re.compile(r"data/[A-Za-z0-9_]+(?:/[A-Za-z0-9_]+)*\.cuh")
 _STATUSES = ("confirmed", "suspected")
 _KINDS = ("env", "flag", "key")
 # The releases of vLLM that were read, and the GPUs: what is said of a feature has to say it for each of them.
@@ -101,6 +102,8 @@ def _check_feature(feature: Feature, settings: set[str]) -> list[str]:
         errors += _check_use(place, f"vllm[{number}]", use, settings)
     if feature.call and not _is_call_of(feature.call, feature.entry):
         errors.append(f"{place}: call: expected one of entry with literals by name, got {feature.call!r}")
+    if feature.runner and not _RUNNER.fullmatch(feature.runner):
+        errors.append(f"{place}: runner: expected a path below FlashInfer's data/ to a .cuh, got {feature.runner!r}")
     errors += _check_actions(place, {"uncaptured": feature.uncaptured}, settings)
     return errors or _gaps(place, feature)
 

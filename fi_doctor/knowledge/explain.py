@@ -32,8 +32,9 @@ WORDS = {
     Evidence.NONE.value: "Nothing was found out.",
     Evidence.DECLARED.value: (
         "The installed packages say so; nothing was tried. For which GPUs FlashInfer has a function is read from its "
-        "source, which is not run: the lists that it is declared with, the majors that its module is compiled for, and "
-        "refusals that hang on nothing but the compute capability. What hangs on more than that is not known."
+        "source, which is not run: the lists that it is declared with, the majors that its module is compiled for, the "
+        "check in a kernel's C++ runner, and refusals that hang on nothing but the compute capability. What hangs on "
+        "more than that is not known."
     ),
     Evidence.PREDICTED.value: (
         "A known problem applies here; this row was not tried. What is measured beats what is predicted."

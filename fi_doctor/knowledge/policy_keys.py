@@ -18,6 +18,7 @@ VERSIONED = (
     "apache-tvm-ffi",
     "cuda-bindings",
     "cuda-python",
+    "cuda-tile",
     "flashinfer-cubin",
     "flashinfer-python",
     "ninja",

@@ -55,7 +55,8 @@ _RANK_VARIABLES = ("NCCL_ALGO", "NCCL_P2P_DISABLE", "NCCL_PROTO", "NCCL_SHM_DISA
 _TOOLS = ("bin/cudafe++", "bin/fatbinary", "bin/nvcc", "bin/nvlink", "bin/ptxas", "nvvm/bin/cicc")
 _TORCH_FILES = ("version.py", "lib/libc10_cuda.so", "lib/libtorch_cpu.so", "lib/libtorch_cuda.so")
 _COMPANIONS = ("flashinfer-cubin", "flashinfer-jit-cache")
-_MADE_BY = {"cute-dsl": "nvidia-cutlass-dsl", "triton": "triton"}  # what PROBE["compiles"] names -> its package
+# What PROBE["compiles"] names -> its package.
+_MADE_BY = {"cute-dsl": "nvidia-cutlass-dsl", "cutile": "cuda-tile", "triton": "triton"}
 
 
 class Attribution:

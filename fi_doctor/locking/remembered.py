@@ -17,6 +17,7 @@ from fi_doctor.facts.flashinfer import read_named as read_source
 from fi_doctor.facts.libraries import read_libraries as find_libraries
 from fi_doctor.facts.loader import Elf, read_elf
 from fi_doctor.facts.packages import Survey
+from fi_doctor.facts.runners import ENDING as RUNNER
 from fi_doctor.facts.vllm import read_vllm as read_files
 from fi_doctor.model import Library, Missing, Named, Vllm
 
@@ -77,10 +78,12 @@ def read_vllm(survey: Survey, folder: Path) -> Vllm | Missing:
 
 
 def read_named(root: Path, version: str, symbols: tuple[str, ...], *, folder: Path) -> Named:
-    """What FlashInfer's source says of names, from `folder` where its Python files are as they were."""
+    """What FlashInfer's source says of names, from `folder` where its Python files and the runners are as they were."""
     key = ""
     with contextlib.suppress(OSError):
-        key = quick_key(scan(root, (".py",), without="data"))
+        runners = [name for name in symbols if name.endswith(RUNNER) and (root / name).exists()]
+        files = [Found(name, str(root / name), (root / name).stat()) for name in runners]
+        key = quick_key([*scan(root, (".py",), without="data"), *files])
     asked = hashlib.sha256("\0".join((str(root), version, *symbols)).encode("utf-8", "surrogateescape")).hexdigest()
     return remembered(folder / _NAMED, key and f"{key} {asked}", Named, lambda: read_source(root, version, symbols))
 

@@ -159,13 +159,13 @@ class FlashInfer(Data, frozen=True, tag_field="kind", tag="flashinfer"):
     majors: dict[str, Majors | Missing] = {}
     # Pattern, "*awq*" -> the public names that match and where they are defined, "gemm/gemm_base.py:333".
     public: dict[str, dict[str, str]] = {}
-    # Name, or call with what decides it, "flashinfer.mm_fp4(backend='cudnn')" -> where the source turns GPUs away. Only
-    # those are here of which that can be read with certainty.
+    # Name, call with what decides it, "flashinfer.mm_fp4(backend='cudnn')", or file of a kernel's runner -> where the
+    # source turns GPUs away. Only those are here of which that can be read with certainty.
     admissions: dict[str, tuple[Admission, ...]] = {}
 
 
 class Named(Data, frozen=True):
-    """What FlashInfer's source says of names: the fields of FlashInfer that depend on nothing but its Python files."""
+    """What FlashInfer's source says of names: the fields that depend on nothing but its Python files and runners."""
 
     symbols: dict[str, str | Missing]
     public: dict[str, dict[str, str]]

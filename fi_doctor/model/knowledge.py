@@ -77,6 +77,9 @@ class Feature(Strict, frozen=True):
     # What keeps it out of vLLM's CUDA graphs, where only captured cells fail; the first whose setting is read is given.
     uncaptured: tuple[Action, ...] = ()
     generator: str = ""  # FlashInfer's function whose supported_major_versions say for which GPUs it is compiled
+    # The C++ file, below FlashInfer's folder, whose check turns GPUs away when a kernel of its is called, though it was
+    # compiled for them: "data/include/flashinfer/trtllm/fmha/fmhaRunner.cuh".
+    runner: str = ""
 
 
 class Operator(Strict, frozen=True):

@@ -73,7 +73,7 @@ class ProbeSpec(Data, frozen=True):
     gpus: int  # how many GPUs run() needs; 0 runs anywhere
     timeout_s: int  # for one run()
     build_timeout_s: int
-    compiles: tuple[str, ...]  # nvcc, nvrtc, cute-dsl, triton, ptx
+    compiles: tuple[str, ...]  # nvcc, nvrtc, cute-dsl, cutile, triton, ptx
     has_build: bool
     checks_numbers: bool  # False: a return is `ran`, not `verified` (imports)
     # It only asks whether FlashInfer's own checks let the call through: a return is `declared` and no more.

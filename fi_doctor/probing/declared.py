@@ -28,7 +28,7 @@ class Declared(Strict, frozen=True):
     most_gpus: int = 0
     timeout_s: int = 120
     build_timeout_s: int = 600
-    compiles: tuple[Literal["nvcc", "nvrtc", "cute-dsl", "triton", "ptx"], ...] = ("nvcc",)
+    compiles: tuple[Literal["nvcc", "nvrtc", "cute-dsl", "cutile", "triton", "ptx"], ...] = ("nvcc",)
     checks: Literal["numbers", "nothing", "gate"] = "numbers"
     subset: Subset | None = None
 

@@ -246,6 +246,22 @@ def test_a_row_without_a_probe_is_unsupported_or_offered_as_the_source_says(sm, 
     assert (*verdict(row), row.why) == told
 
 
+def test_where_python_lets_a_call_through_the_check_of_the_kernels_runner_counts():
+    runner = "data/a.cuh"
+    feature = Feature(id="mla.run", title="", entry=("flashinfer.mla.run",), runner=runner, probes=(), vllm=())
+    says = {runner: (Admission(source=f"{runner}:6", admits=(100, 103), refuses=(90,)),)}
+    python = {"flashinfer.mla.run": (Admission(source="mla.py:5", admits=(100,), refuses=(90,)),)}
+    rows = [
+        next(iter(matrix.judge(replace(KB, features=(feature,)), make.facts(flashinfer=fi), (), (), ())))
+        for fi in (make.flashinfer(admissions=says), make.flashinfer(admissions=says | python))
+    ]
+    assert [row.why for row in rows] == [
+        "flashinfer/data/a.cuh:6 admits compute capability 100, 103; this is 90",
+        "flashinfer/mla.py:5 admits compute capability 100; this is 90",
+    ]
+    assert {verdict(row) for row in rows} == {("unsupported", "declared")}
+
+
 def test_a_row_without_a_probe_is_unknown_where_an_older_report_says_nothing_of_it():
     feature = Feature(id="mla.run", title="", entry=("flashinfer.mla.run",), probes=(), vllm=())
     row = next(iter(matrix.judge(replace(KB, features=(feature,)), make.facts(), (), (), ())))

@@ -147,6 +147,13 @@ def test_a_call_that_is_none_of_an_entry_with_literals_is_refused(folder, call):
     ]
 
 
+@pytest.mark.parametrize("path", ["include/a.cuh", "data/a.cu", "/data/a.cuh", "data/../a.cuh"])
+def test_a_runner_that_is_no_file_below_the_sources_is_refused(folder, path):
+    write(folder, "features.yaml", FEATURES.replace("  probes:", f"  runner: {path}\n  probes:"))
+    said = f"features.yaml: norm.rmsnorm: runner: expected a path below FlashInfer's data/ to a .cuh, got {path!r}"
+    assert errors_of(folder) == [said]
+
+
 def test_a_call_of_an_entry_is_read(folder):
     call = "flashinfer.norm.rmsnorm(backend='cuda', eps=1, out=None)"
     write(folder, "features.yaml", FEATURES.replace("  probes:", f'  call: "{call}"\n  probes:'))

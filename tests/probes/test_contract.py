@@ -37,7 +37,7 @@ def test_the_literal_has_the_agreed_keys_and_types(path):
     assert {"id", "feature", "module", "requires"} <= set(probe) <= KEYS
     assert all(isinstance(probe[key], str) for key in ("id", "feature", "module"))
     assert all(isinstance(probe.get(key, 1), int) for key in ("gpus", "most_gpus", "timeout_s", "build_timeout_s"))
-    assert set(probe.get("compiles", [])) <= {"nvcc", "nvrtc", "cute-dsl", "triton", "ptx"}
+    assert set(probe.get("compiles", [])) <= {"nvcc", "nvrtc", "cute-dsl", "cutile", "triton", "ptx"}
     assert probe.get("checks", "numbers") in {"numbers", "nothing", "gate"}
     for requires in (probe["requires"], *probe.get("variants", {}).values()):
         assert set(requires) <= REQUIRES

@@ -3,12 +3,13 @@
 
 import torch
 
+from flashinfer._gemm_bf16 import bmm_bf16, mm_bf16
 from flashinfer._gemm_block import fp8_blockscale_gemm_sm90
 from flashinfer._gemm_parts import accumulate, stand_in_for_a_graph
 from flashinfer.faults import has, spoil
 from flashinfer.graphs import live
 
-__all__ = ["bmm_fp8", "fp8_blockscale_gemm_sm90", "stand_in_for_a_graph"]
+__all__ = ["bmm_bf16", "bmm_fp8", "fp8_blockscale_gemm_sm90", "mm_bf16", "stand_in_for_a_graph"]
 
 
 def bmm_fp8(A, B, A_scale, B_scale, dtype, out=None, backend="cublas"):

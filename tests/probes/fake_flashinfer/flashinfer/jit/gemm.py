@@ -15,3 +15,7 @@ def gen_gemm_module():
 
 def gen_fp8_blockscale_gemm_sm90_module():
     return Spec("fp8_blockscale_gemm_90")
+
+
+def gen_mm_bf16_cublaslt_module():
+    return Spec("mm_bf16_cublaslt")
