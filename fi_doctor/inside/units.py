@@ -1,10 +1,10 @@
-"""What of a module one call needs: of the CUTLASS MoE module for SM90 and of attention's modules.
+"""What of a module one call needs: of the CUTLASS MoE module for SM90, of attention's, of the gated delta rule's.
 
 Of the MoE module it is named by the types of activations and weights. The first tactic of both GEMMs is the one that is
 compiled; it is also what a call takes that was not tuned. Read in FlashInfer 0.5.2 to 0.7.2: cutlass_heuristic.cpp
 (get_candidate_configs_sm90: the order of the tactics), moe_gemm_template_dispatch.h (getTmaWarpSpecializedConfigs,
 calcMaxWorkspaceSize), jit/fused_moe.py (the sources), jit/attention/modules.py (gen_customize_batch_prefill_module: a
-source for each mask, ragged and paged). Standard library, Python >= 3.9.
+source for each mask, ragged and paged), jit/gdn.py. Standard library, Python >= 3.9.
 """
 
 from __future__ import annotations
@@ -163,12 +163,27 @@ BATCH_PREFILL = {
     "paged": Units(optional=("*_ragged_*kernel_mask_?.cu", "*_paged_*kernel_mask_[23].cu")),
     "paged_causal": Units(optional=("*_ragged_*kernel_mask_?.cu", "*_paged_*kernel_mask_[023].cu")),
 }
+# The gated delta rule: a source for each type and, 1 or 0, g more heads of values than of queries, b and a gates, i a
+# first state, c checkpoints (from FlashInfer 0.6.8). vLLM calls bf16 with both gates and a first state.
+GDN_PREFILL_90 = {
+    "as_vllm": Units(
+        optional=(
+            "gdn_prefill_kernel_half_*.cu",
+            "gdn_prefill_kernel_bf16_g?b0*.cu",
+            "gdn_prefill_kernel_bf16_g?b1a0*.cu",
+            "gdn_prefill_kernel_bf16_g?b1a1i0*.cu",
+            "gdn_prefill_kernel_bf16_*c1.cu",
+        )
+    ),
+}
 
 
 def units_of(module: str) -> dict[str, Units]:
     """What is known of a module, by the names of its parts; nothing of most."""
     if module == "fused_moe_90":
         return FUSED_MOE_90
+    if module == "gdn_prefill_sm90":
+        return GDN_PREFILL_90
     return BATCH_PREFILL if module.startswith("batch_prefill_") else {}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -96,6 +97,22 @@ def test_a_part_of_attention_is_the_masks_that_are_called(name, objects, hopper,
     wish = subset.Wish(units_of(module)[name])
     (part,) = subset.write(tmp_path / "build.ninja", module, {"part": wish}, tmp_path / "parts").values()
     assert (part.objects, part.left_out) == (objects, 10 - objects)
+
+
+@pytest.mark.parametrize("checkpoints", [False, True], ids=["to-0.6.7", "from-0.6.8"])
+def test_a_part_of_the_gated_delta_rule_is_two_kernels(checkpoints, tmp_path):
+    """By the names that FlashInfer 0.6.4 to 0.6.13 gives its sources."""
+    last = ("c0", "c1") if checkpoints else ("",)
+    switches = itertools.product(("half", "bf16"), *(("0", "1") for _ in "gbai"), last)
+    sources = [f"gdn_prefill_kernel_{t}_g{g}b{b}a{a}i{i}{c}.cu" for t, g, b, a, i, c in switches]
+    sources += ["gdn_prefill_launcher.cu", "prefill_kernel_delta_rule_sm90.cu"]
+    lines = ["rule cuda_compile", "  command = nvcc", *(f"build {one}.o: cuda_compile /x/{one}" for one in sources)]
+    (tmp_path / "build.ninja").write_text("\n".join(lines))
+    wish = subset.Wish(units_of("gdn_prefill_sm90")["as_vllm"])
+    (part,) = subset.write(tmp_path / "build.ninja", "gdn_prefill_sm90", {"part": wish}, tmp_path / "parts").values()
+    assert (part.objects, part.left_out) == (4, len(sources) - 4)
+    compiled = re.findall(r"gdn_prefill_kernel_\w+\.cu", (tmp_path / "parts" / "build.ninja").read_text())
+    assert {name[:31] for name in compiled} == {"gdn_prefill_kernel_bf16_g0b1a1i", "gdn_prefill_kernel_bf16_g1b1a1i"}
 
 
 def _text(found, name):
