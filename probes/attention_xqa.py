@@ -12,8 +12,9 @@ Shapes: head size 128, 16 query heads over 2 KV heads, pages of 16 tokens; NHD a
 dimensions or each value beside its key; 1 to 3000 keys, in a table with room for 256 tokens a request (one thread
 block) or for 4096 (split and merged). bf16 slots that are not to be read are NaN; FP8 ones 448, the largest number: the
 tensor memory accelerator copies whole pages, so that the end of a last page is multiplied by zero. The first and the
-last tokens of a request have values so large that one more or less shows. FP8 scales are 0.5 for keys and 2 for values;
-queries are then numbers that FP8 holds, because the kernel rounds them to it.
+last tokens of a request, and those at the edge of a window, have keys that every query of every head looks at, so that
+one more or less shows in each head. FP8 scales are 0.5 for keys and 2 for values; queries are then numbers that FP8
+holds, because the kernel rounds them to it.
 
 Tolerance: bf16: 2^-8 (7 sum p|v| + |reference|) and 5 % more, as attention.decode_xqa derives it. FP8:
 2^-4 is the unit roundoff of e4m3, to which the probabilities are rounded (not their sum): 2^-4 sum p|v| at most, and
@@ -72,6 +73,7 @@ WORKSPACE_BYTES = 32 * 1024 * 1024
 SEMAPHORES = 8 * 1024 * 1024  # bytes of it
 SCALE = 1.25 / math.sqrt(SIZE)  # not the usual one, so that a default in its place shows
 FP8_SCALES = (0.5, 2.0)  # of keys and of values
+EDGE_LOGIT = 0.5  # above the logarithm of the number of keys, so that an edge weighs about as much as they all do
 ODDS = 7  # standard deviations
 FP8_LARGEST = 0x7E  # 448
 
@@ -261,13 +263,19 @@ class _Batch:
             return torch.randn((tokens, heads, SIZE), generator=generator, device=generator.device)
 
         queries, keys = (list(side) for side in zip(*requests, strict=True))
-        self.query = normal(sum(queries), QUERY_HEADS).to(kept).bfloat16()
-        self.key, value = (normal(sum(keys), KV_HEADS) / scale for scale in self.scales)
+        toward = normal(1, KV_HEADS).sign()  # of each KV head: what all of its queries have in common
+        common = toward.repeat_interleave(QUERY_HEADS // KV_HEADS, dim=1)
+        self.query = ((normal(sum(queries), QUERY_HEADS) + common) / math.sqrt(2)).to(kept).bfloat16()
+        key, value = (normal(sum(keys), KV_HEADS) for _ in range(2))
         for end, (mine, length) in zip(itertools.accumulate(keys), requests, strict=True):
-            far = {0, *range(length - mine - 1, length)}
-            far |= {length - 129, length - 128} if window_left >= 0 else set()
-            value[[end - length + at for at in far if 0 <= at < length]] *= max(4, length / 8)
-        self.key, self.value = (side.clamp(-448, 448).to(kept) for side in (self.key, value))
+            edges = {0, *range(length - mine - 1, length)}
+            edges |= {length - 129, length - 128} if window_left >= 0 else set()
+            at = [end - length + place for place in edges if 0 <= place < length]
+            logit = math.log(length or 1) + EDGE_LOGIT
+            key[at] = key[at] / 4 + toward * (logit * math.sqrt(2) / (SIZE * SCALE))
+        self.key, self.value = (
+            (side / scale).clamp(-448, 448).to(kept) for side, scale in zip((key, value), self.scales, strict=True)
+        )
         self.starts = torch.tensor([0, *itertools.accumulate(queries)], dtype=torch.int32, device=generator.device)
         self.mask = self._causal_mask(queries)
         self.present = torch.tensor([n > 0 for n in keys], device=generator.device).repeat_interleave(

@@ -3,19 +3,25 @@
 `fake_flashinfer` beside it holds for each kernel a right stand-in, at the kernel's precision, and its faults. Here one
 call is made twice, right and with a fault, and of the faulty outputs only a short run of elements is taken; all other
 calls are right. So a fault that would spoil every element is as small as a lost tail, and the probe's own check has to
-see it all the same. The call is drawn from those in which the fault does half as much as anywhere, the place from the
-tenth of the elements that differ most: elsewhere it may do less than rounding does (a lost expert of little weight).
+see it all the same. The call is drawn from those in which the fault does half as much as anywhere on average, the place
+from the tenth of the elements that differ most: elsewhere it may do less than rounding does (a lost expert of little
+weight).
+
+How often a sampler draws each token is right or wrong only as a whole. Its light faults act in every call and as they
+are, and move the statistic that the probe looks at to at most 4 x its limit.
 """
 
 import contextlib
 import importlib
 import random
 from typing import NamedTuple
+from unittest import mock
 
 import loading
 import torch
 
 MOST = 100  # one element of so many
+EVERY = -1  # in place of the number of a call
 
 
 class Kernel(NamedTuple):
@@ -23,283 +29,138 @@ class Kernel(NamedTuple):
 
     probe: str
     variant: str
-    entry: str  # module:function or module:Class.method
+    entries: str  # each module:function or module:Class.method, without the "flashinfer." before all of them
     smaller: dict
-    faults: tuple
+    faults: str
+    light: str = ""
+    places: tuple = ()  # "decode <- _paged:Class": where FlashInfer has what the stand-in keeps in a module of its own
 
 
 class Seen(NamedTuple):
     """What became of one seeded fault."""
 
     caught: str  # what the check said; "" when it saw nothing
+    tolerances: float | None  # the largest error that the check saw, in tolerances; None: it allows none, or not finite
     touched: int
     elements: int  # of all outputs of the run
 
-
-KERNELS = (
-    Kernel(
-        "norm_rmsnorm",
-        "bf16",
-        "flashinfer.norm:rmsnorm",
-        {"HIDDEN_SIZES": (64, 111, 500, 4096), "BATCH_SIZES": (1, 19), "SPREAD_HIDDEN_SIZES": (500,)},
-        (
-            "eps_ignored",
-            "weight_ignored",
-            "mean_over_too_many",
-            "tail_dropped",
-            "last_row_dropped",
-            "not_written",
-            "nan_element",
-            "rounded_twice",
-            "strides_ignored",
-            "input_changed",
-        ),
-    ),
-    Kernel(
-        "norm_fused_add_rmsnorm",
-        "bf16",
-        "flashinfer.norm:fused_add_rmsnorm",
-        {"HIDDEN_SIZES": (64, 111, 500, 4096), "BATCH_SIZES": (1, 19)},
-        (
-            "eps_ignored",
-            "weight_ignored",
-            "residual_not_added",
-            "residual_not_written",
-            "residual_nan_element",
-            "input_not_written",
-            "last_row_dropped",
-            "nan_element",
-        ),
-    ),
-    Kernel(
-        "activation_silu_and_mul",
-        "bf16",
-        "flashinfer.activation:silu_and_mul",
-        {"SIZES": (8, 888, 8200), "BATCH_SIZES": (1, 19)},
-        (
-            "gate_and_up_swapped",
-            "sigmoid",
-            "gelu",
-            "up_ignored",
-            "tail_dropped",
-            "last_row_dropped",
-            "nan_element",
-            "rounded_twice",
-        ),
-    ),
-    Kernel(
-        "kv_append_paged",
-        "nhd_page16",
-        "flashinfer.page:append_paged_kv_cache",
-        {"HEADS": ((1, 64), (5, 128))},
-        (
-            "key_and_value_swapped",
-            "value_lost",
-            "last_token_lost",
-            "wrong_page",
-            "page_table_ignored",
-            "position_off_by_one",
-            "first_request_for_all",
-            "neighbour_overwritten",
-            "heads_reversed",
-            "rounded",
-            "nan_element",
-        ),
-    ),
-    Kernel(
-        "attention_decode",
-        "tc_d128",
-        "flashinfer.decode:BatchDecodeWithPagedKVCacheWrapper.run",
-        {"WORKSPACE_BYTES": 16},
-        (
-            "last_key_dropped",
-            "wrong_page",
-            "page_table_ignored",
-            "hnd_as_nhd",
-            "heads_interleaved",
-            "parts_weighted_alike",
-            "last_part_lost",
-            "last_request_unwritten",
-            "nan_element",
-            "rounded_coarsely",
-            "key_and_value_swapped",
-            "rest_of_page_read",
-            "query_strides_ignored",
-            "lse_natural",
-        ),
-    ),
-    Kernel(
-        "attention_prefill",
-        "fa2_d64",
-        "flashinfer.prefill:_Wrapper._attend",
-        {
-            "BATCHES": {"short": ((3, 20), (1, 18)), "long": ((1, 40), (0, 21), (37, 37), (0, 0), (19, 33), (1, 300))},
-            "WORKSPACE_BYTES": 1024,
-        },
-        (
-            "no_causal_mask",
-            "mask_at_top_left",
-            "one_key_too_many",
-            "diagonal_hidden",
-            "last_key_dropped",
-            "first_key_dropped",
-            "heads_interleaved",
-            "normalised_twice",
-            "value_coarse",
-            "value_scaled",
-            "request_not_written",
-            "natural_log",
-            "lse_not_written",
-            "nan_element",
-            "last_columns_lost",
-        ),
-    ),
-    Kernel(
-        "attention_sinks",
-        "xqa_d64",
-        "flashinfer.decode:xqa_batch_decode_with_kv_cache",
-        {"WORKSPACE": 2**16, "SPLIT_DECODE": ((1, 1500),)},
-        ("sink_dropped", "sink_times_log2e", "sinks_rotated", "page_ends_read", "last_token_lost", "nan_element"),
-    ),
-    Kernel(
-        "attention_sinks",
-        "fa2_d64",
-        "flashinfer.attention:BatchAttentionWithAttentionSinkWrapper.run",
-        {
-            "PREFILL": ((1, 1), (15, 15), (0, 20), (17, 130), (3, 200)),
-            "SPLIT": ((3, 1500),),
-            "SPLIT_DECODE": ((1, 1500),),
-            "WORKSPACE": 9 * 2**20,
-        },
-        (
-            "sink_dropped",
-            "sink_scaled",
-            "sink_times_log2e",
-            "sink_over_log2e",
-            "sinks_rotated",
-            "sinks_reversed",
-            "first_sink_for_all",
-            "sink_of_kv_head",
-            "last_token_lost",
-            "kv_heads_interleaved",
-            "nan_element",
-            "not_written",
-        ),
-    ),
-    *(
-        Kernel(
-            name,
-            variant,
-            "flashinfer.fused_moe.core:compute",
-            sizes | {"TOKENS": (1, 37, 150)},
-            (
-                "expert_dropped",
-                "router_ignored",
-                "router_of_next_token",
-                "last_choice_lost",
-                "first_choice_for_all",
-                "k_tail_dropped",
-                "nan_element",
-                "not_written",
-                "last_token_dropped",
-                "gate_up_swapped",
-                *more,
-            ),
-        )
-        for name, variant, sizes, more in (
-            ("moe_bf16", "tactic_0", {"HIDDEN": 208, "INTERMEDIATE": 144}, ()),
-            ("moe_fp8_per_tensor", "tactic_0", {"HIDDEN": 208, "INTERMEDIATE": 144}, ("fc1_scales_of_next_expert",)),
-            (
-                "moe_fp8_block",
-                "eager",
-                {"HIDDEN": 384, "INTERMEDIATE": 256},
-                ("fc1_scales_of_next_block", "fc2_scales_transposed"),
-            ),
-            (
-                "moe_mxfp4_bf16",
-                "tactic_0",
-                {"HIDDEN": 384, "INTERMEDIATE": 256},
-                ("fc1_scales_of_next_block", "fc2_scales_of_next_rows"),
-            ),
-        )
-    ),
-)
-
-
-def load(kernel):
-    """The probe as a module of its own, on sizes for a CPU."""
-    return loading.load(kernel.probe, **kernel.smaller)
+    def is_small(self):
+        """Whether it is what a seeded fault may be."""
+        return self.touched > 0 and (self.touched <= self.elements / MOST or (self.tolerances or MOST) <= 4)
 
 
 def clean(kernel, seed=0):
     """What a run without a fault measures, on inputs of this seed; AssertionError is a false alarm."""
     with _seeds_shifted(seed):
-        return load(kernel).run(kernel.variant)
+        return _run(kernel)
 
 
-def seeded(kernel, fault, faults, seed=0):
-    """One run with this fault in one call; faults: the module of the stand-in."""
-    draw = random.Random(f"{kernel.probe} {fault} {seed}")
-    scout = _Calls(faults, fault, draw)
-    with _replaced(kernel.entry, scout):
-        load(kernel).run(kernel.variant)
-    assert scout.harm, f"{kernel.probe} {kernel.variant}: {fault} changes nothing"
-    most = max(scout.harm.values())
-    calls = _Calls(faults, fault, draw, at=draw.choice([at for at, harm in scout.harm.items() if harm >= most / 2]))
-    caught = ""
-    with _replaced(kernel.entry, calls):
-        try:
-            load(kernel).run(kernel.variant)
-        except AssertionError as error:
-            caught = str(error) or "an assertion"
-    return Seen(caught, calls.touched, scout.elements)
+def seeded(kernel, seed=0):
+    """What became of each fault of the kernel, in a run of its own."""
+    faults = importlib.import_module("flashinfer.faults")
+    scout = _Calls(faults, kernel.faults.split())
+    _run(kernel, scout)
+    seen = {fault: _seed(kernel, _Calls(faults, [fault], EVERY)) for fault in kernel.light.split()}
+    assert all(one.touched for one in seen.values()), f"{kernel.probe} {kernel.variant}: a light fault changes nothing"
+    for fault, harm in scout.harm.items():
+        assert harm, f"{kernel.probe} {kernel.variant}: {fault} changes nothing"
+        draw = random.Random(f"{kernel.probe} {fault} {seed}")
+        at = draw.choice([at for at, size in harm.items() if size >= max(harm.values()) / 2])
+        seen[fault] = _seed(kernel, _Calls(faults, [fault], at, draw))._replace(elements=scout.elements)
+    return seen
+
+
+def _seed(kernel, calls):
+    caught, tolerances = "", None
+    try:
+        _run(kernel, calls)
+    except AssertionError as error:
+        caught, tolerances = str(error) or "an assertion", _tolerances(error.__traceback__)
+    return Seen(caught, tolerances, calls.touched, calls.elements)
+
+
+def _run(kernel, calls=None):
+    """One run of the probe, as a module of its own and on sizes for a CPU, with every call of an entry in `calls`."""
+    with contextlib.ExitStack() as stack:
+        for place in kernel.places:
+            stand_in, name = _found(place)
+            to = place.rpartition(" <- ")[0]
+            module = importlib.import_module(f"flashinfer.{to}" if to else "flashinfer")
+            stack.enter_context(mock.patch.object(module, name, getattr(stand_in, name), create=True))
+        for entry in kernel.entries.split() if calls else ():
+            owner, name = _found(entry)
+            stack.enter_context(mock.patch.object(owner, name, calls.through(getattr(owner, name))))
+        return loading.load(kernel.probe, **kernel.smaller).run(kernel.variant)
+
+
+def _found(path):
+    """What holds the last name of "module:Class.method", and that name; before "<-" may be where it goes."""
+    module, _, names = path.rpartition(" <- ")[2].partition(":")
+    owner = importlib.import_module(f"flashinfer.{module}")
+    *parents, name = names.split(".")
+    for parent in parents:
+        owner = getattr(owner, parent)
+    return owner, name
 
 
 class _Calls:
-    """Makes each call of one entry twice, and gives the call number `at` its fault; None: looks only."""
+    """Makes calls twice, right and with a fault, and gives the one with the number `at` its fault; None: looks only."""
 
-    def __init__(self, faults, fault, draw, at=None):
-        self.faults, self.fault, self.draw, self.at = faults, fault, draw, at
+    def __init__(self, faults, names, at=None, draw=None):
+        self.faults, self.at, self.draw = faults, at, draw
         self.number = self.touched = self.elements = 0
-        self.harm = {}  # number of a call that differs: its largest difference
+        self.harm = {
+            name: {} for name in names
+        }  # of each fault: number of a call that differs, and by how much on average
 
-    def __call__(self, function, *args, **kwargs):
+    def through(self, function):
+        return lambda *args, **kwargs: self._call(function, args, kwargs)
+
+    def _call(self, function, args, kwargs):
         number, self.number = self.number, self.number + 1
-        if self.at is not None and number != self.at:
+        if self.at not in {None, EVERY, number}:
             return function(*args, **kwargs)
-        given = _tensors((args, kwargs))
-        before = [one.clone() for one in given]
-        self.faults.ACTIVE = self.fault
-        try:
-            wrong = [one.clone() for one in (*given, *_tensors(function(*args, **kwargs)))]
-        finally:
-            self.faults.ACTIVE = ""
-        for one, kept in zip(given, before, strict=True):
-            one.copy_(kept)
+        given, generators = _all(torch.Tensor, (args, kwargs)), _all(torch.Generator, (args, kwargs))
+        before, states = [one.clone() for one in given], [one.get_state() for one in generators]
+        wrong = {}
+        for fault in self.harm:
+            self.faults.ACTIVE = fault
+            try:
+                wrong[fault] = [one.clone() for one in (*given, *_all(torch.Tensor, function(*args, **kwargs)))]
+            finally:
+                self.faults.ACTIVE = ""
+            for one, kept in zip((*given, *generators), (*before, *states), strict=True):
+                one.copy_(kept) if isinstance(one, torch.Tensor) else one.set_state(kept)
         result = function(*args, **kwargs)
-        right = [*given, *_tensors(result)]
-        self._compare(number, right, wrong, before)
-        return result
-
-    def _compare(self, number, right, wrong, before):
-        differ = [_differs(good, bad) for good, bad in zip(right, wrong, strict=True)]
+        right = [*given, *_all(torch.Tensor, result)]
         written = [_differs(good, old) for good, old in zip(right, before, strict=False)]
         outputs = sum(int(one.sum()) for one in written) or sum(one.numel() for one in right[len(before) :])
         self.elements += outputs
-        if not any(one.any() for one in differ):
-            return
-        sizes = [_size(good, bad, one) for good, bad, one in zip(right, wrong, differ, strict=True)]
-        self.harm[number] = max(float(size.max()) for size in sizes)
-        if self.at is not None:
-            which = self.draw.choice([place for place, size in enumerate(sizes) if size.max() == self.harm[number]])
+        for fault, tensors in wrong.items():
+            self._compare((fault, number), right, tensors, outputs)
+        return result
+
+    def _compare(self, what, right, wrong, outputs):
+        sizes = [_size(good, bad) for good, bad in zip(right, wrong, strict=True)]
+        largest = max(float(size.max()) for size in sizes)
+        fault, number = what
+        if largest > 0:
+            self.harm[fault][number] = sum(float(size.sum()) for size in sizes) / outputs
+        if self.at == EVERY:
+            for good, bad in zip(right, wrong, strict=True):
+                self.touched += int(_differs(good, bad).sum())
+                good.copy_(bad)
+        elif self.at is not None and largest > 0:
+            which = self.draw.choice([place for place, size in enumerate(sizes) if size.max() == largest])
             self._spoil(right[which], wrong[which], sizes[which], max(1, outputs // MOST))
 
     def _spoil(self, right, wrong, size, most):
-        """A run of elements around one of the tenth that differ most."""
+        """A run of elements around one of the tenth that differ most, or one that is no number where there are some."""
         good, bad = right.flatten(), wrong.flatten()
         places = size.nonzero().flatten()
         size = size[places]
-        places = places[size >= size.sort().values[len(size) * 9 // 10]]
+        least = size.max() if size.isinf().any() else size.sort().values[len(size) * 9 // 10]
+        places = places[size >= least]
         middle = int(places[self.draw.randrange(len(places))])
         begin = max(0, min(middle - most // 2, good.numel() - most))
         taken = good.clone()
@@ -308,19 +169,10 @@ class _Calls:
         right.copy_(taken.view(right.shape))
 
 
-def _size(good, bad, differ):
+def _size(good, bad):
     """How far each element is off, flat; 0 where it is not, infinite for NaN."""
     off = (good.double() - bad.double()).abs().nan_to_num(nan=torch.inf)
-    return torch.where(differ, off, 0.0).flatten() if off.numel() else torch.zeros(1)
-
-
-def _tensors(value):
-    """Every tensor in nested arguments or results."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [found for one in value for found in _tensors(one)] if isinstance(value, (tuple, list)) else []
+    return torch.where(_differs(good, bad), off, 0.0).flatten() if off.numel() else torch.zeros(1)
 
 
 def _differs(one, other):
@@ -329,24 +181,29 @@ def _differs(one, other):
     return (one != other) & ~((one != one) & (other != other))  # noqa: PLR0124 - NaN is like NaN
 
 
-@contextlib.contextmanager
-def _replaced(entry, calls):
-    """The stand-in's function or method, called through `calls`."""
-    module, _, path = entry.partition(":")
-    owner = importlib.import_module(module)
-    *parents, name = path.split(".")
-    for parent in parents:
-        owner = getattr(owner, parent)
-    original = getattr(owner, name)
+def _all(kind, value):
+    """Everything of a kind in nested arguments or results."""
+    if isinstance(value, kind):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [found for one in value for found in _all(kind, one)] if isinstance(value, (tuple, list)) else []
 
-    def through(*args, **kwargs):
-        return calls(original, *args, **kwargs)
 
-    setattr(owner, name, through)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
+def _tolerances(traceback):
+    """The largest error in tolerances that the check had before it when it refused, by the names that probes use."""
+    while traceback.tb_next:
+        traceback = traceback.tb_next
+    seen = traceback.tb_frame.f_locals
+    if "squares" in seen:
+        return seen["squares"] / seen["limit"]
+    share = seen.get("share")
+    for error, bound in (("error", "bound"), ("difference", "tolerance")):
+        if share is None and {error, bound} <= seen.keys():
+            share = seen[error] / seen[bound]
+    finite = share[share.isfinite()].flatten() if torch.is_tensor(share) else torch.zeros(0)
+    largest = float(finite.abs().max()) if len(finite) else 0.0
+    return largest if largest > 1 else None
 
 
 @contextlib.contextmanager

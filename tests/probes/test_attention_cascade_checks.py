@@ -18,7 +18,7 @@ MERGE_FAULTS = (
     "large_lse_overflows",
     "nan_element",
 )
-IN_PLACE = ("in_place_does_nothing", "mask_ignored", "lse_not_updated", "other_changed")
+IN_PLACE = ("in_place_does_nothing", "mask_ignored", "mask_ignored_by_lse", "lse_not_updated", "other_changed")
 EMPTY = ("both_empty_is_nan", "empty_is_one", "lse_of_nothing_is_zero")
 LEVELS = ("prefix_lost", "prefix_counted_twice", "prefix_is_causal", "natural_base", "wrong_last_page", "scale_ignored")
 CASES = [

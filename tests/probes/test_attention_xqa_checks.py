@@ -103,6 +103,18 @@ def test_a_fault_is_seen_in_the_longest_request_alone(fault, fp8, fake, probe, m
         probe._check_eager(batch, "fp8" if fp8 else "direct", probe._Found())
 
 
+@pytest.mark.parametrize("fault", ["mask_shifted", "mask_ignored", "last_key_dropped"])
+@pytest.mark.parametrize("head", [0, 2, 5, 11])
+def test_a_draft_more_or_less_shows_in_one_head_alone(fault, head, fake, probe, monkeypatch):
+    import flashinfer._xqa_calls as kernels
+
+    monkeypatch.setattr(kernels, "HEAD", head)
+    monkeypatch.setattr(fake, "ACTIVE", fault)
+    batch = probe._Batch(((4, 1000),), -1, probe._generator(11), fp8=False)
+    with pytest.raises(AssertionError, match="elements are wrong"):
+        probe._check_eager(batch, "spec", probe._Found())
+
+
 def test_modules_are_those_of_the_calls(fake, probe):
     import flashinfer._xqa_calls as kernels
 

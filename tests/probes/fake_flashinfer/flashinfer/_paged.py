@@ -44,25 +44,29 @@ class _Wrapper:
         flags = (0, window_left >= 0, (logits_soft_cap or 0) > 0, False)
         if getattr(self, "jit_args", None) is None:
             get_batch_prefill_module(self._backend, *types, torch.int32, size, size, *flags)
-        self.heads, self.causal = heads, causal
-        self.scale = size**-0.5 if sm_scale is None or has("scale_ignored") else sm_scale
-        self.window_left = -1 if has("window_ignored") else window_left
-        if window_left >= 0:
+        self.heads, self.types, self.size = heads, types, size
+        self.planned = (causal, window_left, logits_soft_cap or 0.0, size**-0.5 if sm_scale is None else sm_scale)
+        PLANNED.append(self)
+
+    def _read_plan(self):
+        """What plan() left for run(), where that reads it right; it is read with each run."""
+        last_but_one = PLANNED[-2:-1] == [self]
+        overwritten = has("second_plan_taken_for_both") and last_but_one  # in the workspace, by the plan after it
+        self.causal, self.window_left, self.soft_cap, _ = (PLANNED[-1] if overwritten else self).planned
+        self.scale = self.size**-0.5 if has("scale_ignored") else self.planned[-1]
+        if self.window_left >= 0:
             self.window_left += has("window_one_longer") - has("window_one_shorter")
-        self.soft_cap = logits_soft_cap or 0.0
+        if has("window_ignored"):
+            self.window_left = -1
+        if has("first_window_taken_for_both"):
+            self.window_left = PLANNED[0].planned[1]
         if has("soft_cap_ignored"):
             self.soft_cap = 0.0
         self.soft_cap *= (1 + has("soft_cap_times_log2e") * (1 / math.log(2) - 1)) / (1 + has("soft_cap_halved"))
-        self.types, self.size = types, size
-        PLANNED.append(self)
-        if has("second_plan_taken_for_both"):  # what the workspace holds of an earlier plan is overwritten
-            for other in PLANNED[-2:-1]:
-                other.causal, other.window_left, other.soft_cap = self.causal, self.window_left, self.soft_cap
-        if has("first_window_taken_for_both"):
-            self.window_left = PLANNED[0].window_left
 
     def _run(self, q, requests, rows, out, lse, sinks=None, scales=(1.0, 1.0, 1.0)):
         """requests: keys and values of each; rows: begins of its queries."""
+        self._read_plan()
         if has("query_changed"):
             q[-1, -1, -1] += 1
         q = self.frozen.get("q", q) if self.frozen else q
@@ -214,7 +218,7 @@ class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
         requests = self._table(*self.table, self.page_size, paged_kv_cache)
         scales = [1.0 if one is None else one for one in (q_scale, k_scale, v_scale)]
         sinks, scale = args or (None, None)
-        assert scale in {None, self.scale}
+        assert scale in {None, self.planned[-1]}
         if has("sinks_of_last_call"):  # kept by the first wrapper that had some, and taken for all
             sinks = KEPT.setdefault("sinks", sinks) if sinks is not None else KEPT.get("sinks", torch.empty(0))
             sinks = sinks[: q.shape[1]] if len(sinks) else None

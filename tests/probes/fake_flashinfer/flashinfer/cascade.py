@@ -23,7 +23,9 @@ def merge_state_in_place(v, s, v_other, s_other, mask=None):
     merged, lse = _merge(torch.stack((v, v_other), 1), torch.stack((s, s_other), 1))
     rows = torch.ones(len(v), dtype=torch.bool) if mask is None or has("mask_ignored") else mask
     v[rows] = merged[rows]
-    if not has("lse_not_updated"):
+    if has("mask_ignored_by_lse"):
+        s.copy_(lse)
+    elif not has("lse_not_updated"):
         s[rows] = lse[rows]
     if has("other_changed"):
         v_other[-1, -1, -1] += 1
