@@ -116,7 +116,7 @@ def required(asked: Requirement, rows: tuple[FeatureRow, ...], excused: frozense
             why = _gives(lacking[0], asked)[1]
             rest = [row for row in counted if row not in lacking and _gives(row, asked)[0] is not Holds.YES]
             return _judged(said, asked.source, holds, why, f"; required: {why}", rows=(*lacking, *rest))
-    return _judged(said, asked.source, Holds.YES, _locked(counted))
+    return _judged(said, asked.source, Holds.YES, "; ".join(filter(None, (_locked(counted), _unrun(counted, asked)))))
 
 
 def still_known(missed: list[FeatureRow]) -> Judged:
@@ -230,6 +230,18 @@ def _locked(rows: list[FeatureRow]) -> str:
         return ""
     number = "" if len(locked) == len(rows) else f"{len(locked)} of {len(rows)} rows "
     return f"{number}locked {', '.join(sorted({row.locked for row in locked}))}"
+
+
+def _unrun(rows: list[FeatureRow], asked: Requirement) -> str:
+    """The variants that a row stands without, since they do not decide it; "" where there are none."""
+    least = Evidence.BUILT if asked.asks_build else Evidence.RAN
+    told: list[str] = []
+    for row in rows:
+        # Of one that is not for this machine no more can be known.
+        open_ones = [cell for cell in row.cells if cell.verdict is not Verdict.UNSUPPORTED]
+        left = [cell.variant for cell in open_ones if cell.variant and cell.evidence.rank < least.rank]
+        told += [f"{', '.join(left)} of {row.name}"] if 0 < len(left) < len(open_ones) else []
+    return f"{'not built' if asked.asks_build else 'not run'}, and not deciding: {'; '.join(told)}" if told else ""
 
 
 def _judged(  # noqa: PLR0913 - the parts of a ruling
