@@ -91,10 +91,11 @@ def build(variant):
     get_cascade_module()
     if not variant.startswith("levels"):
         return
-    bf16, backend = torch.bfloat16, _backend()
+    bf16, backends = torch.bfloat16, _backends()
     window = soft_cap = fp16_qk = False
-    get_batch_prefill_module(backend, bf16, bf16, bf16, torch.int32, SIZE, SIZE, 0, window, soft_cap, fp16_qk)
-    if backend == "fa3" and hasattr(flashinfer.page, "block_sparse_indices_to_vector_sparse_offsets"):
+    for backend in backends:
+        get_batch_prefill_module(backend, bf16, bf16, bf16, torch.int32, SIZE, SIZE, 0, window, soft_cap, fp16_qk)
+    if "fa3" in backends and hasattr(flashinfer.page, "block_sparse_indices_to_vector_sparse_offsets"):
         flashinfer.page.get_page_module()  # of FlashInfer 0.5, where fa3 turns page numbers into offsets with it
 
 
@@ -102,7 +103,7 @@ def run(variant):
     found = _Found()
     if variant.startswith("levels"):
         _check_levels(found)
-        return {"backend": _backend(), **found.measured()}
+        return {"backend": _backends()[0], **found.measured()}
     if variant.startswith("graph_"):
         _check_graph(found)
         return found.measured()
@@ -113,13 +114,28 @@ def run(variant):
     return found.measured()
 
 
-def _backend():
-    """What plan() takes where it is "auto", as in the wrapper."""
+def _backends():
+    """What plan() takes where it is "auto", as in the wrapper.
+
+    Without a GPU it is what each architecture takes that FlashInfer compiles for.
+    """
     import torch
     from flashinfer.utils import determine_attention_backend
 
     fp16_qk = custom_mask = False
-    return determine_attention_backend(_device(), 0, fp16_qk, custom_mask, torch.bfloat16, torch.bfloat16)
+    if _device().type == "cpu" or torch.cuda.is_available():
+        return [determine_attention_backend(_device(), 0, fp16_qk, custom_mask, torch.bfloat16, torch.bfloat16)]
+    from flashinfer.utils import is_fa3_backend_supported
+
+    of_sm90 = "fa3" if is_fa3_backend_supported(0, fp16_qk, custom_mask, torch.bfloat16, torch.bfloat16) else "fa2"
+    return sorted({of_sm90 if major == 9 else "fa2" for major in _compiled_for()})
+
+
+def _compiled_for():
+    """The major capabilities that FlashInfer compiles for; where it is told none its build says so."""
+    from flashinfer.jit.core import current_compilation_context
+
+    return {major for major, _ in current_compilation_context.TARGET_CUDA_ARCHS} or {0}
 
 
 def _check_merge_state(states, found):

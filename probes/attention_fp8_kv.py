@@ -91,10 +91,11 @@ def build(variant):
     from flashinfer.prefill import get_batch_prefill_module
 
     query, cache, out = _types(variant)
-    backend, window = _backend(variant, query, cache), "window" in variant
+    backends, window = _backends(variant, query, cache), "window" in variant
     soft_cap = fp16_qk = False
-    get_batch_prefill_module(backend, query, cache, out, torch.int32, SIZE, SIZE, 0, window, soft_cap, fp16_qk)
-    if backend == "fa3" and hasattr(flashinfer.page, "block_sparse_indices_to_vector_sparse_offsets"):
+    for backend in backends:
+        get_batch_prefill_module(backend, query, cache, out, torch.int32, SIZE, SIZE, 0, window, soft_cap, fp16_qk)
+    if "fa3" in backends and hasattr(flashinfer.page, "block_sparse_indices_to_vector_sparse_offsets"):
         flashinfer.page.get_page_module()  # of FlashInfer 0.5, where fa3 turns page numbers into offsets with it
 
 
@@ -112,7 +113,7 @@ def run(variant):
         for requests in PROMPTS:
             wrapper_of = functools.partial(_prefill_wrapper, variant.partition("_")[0])
             _check_batch(requests, wrapper_of, _plan_prefill, found, query_type=query, window_left=window_left)
-    return {"backend": _backend(variant, query, cache), "query": str(query), **found.measured()}
+    return {"backend": _backends(variant, query, cache)[0], "query": str(query), **found.measured()}
 
 
 def _types(variant):
@@ -122,13 +123,30 @@ def _types(variant):
     return torch.float8_e4m3fn if "fp8q" in variant else torch.bfloat16, torch.float8_e4m3fn, torch.bfloat16
 
 
-def _backend(variant, query, cache):
-    """What plan() takes: "auto" is decided by the types; for decoding with bf16 queries it is fa2 in every version."""
+def _backends(variant, query, cache):
+    """What plan() takes: "auto" is decided by the types and the GPU, for decoding with bf16 queries it is fa2 always.
+
+    Without a GPU it is what each architecture takes that FlashInfer compiles for.
+    """
+    import torch
     from flashinfer.utils import determine_attention_backend
 
     if not variant.startswith("auto"):
-        return "fa3" if variant.startswith("fa3") else "fa2"
-    return determine_attention_backend(_device(), 0, False, False, query, cache)  # noqa: FBT003
+        return ["fa3" if variant.startswith("fa3") else "fa2"]
+    fp16_qk = custom_mask = False
+    if _device().type == "cpu" or torch.cuda.is_available():
+        return [determine_attention_backend(_device(), 0, fp16_qk, custom_mask, query, cache)]
+    from flashinfer.utils import is_fa3_backend_supported
+
+    of_sm90 = "fa3" if is_fa3_backend_supported(0, fp16_qk, custom_mask, query, cache) else "fa2"
+    return sorted({of_sm90 if major == 9 else "fa2" for major in _compiled_for()})
+
+
+def _compiled_for():
+    """The major capabilities that FlashInfer compiles for; where it is told none its build says so."""
+    from flashinfer.jit.core import current_compilation_context
+
+    return {major for major, _ in current_compilation_context.TARGET_CUDA_ARCHS} or {0}
 
 
 def _check_batch(requests, wrapper_of, plan, found, **kind):

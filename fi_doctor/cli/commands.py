@@ -33,6 +33,7 @@ from fi_doctor.model import (
 )
 from fi_doctor.probing import catalog
 from fi_doctor.reports import document, lists, rulings
+from fi_doctor.reports.text import wrap
 
 
 def check(asked: Asked, gathering: Gathering | None) -> int:
@@ -43,15 +44,21 @@ def check(asked: Asked, gathering: Gathering | None) -> int:
 def told(asked: Asked, done: Report) -> int:
     """The gate's code, once all that was said of it stands on stderr."""
     if asked.explain_gate:
-        width, _ = emit.style()
         for line in rulings.lines(
-            done.gate, width=width, file=done.request.policy.file, settings=policy.settings(asked)
+            done.gate, width=emit.terminal_width(), file=done.request.policy.file, settings=policy.settings(asked)
         ):
             emit.say(line)
     for warning in done.gate.warnings:
-        emit.say(f"warning: {warning}")
-    emit.say(f"fi-doctor: {done.gate.reason} (exit {done.gate.code})")
+        _say(f"warning: {warning}")
+    _say(f"fi-doctor: {done.gate.reason} (exit {done.gate.code})")
     return done.gate.code
+
+
+def _say(line: str) -> None:
+    """A line that scripts read whole; on a terminal it is broken at spaces."""
+    width = emit.terminal_width()
+    for part in [line] if width is None else wrap(line, width, "", "  ", limit=len(line)):
+        emit.say(part)
 
 
 def report(asked: Asked, gathering: Gathering | None) -> int:
@@ -148,7 +155,8 @@ def _write_report(asked: Asked, gathering: Gathering | None) -> Report:
 
 
 def request_of(asked: Asked, known: tuple[str, ...], kb: KnowledgeBase) -> Request:
-    """What the options ask for, of these features."""
+    """What the options ask for, of these features. Errors: UsageError with all that is wrong."""
+    parse.together(policy.wrong_values(asked, known))
     selected = parse.names(asked.features, known, asked.origin("feature"))
     required, requirements = policy.required(asked, known)
     asks = policy.resolve(asked, known, kb)

@@ -27,6 +27,15 @@ def style() -> tuple[int, bool]:
     return width, not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") != "dumb"
 
 
+def terminal_width() -> int | None:
+    """The columns of the terminal that stderr is; None where it is none, and lines are read by scripts."""
+    try:
+        columns = os.get_terminal_size(streams.STDERR).columns
+    except OSError:
+        return None
+    return max(20, columns or 80)
+
+
 def check_writable(path: str | None, option: str = "-o") -> None:
     """UsageError now, before minutes of work, when `path` (None: stdout) cannot be written later.
 

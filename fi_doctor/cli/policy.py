@@ -36,16 +36,24 @@ def load(path: Path) -> Written:
     return written
 
 
+def wrong_values(asked: Asked, features: Iterable[str]) -> list[UsageError]:
+    """All that is wrong with what options and variables select, require and let fail."""
+    known = tuple(features)
+    checks = (
+        _refused(asked.features, lambda words: parse.names(words, known, asked.origin("feature"))),
+        _refused(asked, lambda words: required(words, known)),
+        _refused(asked, _failing),
+        _refused(asked.rows, lambda word: parse.choice(word, ROWS, asked.origin("rows"))),
+    )
+    return [error for error in checks if error is not None]
+
+
 def resolve(asked: Asked, features: Iterable[str], kb: KnowledgeBase) -> Policy:
-    """The policy as the gate judges it, with what was said on the command line in its place."""
-    words = tuple(word for part in asked.fail_on for word in part.split(","))
-    for word in words:
-        parse.choice(word, FAIL_WORDS, asked.origin("fail-on"))
-    if clash := contradiction(words):
-        raise UsageError(f"{asked.origin('fail-on')}: {clash}", todo="leave one of the two out")
+    """The policy as the gate judges it, with what was said on the command line, and looked at, in its place."""
+    words = _failing(asked)
     settled = Policy(
         fail_on=policies.failing(words),
-        rows=parse.choice(asked.rows, ROWS, asked.origin("rows")) if asked.rows else Policy().rows,
+        rows=asked.rows or Policy().rows,
         names_verdict=not words or policies.names_verdict(words),
         sources=asked.sources,
     )
@@ -104,6 +112,16 @@ def findings(kb: KnowledgeBase) -> tuple[str, ...]:
     """Every id that a finding can have."""
     rules = (name for rule in kb.rules for name in (rule.id, *rule.aliases))
     return (*rules, MEASURED_BEATS_KNOWN, UNEXPLAINED_FAILURE, FAILS_IN_GRAPH, *misfits.IDS)
+
+
+def _failing(asked: Asked) -> tuple[str, ...]:
+    """The words of --fail-on. Errors: UsageError."""
+    words = tuple(word for part in asked.fail_on for word in part.split(","))
+    for word in words:
+        parse.choice(word, FAIL_WORDS, asked.origin("fail-on"))
+    if clash := contradiction(words):
+        raise UsageError(f"{asked.origin('fail-on')}: {clash}", todo="leave one of the two out")
+    return words
 
 
 def _wrong_words(written: Written) -> list[str]:

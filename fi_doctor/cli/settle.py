@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from fi_doctor.cli import nearest, outputs, parse
+from fi_doctor.cli import emit, nearest, outputs, parse
 from fi_doctor.cli.asked import Asked
 from fi_doctor.errors import UsageError
 from fi_doctor.model import Depth
@@ -31,15 +32,18 @@ READ = (
     "REQUIRE",
     "ROWS",
 )
+_KEYS = ("allow", "versions")  # of a policy that no variable stands for
+_OURS = ("CHILD", "NINJA", "PROBE_DEVICE", "SCRATCH")  # set for our own children
 # How like a name must be to one that is read. Kubernetes sets FI_DOCTOR_SERVICE_HOST, FI_DOCTOR_PORT_80_TCP and, of
 # a service fi-doctor-require, FI_DOCTOR_REQUIRE_PORT, which are less alike; BUGDET and FAILON are more.
 _NEAR = 0.75
+_OF_SERVICES = re.compile(r"_SERVICE_(?:HOST|PORT(?:_\w+)?)$|_PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?$")
 _T = TypeVar("_T")
 
 
 def settle(asked: Asked) -> Asked:
     """The same options with what was not typed filled in. Errors: UsageError; DataError for a policy."""
-    _check_variables()
+    misnamed = list(_look_at_variables())
     written = _policy(asked)
     said = _Said(written)
     file = written.file if written else None
@@ -57,10 +61,15 @@ def settle(asked: Asked) -> Asked:
         "targets": lambda: _targets(asked, said, file.format if file else None),
     }
     values: dict[str, Any] = {}
-    parse.together(
-        [error for name, find in read.items() if (error := _fill(values, name, find, said.origins)) is not None]
-    )
-    return replace(asked, policy=written, origins=said.origins, sources=said.sources, **values)
+    wrong = [error for name, find in read.items() if (error := _fill(values, name, find, said.origins)) is not None]
+    settled = replace(asked, policy=written, origins=said.origins, sources=said.sources, **values)
+    if misnamed or wrong:
+        # Who has to mend these wants to know of the others too, which else are looked at when all is loaded.
+        from fi_doctor.cli.commands import known_names
+        from fi_doctor.cli.policy import wrong_values
+
+        parse.together([*misnamed, *wrong, *wrong_values(settled, known_names()[0])])
+    return settled
 
 
 def _fill(values: dict[str, Any], name: str, find: Callable[[], Any], origins: dict[str, str]) -> UsageError | None:
@@ -90,19 +99,26 @@ def _check_word(name: str, value: Any, origins: dict[str, str]) -> None:
             pass
 
 
-def _check_variables() -> None:
-    """UsageError for a variable that nothing reads and that is called nearly like one that is: a gate would be open."""
+def _look_at_variables() -> Iterator[UsageError]:
+    """An error for each that nothing reads and that is called nearly like one that is: a gate would be open.
+
+    Of the others that nothing reads each gets a warning.
+    """
     for name in sorted(name for name, value in os.environ.items() if name.startswith(_PREFIX) and value):
         word = name.removeprefix(_PREFIX)
-        if word in READ:
+        if word in (*READ, *_OURS):
             continue
         near = difflib.get_close_matches(word.upper(), READ, n=1, cutoff=_NEAR)
         if near:
-            raise UsageError(
+            yield UsageError(
                 f"{name}: no variable is called that",
                 why=f"nothing reads it; the nearest that is read is {_PREFIX}{near[0]}",
                 todo=f"set {_PREFIX}{near[0]}, or unset {name}",
             )
+        elif not _OF_SERVICES.search(name):
+            key = word.lower().replace("_", "-")
+            why = f": {key} is a key of the policy only" if key in _KEYS else ""
+            emit.say(f"warning: {name} is not read{why}; read are {_PREFIX}{', _'.join(READ)}")
 
 
 def _policy(asked: Asked) -> Written | None:

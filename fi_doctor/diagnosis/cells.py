@@ -41,6 +41,12 @@ _STOPPED_FROM_OUTSIDE = re.compile(
     r"|(?:Killed|Terminated|Hangup)(?:$| signal terminated program)|virtual memory exhausted|Cannot allocate memory"
     rf"|{re.escape(SILENT)}|No space left on device|Disk quota exceeded|File too large"
 )
+# What torch and CUDA say where a build asks for a GPU and there is none, no driver, or none in this torch.
+_NO_GPU = re.compile(
+    r"Torch not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs are available"
+    r"|no CUDA-capable device is detected|The NVIDIA driver on your system is too old"
+    r"|CUDA driver version is insufficient|CUDA driver initialization failed|CUDA unknown error"
+)
 # How reasons begin of what was started and cut off, so that nobody calls it "not run".
 BEGUN = (
     "budget of",
@@ -90,10 +96,11 @@ def badness(happened: CellOutcome | Outcome) -> int:
     return _WORST.index(happened.ending)
 
 
-def judge_outcome(happened: CellOutcome | Outcome, *, builds: bool, rest: str) -> Judged:
+def judge_outcome(happened: CellOutcome | Outcome, *, builds: bool, rest: str, has_gpu: bool) -> Judged:
     """The verdict on what happened.
 
     builds: whether something is compiled between the import and the first result.  rest: why it was only built.
+    has_gpu: whether CUDA sees one.
     """
     said, stage = _said(happened), happened.stage
     match happened.ending:
@@ -102,7 +109,7 @@ def judge_outcome(happened: CellOutcome | Outcome, *, builds: bool, rest: str) -
         case Ending.WRONG:
             return Judged(Verdict.WRONG_RESULT, Evidence.VERIFIED, said)
         case Ending.RAISED | Ending.SIGNALLED | Ending.EXITED:
-            if excuse := _excuse(happened):
+            if excuse := _excuse(happened, has_gpu=has_gpu):
                 return Judged(Verdict.UNKNOWN, Evidence.NONE, f"{excuse}: {said}")
             return _judge_failure(stage, said, builds=builds)
         case Ending.TIMED_OUT if stage is Stage.NONE or _in_build(stage, builds=builds):
@@ -137,7 +144,7 @@ def _judge_variant(
     if happened is not None and outcome is not None and happened.ending is not Ending.NOT_RUN:
         if planned is not None and planned.spec.gate_only and happened.ending is Ending.RETURNED:
             return Judged(Verdict.UNKNOWN, Evidence.DECLARED, f"not run: {happened.detail}")
-        return judge_outcome(happened, builds=_builds(planned), rest=_rest(planned, facts))
+        return judge_outcome(happened, builds=_builds(planned), rest=_rest(planned, facts), has_gpu=_has_gpu(facts))
     if planned is not None and (need := unmet(planned, variant, facts)):
         return Judged(Verdict.UNSUPPORTED, Evidence.DECLARED, need)
     if outcome is not None and outcome.cells and cell is None:
@@ -180,7 +187,7 @@ def _judge_failure(stage: Stage, said: str, *, builds: bool) -> Judged:
     return Judged(Verdict.BROKEN, Evidence.RAN, said)
 
 
-def _excuse(happened: CellOutcome | Outcome) -> str:
+def _excuse(happened: CellOutcome | Outcome, *, has_gpu: bool) -> str:
     """Why a failure says nothing about the kernel, in words; "" where it does."""
     if happened.ending is Ending.SIGNALLED and happened.detail.startswith(_FROM_OUTSIDE):
         return "killed from outside"
@@ -192,6 +199,8 @@ def _excuse(happened: CellOutcome | Outcome) -> str:
         return "not finished, since this torch has no CUDA"
     if happened.stage is Stage.IMPORTED and "libcuda.so.1: cannot open shared object file" in happened.detail:
         return "it compiled, and cannot be loaded where there is no driver"
+    if happened.stage is Stage.IMPORTED and not has_gpu and _NO_GPU.search(happened.detail):
+        return "not finished, since it asks for a GPU and CUDA sees none"
     return ""
 
 
@@ -210,9 +219,12 @@ def _rest(planned: PlannedProbe | None, facts: Facts) -> str:
     """Why a probe that compiled was not run."""
     if planned is not None and planned.skip:
         return planned.skip
+    return "not run: only compiling was asked for" if _has_gpu(facts) else "not run: CUDA sees no GPU"
+
+
+def _has_gpu(facts: Facts) -> bool:
     order = facts.gpus.cuda_order
-    has_gpu = not isinstance(order, Missing) and bool(order)
-    return "not run: only compiling was asked for" if has_gpu else "not run: CUDA sees no GPU"
+    return not isinstance(order, Missing) and bool(order)
 
 
 def _said(happened: CellOutcome | Outcome) -> str:

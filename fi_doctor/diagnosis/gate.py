@@ -29,7 +29,7 @@ from fi_doctor.model.phrases import short
 
 HOLDS, FAILS, CANNOT_TELL = 0, 1, 3
 ALL, CALLED = "all", "called"  # of the policy's rows
-_SAID = {
+_SAID = {  # in the order of the report's first line
     Verdict.WORKS: ("works", "work"),
     Verdict.WRONG_RESULT: ("gives wrong results", "give wrong results"),
     Verdict.BROKEN: ("broken", "broken"),
@@ -65,12 +65,12 @@ def decide(
     ]
     decider = _decider(judged)
     code = {None: HOLDS, Holds.NO: FAILS}.get(decider and decider.ruling.holds, CANNOT_TELL)
-    counted = _counted(_looked_at(request, chosen, facts).rows)
+    looked_at = _looked_at(request, chosen, facts).rows
     return Gate(
         code=code,
-        reason=f"{_summary(chosen)}{decider.said if decider else _only_built(counted) + allowed.said(excuses)}",
+        reason=f"{_summary(chosen)}{decider.said if decider else _only_built(looked_at) + allowed.said(excuses)}",
         counts={verdict.value: sum(row.verdict is verdict for row in chosen) for verdict in _SAID},
-        measured=sum(is_measured(row.verdict, row.evidence) for row in counted),
+        measured=sum(is_measured(row.verdict, row.evidence) for row in rulings.counted_of(looked_at)),
         failed_required=_failed_required(request, judged),
         requirements=tuple(replace(one.ruling, decides=one is decider) for one in judged),
         allowed=excuses,
@@ -115,7 +115,7 @@ def _judge(
             failing, policy.fail_on, rulings.DEFAULT if is_default else written or rulings.FAIL_ON, looked_at.said
         ),
         rulings.something_measured(
-            _counted(looked_at.rows), looked_at.said, asks_build=any(one.asks_build for one in asked_rows(request))
+            looked_at.rows, looked_at.said, asks_build=any(one.asks_build for one in asked_rows(request))
         ),
         *(rulings.required(asked, rows, excused) for asked in asked_rows(request)),
         *(
@@ -162,10 +162,6 @@ def _decider(judged: Sequence[Judged]) -> Judged | None:
     return next(iter((*no, *untold)), None)
 
 
-def _counted(chosen: tuple[FeatureRow, ...]) -> list[FeatureRow]:
-    return [row for row in chosen if row.needs_gpu] or list(chosen)
-
-
 def _failed_required(request: Request, judged: Sequence[Judged]) -> tuple[str, ...]:
     """The required features that fail or cannot be told; the glob itself where it names no row."""
     asked = asked_rows(request)
@@ -176,12 +172,13 @@ def _failed_required(request: Request, judged: Sequence[Judged]) -> tuple[str, .
     return tuple(sorted(names))
 
 
-def _only_built(counted: Sequence[FeatureRow]) -> str:
+def _only_built(rows: Sequence[FeatureRow]) -> str:
     """The end of the deciding line where all that was asked for holds and nothing was measured; else ""."""
+    counted = rulings.counted_of(rows)
     if any(is_measured(row.verdict, row.evidence) for row in counted):
         return ""
     number = sum(rulings.is_built(row) for row in counted)
-    return f"; {number} of {len(counted)} compiled and loaded, which is what was asked for; none was measured"
+    return f"; {number} of {rulings.out_of(rows)} compiled and loaded, which is what was asked for; none was measured"
 
 
 def _summary(rows: tuple[FeatureRow, ...]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fi_doctor.conditions.ranges import version_in
@@ -67,22 +67,34 @@ def is_built(row: FeatureRow) -> bool:
     return not row.verdict.is_failure and row.evidence.rank >= Evidence.BUILT.rank
 
 
-def something_measured(counted: list[FeatureRow], of: str, *, asks_build: bool) -> Judged:
+def counted_of(rows: Sequence[FeatureRow]) -> list[FeatureRow]:
+    """The rows of which one must be measured: those that need a GPU, or all where none does."""
+    return [row for row in rows if row.needs_gpu] or list(rows)
+
+
+def out_of(rows: Sequence[FeatureRow]) -> str:
+    """How many rows count, in words: "58", and "58 that need a GPU" where others are among the rows."""
+    counted = counted_of(rows)
+    return f"{len(counted)} that need a GPU" if len(counted) < len(rows) else str(len(counted))
+
+
+def something_measured(rows: Sequence[FeatureRow], of: str, *, asks_build: bool) -> Judged:
     """At least one of the rows that count was measured: nothing looked at is not good.
 
     of: as above.  asks_build: somebody asks that rows are built, which is then enough here too.
     """
     said = f"at least one {of} was measured{' or built' if asks_build else ''}"
+    counted = counted_of(rows)
     if not counted:
         why = f"there is no {of}" if of != "selected row" else "no row is selected"
         return _judged(said, DEFAULT, Holds.CANNOT_TELL, why, f"; {why}" if of != "selected row" else "")
     measured = [row for row in counted if is_measured(row.verdict, row.evidence)]
     if measured:
-        number = f"{len(measured)} of {len(counted)}"
+        number = f"{len(measured)} of {out_of(rows)}"
         return _judged(said, DEFAULT, Holds.YES, ", ".join(filter(None, (number, _locked(measured)))))
     built = [row for row in counted if is_built(row)] if asks_build else []
     if built:
-        return _judged(said, DEFAULT, Holds.YES, f"{len(built)} of {len(counted)} built, none measured")
+        return _judged(said, DEFAULT, Holds.YES, f"{len(built)} of {out_of(rows)} built, none measured")
     what = "nothing that needs a GPU was measured" if counted[0].needs_gpu else "nothing was measured"
     why = f"{what}{' or built' if asks_build else ''}: {_last_reason(counted[0])}"
     return _judged(said, DEFAULT, Holds.CANNOT_TELL, why, f"; {why}")
@@ -104,7 +116,7 @@ def required(asked: Requirement, rows: tuple[FeatureRow, ...], excused: frozense
             why = _gives(lacking[0], asked)[1]
             rest = [row for row in counted if row not in lacking and _gives(row, asked)[0] is not Holds.YES]
             return _judged(said, asked.source, holds, why, f"; required: {why}", rows=(*lacking, *rest))
-    return _judged(said, asked.source, Holds.YES, _locked(counted))
+    return _judged(said, asked.source, Holds.YES, "; ".join(filter(None, (_locked(counted), _unrun(counted, asked)))))
 
 
 def still_known(missed: list[FeatureRow]) -> Judged:
@@ -218,6 +230,18 @@ def _locked(rows: list[FeatureRow]) -> str:
         return ""
     number = "" if len(locked) == len(rows) else f"{len(locked)} of {len(rows)} rows "
     return f"{number}locked {', '.join(sorted({row.locked for row in locked}))}"
+
+
+def _unrun(rows: list[FeatureRow], asked: Requirement) -> str:
+    """The variants that a row stands without, since they do not decide it; "" where there are none."""
+    least = Evidence.BUILT if asked.asks_build else Evidence.RAN
+    told: list[str] = []
+    for row in rows:
+        # Of one that is not for this machine no more can be known.
+        open_ones = [cell for cell in row.cells if cell.verdict is not Verdict.UNSUPPORTED]
+        left = [cell.variant for cell in open_ones if cell.variant and cell.evidence.rank < least.rank]
+        told += [f"{', '.join(left)} of {row.name}"] if 0 < len(left) < len(open_ones) else []
+    return f"{'not built' if asked.asks_build else 'not run'}, and not deciding: {'; '.join(told)}" if told else ""
 
 
 def _judged(  # noqa: PLR0913 - the parts of a ruling

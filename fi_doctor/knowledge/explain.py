@@ -43,7 +43,10 @@ WORDS = {
         "It was compiled and loaded here and not run. For a failure: compiling or loading it failed here."
     ),
     Evidence.RAN.value: "It ran here, and its numbers were not compared. For a failure: it failed while it ran.",
-    Evidence.VERIFIED.value: "It ran here, and its numbers were compared with a reference of higher precision.",
+    Evidence.VERIFIED.value: (
+        "It ran here, and its numbers were compared with a reference of higher precision. Of a row: so it was for "
+        "every variant that decides it; the others, which vLLM does not call, may not have run."
+    ),
     "locked": (
         "It was measured on the day that is named, and every input that it rests on is what it was then: "
         "`check --locked` took it from fi-doctor.lock. Nothing of it was measured now."
@@ -56,7 +59,8 @@ WORDS = {
     ),
     "scope": (
         "Of how much of a module the evidence is: `full`, or `subset` where only a part of it was compiled. "
-        "A requirement without a scope is content with both, but for `verified`, which asks for the whole."
+        "A requirement without a scope is content with both, but for `verified`, which asks for the whole: "
+        "of what the deciding variants call. Variants that do not decide the row are named where they did not run."
     ),
     "gate": (
         "What makes the exit code: the rows that were selected, what is required of them by --require and the policy, "

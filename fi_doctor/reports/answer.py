@@ -85,16 +85,16 @@ def basis(report: Report) -> tuple[list[str], list[str]]:
 
 
 def tally(rows: list[FeatureRow] | tuple[FeatureRow, ...]) -> str:
-    """Counts in words; works, broken and unknown always, so that a zero is seen."""
+    """Counts in words, in the gate's order; works, broken and unknown always, so that a zero is seen."""
     counts = Counter(row.verdict for row in rows)
     works, wrong = counts[Verdict.WORKS], counts[Verdict.WRONG_RESULT]
     parts = [f"{amount(works, 'row')} {'works' if works == 1 else 'work'}"]
-    parts.append(_are(counts[Verdict.BROKEN], "broken"))
     if wrong:
         parts.append(f"{wrong} {'gives wrong results' if wrong == 1 else 'give wrong results'}")
+    parts.append(_are(counts[Verdict.BROKEN], "broken"))
+    parts.append(_are(counts[Verdict.UNKNOWN], "unknown"))
     if counts[Verdict.UNSUPPORTED]:
         parts.append(_are(counts[Verdict.UNSUPPORTED], "unsupported"))
-    parts.append(_are(counts[Verdict.UNKNOWN], "unknown"))
     return ", ".join(parts)
 
 

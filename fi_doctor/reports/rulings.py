@@ -19,20 +19,19 @@ class Setting(NamedTuple):
     source: str  # "--budget", "FI_DOCTOR_JOBS", "fi-doctor.toml: format"
 
 
-def lines(gate: Gate, *, width: int = 80, file: str = "", settings: Iterable[Setting] = ()) -> Iterator[str]:
+def lines(gate: Gate, *, width: int | None = 80, file: str = "", settings: Iterable[Setting] = ()) -> Iterator[str]:
     """The policy and who set what, each requirement, the one that decided marked, then what was allowed to fail.
 
-    file: the policy, "" for none.
+    width: of a terminal; None where scripts read: each line is whole then.  file: the policy, "" for none.
     """
     if file:
-        yield from _line("policy", file, width)
+        yield from _line("policy", clean(file), width)
     for one in settings:
         yield from _line("set", f"{one.key} {clean(one.value)} ({clean(one.source)})", width)
     for ruling in gate.requirements:
-        who = "" if ruling.source == "default" else f" ({clean(ruling.source)})"
         why = f": {clean(ruling.why)}" if ruling.why else ""
         mark = "decided: " if ruling.decides else ""
-        text = f"{mark}{clean(ruling.requirement)}{who}{why}{others(ruling)}"
+        text = f"{mark}{clean(ruling.requirement)} ({clean(ruling.source)}){why}{others(ruling)}"
         yield from _line(str(ruling.holds), text, width)
     for excuse in gate.allowed:
         rest = f"until {excuse.expires}: {clean(excuse.reason)}"
@@ -50,5 +49,6 @@ def others(ruling: Ruling) -> str:
     return f"; also {names(map(clean, rest), len(rest))}" if rest else ""
 
 
-def _line(word: str, text: str, width: int) -> list[str]:
-    return wrap(text, width, f"gate: {word:<11}  ", _INDENT)
+def _line(word: str, text: str, width: int | None) -> list[str]:
+    first = f"gate: {word:<11}  "
+    return [first + text] if width is None else wrap(text, width, first, _INDENT, limit=len(text))

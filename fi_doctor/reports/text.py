@@ -43,10 +43,10 @@ def clean_lines(text: str) -> list[str]:
     return [" " * (len(line) - len(line.lstrip(" "))) + clean(line, 300) for line in lines if line]
 
 
-def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
+def wrap(text: str, width: int, first: str = "", rest: str | None = None, *, limit: int = LIMIT) -> list[str]:
     """Lines of at most `width` columns; neither a word nor a command is cut, so that both can be copied whole."""
     lines = textwrap.wrap(
-        _COMMAND.sub(lambda match: match[0].replace(" ", _GLUE), clean(text)),
+        _COMMAND.sub(lambda match: match[0].replace(" ", _GLUE), clean(text, limit)),
         width,
         initial_indent=first,
         subsequent_indent=first if rest is None else rest,

@@ -19,10 +19,11 @@ def broken(doctor):
     return doctor.report(broken=(BROKEN,))
 
 
-def on_terminal(doctor, *args, **env):
-    """Exit code and what a terminal of 80 columns shows; stderr is no terminal."""
+def on_terminal(doctor, *args, stream="stdout", **env):
+    """Exit code and what a terminal of 80 columns shows of one stream; the other is no terminal."""
     ours, theirs = pty.openpty()
-    child = doctor.start(*args, env={"TERM": "xterm-256color", **env}, stdout=theirs, stderr=subprocess.PIPE)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: theirs}
+    child = doctor.start(*args, env={"TERM": "xterm-256color", **env}, **streams)
     os.close(theirs)
     shown = b""
     with contextlib.suppress(OSError):  # EIO: the other end was closed
@@ -68,6 +69,17 @@ def test_what_is_no_terminal_gets_no_colour_and_80_columns(doctor, broken, env):
 def test_columns_is_honoured_where_stdout_is_no_terminal(doctor, broken, columns, width):
     done = doctor("check", "--from", broken, env={"COLUMNS": columns})
     assert width - 20 < longest_line(done.stdout) <= width
+
+
+def test_what_decides_is_broken_at_spaces_on_a_terminal_and_nowhere_else(doctor, broken):
+    words = ("check", "--from", broken, "--explain-gate")
+    whole = doctor(*words).stderr.splitlines()
+    assert max(map(len, whole)) > 80
+    _, shown = on_terminal(doctor, *words, stream="stderr")
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert " ".join(" ".join(lines).split()) == " ".join(" ".join(whole).split())
+    assert lines[-1].endswith("(exit 1)")
 
 
 def longest_line(text):

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import factory as make
 import pytest
+from gate_samples import NORM, gate, need, row
 from msgspec.structs import replace
 
 from fi_doctor import knowledge
 from fi_doctor.diagnosis import findings, matrix
-from fi_doctor.model import Ending, Requires, Stage, VllmUse
+from fi_doctor.model import Cell, Ending, Evidence, Holds, Policy, Requires, Scope, Stage, Verdict, VllmUse
 
 USES = (
     VllmUse(vllm=">=0.11,<0.20", use="fa2", variants=("fa2",)),
@@ -91,3 +92,20 @@ def test_of_a_vllm_that_is_not_known_nobody_says_that_it_does_not_call_a_row(vll
     facts = make.facts(packages={"vllm": vllm} if vllm else None)
     row = row_of("norm.rmsnorm", facts, (make.planned(),), (make.outcome(),))
     assert row.vllm_calls is is_called
+
+
+@pytest.mark.parametrize(("evidence", "how"), [("verified", "not run"), ("built", "not built")])
+def test_a_requirement_that_holds_names_the_variants_that_did_not_decide_and_are_not_known(evidence, how):
+    cells = tuple(
+        Cell(variant=name, verdict=Verdict(verdict), evidence=Evidence(known), scope=Scope.FULL, probe=NORM, why="w")
+        for name, verdict, known in (
+            ("fa2", "works", "verified"),
+            ("fa3", "unknown", "none"),
+            ("of_sm120", "unsupported", "declared"),
+        )
+    )
+    asked = need(verdict="unknown" if evidence == "built" else "works", evidence=evidence)
+    required = gate((row(cells=cells),), Policy(requirements=(asked,))).requirements[2]
+    assert (required.holds, required.why) == (Holds.YES, f"{how}, and not deciding: fa3 of norm.rmsnorm on SM90")
+    whole = gate((row(cells=cells[:1]),), Policy(requirements=(asked,))).requirements[2]
+    assert (whole.holds, whole.why) == (Holds.YES, "")

@@ -444,6 +444,25 @@ def test_a_torch_without_cuda_is_no_fault_of_the_kernel():
 
 
 @pytest.mark.parametrize(
+    ("error", "detail"),
+    [
+        ("AssertionError", "Torch not compiled with CUDA enabled"),
+        ("RuntimeError", "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU"),
+        ("RuntimeError", "No CUDA GPUs are available"),
+        ("torch.AcceleratorError", "CUDA error: no CUDA-capable device is detected"),
+        ("RuntimeError", "The NVIDIA driver on your system is too old (found version 11040)."),
+    ],
+)
+def test_a_build_that_asks_for_a_gpu_says_nothing_of_the_kernel_where_there_is_none(error, detail):
+    planned = [make.planned(spec=make.spec(has_build=True))]
+    happened = make.outcome(ending=Ending.RAISED, stage=Stage.IMPORTED, error=error, detail=detail)
+    row = only(facts=make.facts(gpus=make.no_gpus()), planned=planned, outcomes=[happened])
+    assert row.verdict is Verdict.UNKNOWN
+    assert f"it asks for a GPU and CUDA sees none: {error.rpartition('.')[2]}: {detail}" in row.why
+    assert only(planned=planned, outcomes=[happened]).verdict is Verdict.BROKEN  # CUDA sees a GPU
+
+
+@pytest.mark.parametrize(
     "detail", ["nvcc error   : 'cicc' died due to signal 11 (Invalid memory reference)", "killed by signal 6"]
 )
 def test_a_compiler_that_crashes_breaks_the_row(detail):

@@ -58,3 +58,16 @@ def test_a_finding_about_rows_that_are_not_looked_at_fails_nothing():
     assert gate(given, called, facts=with_vllm(), found=[replace(about, features=(NORM, KV))]).code == 1
     assert gate(given, called, facts=with_vllm(), found=[replace(about, features=())]).code == 1
     assert gate(given, replace(called, rows="all"), facts=with_vllm(), found=[about]).code == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ((row(), row(feature=KV), row(feature="import.torch")), "2 of 2 that need a GPU"),
+        ((row(), row("unknown", "none", feature=KV)), "1 of 2"),
+        ((row(feature="import.torch"),), "1 of 1"),
+    ],
+    ids=["both", "only-of-a-gpu", "only-others"],
+)
+def test_rows_that_are_left_out_of_the_count_are_told(rows, why):
+    assert gate(rows).requirements[1].why == why

@@ -21,6 +21,7 @@ from report_samples import (
     two_sms,
 )
 
+from fi_doctor.diagnosis.gate import decide
 from fi_doctor.model import (
     ActionKind,
     CellOutcome,
@@ -36,6 +37,7 @@ from fi_doctor.model import (
     Verdict,
 )
 from fi_doctor.reports import render
+from fi_doctor.reports.answer import tally
 from fi_doctor.reports.failures import deciding_lines
 from fi_doctor.reports.table import fold
 
@@ -519,3 +521,14 @@ def test_the_environment_changes_nothing(monkeypatch):
 def test_every_row_of_the_report_has_a_line():
     text = lines(all_good())
     assert [line.split()[0] for line in text if line.startswith(FEATURES)] == list(FEATURES)
+
+
+def test_the_first_line_counts_in_the_order_of_the_gate():
+    given = ((FEATURES[0], Verdict.WRONG_RESULT), (FEATURES[1], Verdict.BROKEN), (FEATURES[2], Verdict.UNSUPPORTED))
+    rows = tuple(row(name, verdict, Evidence.RAN) for name, verdict in given)
+    first = tally(rows)
+    order = [first.index(word) for word in ("work", "wrong results", "broken", "unknown", "unsupported")]
+    assert order == sorted(order)
+    reason = decide(Request(depth=Depth.RUN), rows, (), facts()).reason
+    order = [reason.index(word) for word in ("wrong results", "broken", "unsupported")]
+    assert order == sorted(order)

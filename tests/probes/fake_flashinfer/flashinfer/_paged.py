@@ -26,7 +26,13 @@ def get_customize_batch_prefill_module(backend, uri, *jit_args, **_jit_kwargs):
 
 
 def determine_attention_backend(device, pos_encoding_mode, fp16_qk, custom_mask, dtype_q, dtype_kv):
+    if device.type == "cuda":
+        torch.cuda.get_device_capability(device)  # raises where there is none
     return "fa3" if has("mixed_types_refused") else "fa2"
+
+
+def is_fa3_backend_supported(pos_encoding_mode, fp16_qk, custom_mask, dtype_q, dtype_kv):
+    return not fp16_qk and not custom_mask
 
 
 class _Wrapper:

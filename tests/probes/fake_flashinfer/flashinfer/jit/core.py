@@ -1,0 +1,3 @@
+from types import SimpleNamespace
+
+current_compilation_context = SimpleNamespace(TARGET_CUDA_ARCHS={(9, "0a")})
