@@ -167,6 +167,26 @@ def test_what_is_compiled_works_and_the_rest_says_its_name(module, tmp_path):
 
 
 @needs_compiler
+def test_a_kernel_of_linear_attention_that_is_not_compiled_says_its_name(tmp_path):
+    """FlashInfer declares these templates and instantiates each in a source of its own."""
+    source = (
+        "namespace flat { template <bool B> int launch(int n) { return n + B; } extern template int launch<%s>(int); "
+    )
+    calls = (
+        'template int launch<true>(int); } extern "C" int run(int n) { return n ? flat::launch<true>(n) : flat::%s; }'
+    )
+    (tmp_path / "launcher.cpp").write_text(source % "false" + calls % "launch<false>(n)")
+    subprocess.run(["g++", "-O0", "-fPIC", "-c", "launcher.cpp", "-o", "launcher.o"], cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, "-I", subset.STUBS, "stubs.c", "launcher.o"], cwd=tmp_path, check=True)
+    link = ["gcc", "-shared", "-fPIC", "-Wl,-z,now", "stubs.c", "launcher.o", "-o", "part.so"]
+    subprocess.run(link, cwd=tmp_path, check=True)
+    assert called(tmp_path / "part.so", "lib.run(3)")[:2] == (0, "4")
+    code, _, said = called(tmp_path / "part.so", "lib.run(0)")
+    assert code == -6
+    assert f"{MARK}int flat::launch<false>(int)" in said
+
+
+@needs_compiler
 def test_a_kernel_that_is_not_compiled_asks_for_no_memory(module, tmp_path):
     part = written(module, tmp_path / "parts")
     built(part)
