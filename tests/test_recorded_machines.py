@@ -319,7 +319,7 @@ def test_every_example_is_one_of_the_recordings():
     ],
 )
 def test_findings_about_rows_that_were_not_selected_are_not_told(features, ids):
-    path = MACHINES / "h200-cuda13.0-flashinfer0.5.3/warm.json"
+    path = MACHINES / "2xh200-cuda13.0-flashinfer0.5.3/warm.json"
     machine = {finding.id for finding in judged(path).findings if not finding.features}
     assert machine
     assert {finding.id for finding in judged(path, features).findings} == machine | ids

@@ -7,7 +7,7 @@ import sys
 import msgspec
 
 from fi_doctor import knowledge, pipeline
-from fi_doctor.cli import commands, emit, parse
+from fi_doctor.cli import commands, emit, outputs
 from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import changes
 from fi_doctor.errors import CannotTellError, UsageError
@@ -25,17 +25,18 @@ class AskedDiff(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None = None  # None: this machine, now
     is_static: bool = False
     as_recorded: bool = False
-    form: str = "console"
+    formats: tuple[str, ...] = ()  # FORMAT or FORMAT:PATH
+    output: str | None = None
     has_exit_code: bool = False
     python: str | None = None
     quiet: bool = False
 
 
 def diff(asked: AskedDiff) -> int:
-    """Print what differs; with --exit-code 1 where a row does. CannotTellError where there is no row to compare."""
-    emit.check_writable(None)
+    """Write what differs; with --exit-code 1 where a row does. CannotTellError where there is no row to compare."""
     _check(asked)
-    form = parse.choice(asked.form, written.FORMATS, "--format")
+    targets = outputs.targets(asked.formats, "--format", asked.output, forms=written.FORMATS)
+    outputs.check(targets)
     reports = [commands.document_of(name) for name in (asked.before, asked.after) if name is not None]
     gathering = Gathering(sys.executable if asked.python is None else asked.python) if asked.after is None else None
     kb, specs = knowledge.load(), catalog.discover()
@@ -43,7 +44,7 @@ def diff(asked: AskedDiff) -> int:
     if gathering is not None:
         judged.append(_now(reports[0], asked, gathering, kb, specs))
     found = changes.difference(*judged, kb=kb, specs=specs)
-    emit.write(_text(found, form), None)
+    outputs.put(targets, lambda one: _text(found, one.form))
     if not asked.has_exit_code:
         return 0
     if not found.rows_compared:

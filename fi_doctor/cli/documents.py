@@ -11,7 +11,10 @@ from fi_doctor.cli.options import Budget, Example, FeatureOption, From, Jobs, Me
 
 def lock(  # noqa: PLR0913 - the options of a command
     *,
-    from_: From = None,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", metavar="FILE", help="What a report of this machine has proved ('-' reads stdin)."),
+    ] = None,
     python: Python = None,
     budget: Budget = "10m",
     feature: FeatureOption = None,
@@ -59,8 +62,18 @@ def diff(  # noqa: PLR0913 - the options of a command
     ] = False,
     as_recorded: Annotated[bool, typer.Option("--as-recorded", help="The verdicts as they were, not today's.")] = False,
     format_: Annotated[
-        str, typer.Option("--format", "-f", metavar="console|json|markdown", help="How to write the difference.")
-    ] = "console",
+        list[str] | None,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="FORMAT[:PATH]",
+            help="console, json or markdown; may be repeated, one of them without a path. Default: by the ending of "
+            "--output, else console.",
+        ),
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the difference here, not to stdout.")
+    ] = None,
     exit_code: Annotated[
         bool,
         typer.Option(
@@ -85,7 +98,8 @@ def diff(  # noqa: PLR0913 - the options of a command
         after=after,
         is_static=static,
         as_recorded=as_recorded,
-        form=format_,
+        formats=tuple(format_ or ()),
+        output=output,
         has_exit_code=exit_code,
         python=python,
         quiet=quiet,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,14 +25,16 @@ class Target(NamedTuple):
     option: str  # what messages call it
 
 
-def targets(words: Iterable[str], option: str, output: str | None = None) -> tuple[Target, ...]:
+def targets(
+    words: Iterable[str], option: str, output: str | None = None, *, forms: tuple[str, ...] = FORMATS
+) -> tuple[Target, ...]:
     """The formats that are named as FORMAT or FORMAT:PATH; console where none is.
 
     output: the file of -o, for the one format without a path; where there is none, one more format by its ending.
     """
-    found = [_target(word, option) for word in words]
+    found = [_target(word, option, forms) for word in words]
     if output is not None:
-        form = next((one.form for one in found if one.path is None), _by_ending(output))
+        form = next((one.form for one in found if one.path is None), _by_ending(output, forms))
         bare = [one for one in found if one.path is None]
         if len(bare) < 2:
             found = [*(one for one in found if one.path is not None), Target(form, output, "-o")]
@@ -56,18 +58,22 @@ def check(wanted: tuple[Target, ...]) -> None:
 
 
 def write(report: Report, wanted: tuple[Target, ...]) -> None:
+    """Every format of a report, as `put` does."""
+    width, color = emit.style()
+    put(wanted, lambda one: render(report, one.form, width=width, color=color and one.path is None))
+
+
+def put(wanted: tuple[Target, ...], text_of: Callable[[Target], str]) -> None:
     """Every format; where some cannot be written the others are, and the first error is raised afterwards."""
     # Files first: what reads stdout may go away or block.
     every = [*sorted(wanted, key=lambda one: one.path is None), *_summaries(wanted)]
-    failed = [error for error in (_write(report, one) for one in every) if error is not None]
+    failed = [error for error in (_write(text_of(one), one) for one in every) if error is not None]
     if failed:
         raise failed[0]
 
 
-def _write(report: Report, one: Target) -> UsageError | None:
+def _write(text: str, one: Target) -> UsageError | None:
     """One format; why that failed, if it did."""
-    width, color = emit.style()
-    text = render(report, one.form, width=width, color=color and one.path is None)
     try:
         if one.option == SUMMARY:
             emit.append(text, one.path or "", SUMMARY)
@@ -78,18 +84,19 @@ def _write(report: Report, one: Target) -> UsageError | None:
     return None
 
 
-def _target(word: str, option: str) -> Target:
+def _target(word: str, option: str, forms: tuple[str, ...]) -> Target:
     form, colon, path = word.partition(":")
-    parse.choice(form, FORMATS, option)
+    parse.choice(form, forms, option)
     if colon and not path:
         todo = parse.written(option, f"{form}:FILE")
         raise UsageError(f"{option}: {word!r} names no file", why="its path comes after the colon", todo=todo)
     return Target(form, path if colon else None, option)
 
 
-def _by_ending(path: str) -> str:
+def _by_ending(path: str, forms: tuple[str, ...]) -> str:
     """The format that the name of a file asks for: report.yaml, report.json, report.md, junit.xml; else console."""
-    return _ENDINGS.get(path.rpartition(".")[2].lower(), "console")
+    form = _ENDINGS.get(path.rpartition(".")[2].lower(), "console")
+    return form if form in forms else "console"
 
 
 def _named(one: Target) -> str:

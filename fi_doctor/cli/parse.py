@@ -20,6 +20,8 @@ _NUMBER = re.compile(r"[0-9]{1,6}")
 _UNITS_MIB = {"m": 1, "g": 1 << 10, "t": 1 << 20}
 _KEY = re.compile(r"(?:\S+: )?[a-z][a-z-]*")  # of a policy: budget, fi-doctor.toml: budget
 _MOST_MIB = 1 << 30
+# How like a word must be to one of a few, and to one of many, of which some are like anything: nope and none.
+_NEAR, _NEAR_OF_MANY = 0.5, 0.76
 
 
 def choice(value: str, allowed: Iterable[str], option: str, *, listed_by: str = "") -> str:
@@ -107,6 +109,8 @@ def _families(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _nearest(value: str, words: tuple[str, ...], option: str) -> str:
-    """The option with the word that is meant, or "" where none is near."""
-    found = difflib.get_close_matches(value, words, n=1, cutoff=0.5)
+    """The option with the word that is meant, or "" where none is near: a slip of the keyboard, or a part of one."""
+    parts = [word for word in words if len(value) > 2 and value in word]
+    cutoff = _NEAR if len(words) < 10 else _NEAR_OF_MANY
+    found = difflib.get_close_matches(value, words, n=1, cutoff=cutoff) or parts
     return written(option, found[0]) if found else ""

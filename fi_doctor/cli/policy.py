@@ -18,7 +18,7 @@ from fi_doctor.errors import UsageError
 from fi_doctor.knowledge import policies
 from fi_doctor.knowledge.policies import Written
 from fi_doctor.knowledge.policy_keys import FAIL_WORDS, REQUIRE_WORDS, ROWS, by_word, contradiction
-from fi_doctor.model import Depth, KnowledgeBase, Policy, Requirement
+from fi_doctor.model import Depth, KnowledgeBase, Policy, Requirement, Scope
 from fi_doctor.reports.rulings import Setting
 
 _T = TypeVar("_T")
@@ -83,6 +83,12 @@ def required(asked: Asked, features: Iterable[str]) -> tuple[tuple[str, ...], tu
         parse.names(asked.required, known, option)
     plain, found = [], []
     for word in words:
+        if word in [scope.value for scope in Scope]:
+            raise UsageError(
+                f"{option}: {word!r} is a scope and no feature",
+                why="a scope is asked for in the policy, in the table [require]",
+                todo=f'"GLOB" = {{ evidence = "verified", scope = "{word}" }}',
+            )
         glob, equals, wanted = word.rpartition("=")
         [name] = parse.names((glob if equals else word,), known, option)
         if not equals:

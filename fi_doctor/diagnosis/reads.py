@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fi_doctor.conditions.ranges import version_in
-from fi_doctor.model import Facts, Missing, Package, Setting, Vllm
+from fi_doctor.model import Facts, FlashInfer, Missing, Package, Setting, Vllm
 
 
 def is_read(name: str, facts: Facts, settings: tuple[Setting, ...]) -> bool:
@@ -12,13 +12,20 @@ def is_read(name: str, facts: Facts, settings: tuple[Setting, ...]) -> bool:
 
 
 def _owner_reads(setting: Setting, facts: Facts) -> bool:
-    package = facts.packages.get(setting.owner)
-    if not isinstance(package, Package) or isinstance(package.version, Missing):
-        return False
+    version = _version(setting.owner, facts)
     # "" is a name that no release reads.
-    if not setting.read_by or version_in(package.version, setting.read_by) is not True:
+    if isinstance(version, Missing) or not setting.read_by or version_in(version, setting.read_by) is not True:
         return False
     return setting.owner != "vllm" or isinstance(facts.vllm, Missing) or _source_has(setting, facts.vllm)
+
+
+def _version(owner: str, facts: Facts) -> str | Missing:
+    package = facts.packages.get(owner, Missing(reason="nothing is known of it"))
+    if isinstance(package, Package):
+        return package.version
+    if owner == "flashinfer-python" and isinstance(facts.flashinfer, FlashInfer):
+        return facts.flashinfer.version  # a checkout on PYTHONPATH has no metadata
+    return package
 
 
 def _source_has(setting: Setting, vllm: Vllm) -> bool:

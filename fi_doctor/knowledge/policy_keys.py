@@ -119,7 +119,8 @@ def _versions(value: Any, place: str, errors: list[str]) -> dict[str, str]:
         elif name not in VERSIONED and not name.startswith(PREFIXES):
             # The distribution of FlashInfer is not called like what is imported.
             meant = f"{name}-python" if f"{name}-python" in VERSIONED else name
-            errors.append(f"{where}: no version of that is read{nearest(meant, VERSIONED)}")
+            read = ", ".join([*VERSIONED, *(f"{prefix.rstrip('-')}-*" for prefix in PREFIXES)])
+            errors.append(f"{where}: no version of that is read{nearest(meant, VERSIONED)}; read are {read}")
         else:
             try:
                 version_range(wanted)

@@ -6,7 +6,16 @@ from typing import Any
 
 import msgspec
 
-from fi_doctor.knowledge.policy_keys import EVIDENCE, FAIL_WORDS, FORMATS, PREFIXES, REQUIRE_WORDS, ROWS, VERSIONED
+from fi_doctor.knowledge.policy_keys import (
+    EVIDENCE,
+    FAIL_WORDS,
+    FORMATS,
+    NO_VERDICT,
+    PREFIXES,
+    REQUIRE_WORDS,
+    ROWS,
+    VERSIONED,
+)
 from fi_doctor.model import Depth, Evidence, PolicyFile, Scope, Verdict
 from fi_doctor.model.policy import DURATION, SIZE
 
@@ -27,7 +36,9 @@ def schema() -> dict[str, Any]:
     keys = tables["PolicyFile"]["properties"]
     for name, key in keys.items():
         keys[name] = _without_null(key)
-    keys["fail-on"] |= {"items": {"enum": list(FAIL_WORDS)}, "minItems": 1}
+    verdicts = {"contains": {"enum": [verdict.value for verdict in Verdict]}}
+    both = {"allOf": [{"contains": {"const": NO_VERDICT}}, verdicts]}
+    keys["fail-on"] |= {"items": {"enum": list(FAIL_WORDS)}, "minItems": 1, "not": both}
     keys["rows"]["enum"] = list(ROWS)
     keys["depth"]["enum"] = [depth.value for depth in Depth]
     # Zero is no time and no memory.

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TextIO
 
-from fi_doctor.model import Builds, Ending, FirstStart, Outcome, PlannedProbe, Stage
+from fi_doctor.model import Builds, Depth, Ending, FirstStart, Outcome, PlannedProbe, Stage
+from fi_doctor.model.phrases import parted
 from fi_doctor.reports.built import cost_line, first_start_line
 from fi_doctor.reports.schedule import Schedule
-from fi_doctor.reports.text import about, amount, brief, clean, clock, duration, names, pack, wrap
+from fi_doctor.reports.text import about, amount, brief, clean, clock, duration, names, pack, reason, wrap
 
 HEARTBEAT_S = 25.0  # a log has a line at least every 30 s: the ticker comes by once a second
 _TICK_S = 1.0
@@ -138,7 +139,9 @@ class Progress:
         """A probe came this far."""
         with self._lock:
             # Without a module there are no steps: that a script was loaded says nothing of what it will import.
-            if self._schedule.reach(probe, stage) and probe.spec.module:
+            # Of one that is only built, its end says so.
+            is_end = stage is Stage.BUILT and probe.depth is Depth.BUILD
+            if self._schedule.reach(probe, stage) and probe.spec.module and not is_end:
                 self._step(f"{_title(probe)}: {stage}")
 
     def objects(self, probe: PlannedProbe, done: int, total: int) -> None:
@@ -234,8 +237,8 @@ def _skipped(probes: tuple[PlannedProbe, ...]) -> list[str]:
     for probe in probes:
         if probe.skip:
             label = "Limited" if probe.is_tried else "Not tried"
-            reasons.setdefault((label, clean(probe.skip, 200)), []).append(_title(probe))
-    return [f"{label}: {names(who, 6)}: {reason}" for (label, reason), who in reasons.items()]
+            reasons.setdefault((label, reason(probe.skip, 200)), []).append(_title(probe))
+    return [f"{label}: {names(who, 6)}: {why}" for (label, why), who in reasons.items()]
 
 
 def _title(probe: PlannedProbe) -> str:
@@ -245,7 +248,8 @@ def _title(probe: PlannedProbe) -> str:
 def _ending(outcome: Outcome) -> str:
     if outcome.ending is Ending.RETURNED:
         return str(outcome.stage)
-    detail = brief(outcome.detail, 160)
+    said, remedy = parted(outcome.detail)
+    detail = f"{brief(said, 160)}{clean(remedy)}"
     return f"{outcome.ending}{f': {detail}' if detail else ''}"
 
 

@@ -175,3 +175,14 @@ def test_bad_words_are_refused(words, said, doctor):
     done = doctor("diff", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in in_three_parts(done.stderr)["error"]
+
+
+def test_a_difference_goes_to_files_as_a_report_does(doctor, tmp_path):
+    done = doctor("diff", OLD, NEW, "-f", "console", "-f", f"json:{tmp_path}/d.json", "-o", f"{tmp_path}/d.txt")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert json.loads((tmp_path / "d.json").read_text())["schema"].startswith("fi-doctor.difference/")
+    assert (tmp_path / "d.txt").read_text() == doctor("diff", OLD, NEW).stdout
+    doctor("diff", OLD, NEW, "-o", f"{tmp_path}/d.md")
+    assert (tmp_path / "d.md").read_text() == doctor("diff", OLD, NEW, "-f", "markdown").stdout
+    nowhere = doctor("diff", OLD, NEW, "-o", f"{tmp_path}/no/d.md")
+    assert (nowhere.returncode, in_three_parts(nowhere.stderr)["why"]) == (2, f"there is no folder '{tmp_path}/no'")

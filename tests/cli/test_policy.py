@@ -349,6 +349,7 @@ def test_a_policy_of_windows_is_2_and_says_what_is_the_matter(doctor, data, said
         ([], {"FI_DOCTOR_REQUIRE": "norm.rmsnrm"}, "FI_DOCTOR_REQUIRE=norm.rmsnorm"),
         ([], {"FI_DOCTOR_REQUIRE": "norm.rmsnorm=bult"}, "FI_DOCTOR_REQUIRE=norm.rmsnorm=built"),
         (["--require", "norm.rmsnorm="], {}, "--require: there is no 'norm.rmsnorm='"),
+        (["--require", "norm.*=verified,subset"], {}, "--require: 'subset' is a scope and no feature"),
         (["--require", "norm.rmsnrm=built"], {}, "try: --require norm.rmsnorm"),
         ([], {"FI_DOCTOR_FORMAT": "jsn"}, "FI_DOCTOR_FORMAT=json"),
     ],

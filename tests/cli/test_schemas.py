@@ -147,6 +147,8 @@ def test_the_policy_of_the_readme_is_one():
         'fail-on = "sometimes"',
         'fail-on = "none"',
         "fail-on = []",
+        'fail-on = ["none", "broken"]',
+        'fail-on = ["none", "error"]',
         'rows = "called"',
         'rows = "some"',
         'fail_on = "broken"',

@@ -66,6 +66,8 @@ MISTAKES = {
     "command-of-probes": (["probes", "shw"], "'shw'", "fi-doctor probes show"),
     "missing-argument": (["probes", "show"], "ID", "fi-doctor probes list"),
     "feature-unlike-any": (["check", "--feature", "zzz"], "'zzz'", "fi-doctor features"),
+    "explain-no-slip": (["explain", "nope"], "'nope'", "fi-doctor explain"),
+    "explain-a-part": (["explain", "rmsnorm"], "'rmsnorm'", "fi-doctor explain norm.fused_add_rmsnorm"),
     "explain-unlike-any": (["explain", "zzz"], "'zzz'", "fi-doctor explain"),
     "probes-show-unlike-any": (["probes", "show", "zzz"], "'zzz'", "fi-doctor probes list"),
     "format-unlike-any": (["check", "--format", "zzz"], "'zzz'", "--format console"),

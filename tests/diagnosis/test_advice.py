@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import factory as make
 import pytest
+from msgspec.structs import replace
 
 from fi_doctor import knowledge
 from fi_doctor.diagnosis import advice, findings, matrix
@@ -33,6 +34,13 @@ def test_the_toolkit_of_a_wrapped_nvcc_is_recommended_ready_to_paste():
     [one] = advised(wrapped_nvcc())
     assert (one.kind, one.line) == (ActionKind.SET, "export CUDA_HOME=/usr/local/cuda-13.0")
     assert one.findings == ("cuda-home-derived-from-nvcc-wrapper",)
+
+
+def test_a_flashinfer_without_metadata_reads_its_settings_too():
+    facts = wrapped_nvcc()
+    packages = {**facts.packages, "flashinfer-python": make.absent("not installed")}
+    lines = [one.line for one in advised(replace(facts, packages=packages))]
+    assert "export CUDA_HOME=/usr/local/cuda-13.0" in lines
 
 
 @pytest.mark.parametrize(("count", "files"), [(2, "m0 m1"), (9, "*")])

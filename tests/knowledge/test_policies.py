@@ -77,6 +77,11 @@ def test_what_a_required_row_must_give(tmp_path, text, expected):
     assert (found.errors, (one.verdict, one.evidence, one.scope)) == ([], expected)
 
 
+READ = (
+    "read are apache-tvm-ffi, cuda-bindings, cuda-python, flashinfer-cubin, flashinfer-python, ninja, "
+    "nvidia-cudnn-frontend, nvidia-cutlass-dsl, nvidia-ml-py, pynvml, sglang, torch, triton, vllm, cuda, driver, nvcc, "
+    "python, flashinfer-jit-cache-*, nvidia-*"
+)
 ERRORS = {  # text -> what is said of it, after the name of the file
     'budgt = "5m"': "budgt: no such key; the nearest is budget",
     'fail-on = ["brokn"]': "fail-on[0]: 'brokn' is no verdict that fails and no severity; the nearest is broken",
@@ -110,7 +115,8 @@ ERRORS = {  # text -> what is said of it, after the name of the file
     'versions = {torch = "2.9"}': "versions.torch: '2.9' is not a range of versions; a range is written \">=2.9\"",
     'feature = "moe.*x"': "feature[0]: no feature is called 'moe.*x'",
     'versions = {flashinfer = ">=0.6"}': "versions.flashinfer: no version of that is read"
-    "; the nearest is flashinfer-python",
+    f"; the nearest is flashinfer-python; {READ}",
+    'versions = {foo = ">=0.6"}': f"versions.foo: no version of that is read; {READ}",
     'versions = {torch = "2.9 or so"}': "versions.torch: '2.9 or so' is not a range of versions",
     "versions = {torch = 2.9}": 'versions.torch: expected a range such as ">=0.6,<0.8", got float',
     'versions = {Torch = ">=2", torch = ">=2.9"}': "versions.torch: the same as torch, which has a range already",

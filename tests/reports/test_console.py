@@ -28,6 +28,7 @@ from fi_doctor.model import (
     Depth,
     Ending,
     Evidence,
+    FirstStart,
     Missing,
     Package,
     Recommendation,
@@ -532,3 +533,13 @@ def test_the_first_line_counts_in_the_order_of_the_gate():
     reason = decide(Request(depth=Depth.RUN), rows, (), facts()).reason
     order = [reason.index(word) for word in ("wrong results", "broken", "unsupported")]
     assert order == sorted(order)
+
+
+def test_what_was_compiled_is_not_told_where_no_row_asks_for_it():
+    found = FirstStart(modules=("norm",), objects=2, jobs=1, estimated_seconds=9.0, command="fi-doctor warm")
+    whole = replace(all_good(), builds=replace(all_good().builds, first_start=found))
+    said = "A server's first start would compile"
+    assert said in "\n".join(lines(whole))
+    imports = tuple(row for row in whole.features if not row.needs_gpu)
+    assert imports
+    assert said not in "\n".join(lines(replace(whole, features=imports)))

@@ -3,6 +3,7 @@ import os
 import threading
 
 import pytest
+from msgspec.structs import replace
 from report_samples import outcome, planned
 
 from fi_doctor.model import Builds, CellOutcome, Depth, Ending, Missing, Stage, Watch
@@ -411,3 +412,28 @@ def test_what_is_only_built_is_followed_like_the_rest():
     said = stream.getvalue()
     assert "Limited: norm.rmsnorm (SM90): not run, only built: CUDA sees no GPU" in said
     assert "(1 of 1)" in said
+
+
+def test_that_a_probe_was_only_built_is_said_once():
+    progress, stream, clock = log()
+    only_built = replace(NORM, depth=Depth.BUILD)
+    progress.planned((only_built,), 100.0)
+    progress.started(only_built)
+    clock.seconds += 2
+    progress.reached(only_built, Stage.BUILT)
+    progress.ended(only_built, outcome("norm.rmsnorm", stage=Stage.BUILT))
+    assert [line for line in stream.getvalue().splitlines() if "built" in line] == [
+        "[0:02] norm.rmsnorm (SM90): built in 2 s (1 of 1)"
+    ]
+
+
+def test_the_command_that_settles_it_is_whole_in_progress_too():
+    command = f"fi-doctor check --python /{'x' * 250}/bin/python --budget 11m"
+    why = f"{'the budget is too short and ' * 30}; settle it with: {command}"
+    progress, stream, _ = log()
+    progress.planned((NORM, replace(SAMPLING, depth=Depth.STATIC, skip=why)), 100.0)
+    progress.started(NORM)
+    progress.ended(NORM, outcome("norm.rmsnorm", ending=Ending.NOT_RUN, detail=why))
+    told = [line for line in stream.getvalue().splitlines() if command in line]
+    assert len(told) == 2
+    assert all(why not in line for line in told)
