@@ -38,7 +38,7 @@ PROBE = {
     "timeout_s": 120,
     "build_timeout_s": 900,
     "compiles": ["nvcc"],
-    "subset": {"units": "no_mask_or_causal", "if_short": True},  # no call of vLLM's takes other masks
+    "subset": {"units": "ragged", "if_short": True},  # without a mask or with the causal one, as all calls of vLLM's
     "checks": "numbers",
 }
 

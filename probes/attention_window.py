@@ -54,7 +54,8 @@ PROBE = {
     "timeout_s": 120,
     "build_timeout_s": 1200,
     "compiles": ["nvcc"],
-    "subset": {"units": "paged"},  # all that is called: pages without a mask or with the causal one
+    # all that is called: pages without a mask or with the causal one
+    "subset": {"units": "paged", "units_of": {"fa3_d128": "paged_causal"}},
     "checks": "numbers",
 }
 

@@ -33,7 +33,12 @@ PROBE = {
     "id": "quant.fp8",
     "feature": "quant.fp8",
     "module": "",
-    "requires": {"sm": ">=90", "flashinfer": ">=0.7", "packages": {"cuda-tile": ">=1.4"}},
+    "requires": {
+        "sm": ">=90",
+        "flashinfer": ">=0.7",
+        "symbols": ["flashinfer.quantization.fp8_quantization.per_token_group_quant_8bit"],
+        "packages": {"cuda-tile": ">=1.4"},
+    },
     "variants": {
         "rows": {},
         "graph_rows": {},

@@ -3,8 +3,9 @@
     python stubs.py OUT.c OBJECT ...
 
 Each says the name of what is missing and aborts. Only names of the namespaces that FlashInfer's modules are made of,
-its own, flat (linear attention) and TensorRT-LLM's: what libraries define is left to the linker. Needs nm; c++filt,
-where it is there, makes the names readable. Standard library, Python >= 3.9.
+its own, flat (linear attention) and TensorRT-LLM's, and of CUB's part of top_k, which lies in none: what libraries
+define is left to the linker. Needs nm; c++filt, where it is there, makes the names readable. Standard library, Python
+>= 3.9.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 MARK = "fi-doctor: not compiled in this part of the module: "  # what a stub prints before its name
 
-_OURS = re.compile(r"_Z\w*(?:12tensorrt_llm|10flashinfer|N4flat)\w*")
+_OURS = re.compile(r"_Z\w*(?:12tensorrt_llm|10flashinfer|N4flat)\w*|_Z\d+cub_topk\w*")
 _DATA = re.compile(r"_ZT[VIST]")
 
 

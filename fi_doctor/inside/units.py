@@ -4,7 +4,7 @@ Of the MoE module it is named by the types of activations and weights. The first
 compiled; it is also what a call takes that was not tuned. Read in FlashInfer 0.5.2 to 0.7.2: cutlass_heuristic.cpp
 (get_candidate_configs_sm90: the order of the tactics), moe_gemm_template_dispatch.h (getTmaWarpSpecializedConfigs,
 calcMaxWorkspaceSize), jit/fused_moe.py (the sources), jit/attention/modules.py (gen_customize_batch_prefill_module: a
-source for each mask, ragged and paged), jit/gdn.py. Standard library, Python >= 3.9.
+source for each mask, ragged and paged), jit/gdn.py, topk.py. Standard library, Python >= 3.9.
 """
 
 from __future__ import annotations
@@ -162,7 +162,10 @@ BATCH_PREFILL = {
     "no_mask_or_causal": Units(optional=("*_kernel_mask_[23].cu",)),
     "paged": Units(optional=("*_ragged_*kernel_mask_?.cu", "*_paged_*kernel_mask_[23].cu")),
     "paged_causal": Units(optional=("*_ragged_*kernel_mask_?.cu", "*_paged_*kernel_mask_[023].cu")),
+    "ragged": Units(optional=("*_paged_*kernel_mask_?.cu", "*_ragged_*kernel_mask_[23].cu")),
 }
+# From FlashInfer 0.7 on. No call that asks for sorted or for the same results each time takes CUB.
+TOPK = {"without_cub": Units(optional=("cub_topk.cu",))}
 # The gated delta rule: a source for each type and, 1 or 0, g more heads of values than of queries, b and a gates, i a
 # first state, c checkpoints (from FlashInfer 0.6.8). vLLM calls bf16 with both gates and a first state.
 GDN_PREFILL_90 = {
@@ -184,9 +187,11 @@ def units_of(module: str) -> dict[str, Units]:
         return FUSED_MOE_90
     if module == "gdn_prefill_sm90":
         return GDN_PREFILL_90
+    if module == "topk":
+        return TOPK
     return BATCH_PREFILL if module.startswith("batch_prefill_") else {}
 
 
 def few(module: str) -> int:
     """As many objects as its parts have at least: where no more is left of the whole, the whole is compiled."""
-    return 20 if module == "fused_moe_90" else 4
+    return {"fused_moe_90": 20, "topk": 2}.get(module, 4)

@@ -80,7 +80,9 @@ def test_most_of_a_part_is_shared_with_the_other_parts(module, tmp_path):
     assert sum("/fused_moe_90.common/" in out for out in outs) >= 10
 
 
-@pytest.mark.parametrize(("name", "objects"), [("no_mask_or_causal", 6), ("paged_causal", 3)])
+@pytest.mark.parametrize(
+    ("name", "objects"), [("no_mask_or_causal", 6), ("paged", 4), ("paged_causal", 3), ("ragged", 4)]
+)
 @pytest.mark.parametrize("hopper", ["", "_sm90"])
 def test_a_part_of_attention_is_the_masks_that_are_called(name, objects, hopper, version, tmp_path):
     """By the names that this FlashInfer gives its sources."""

@@ -78,7 +78,7 @@ def test_what_a_required_row_must_give(tmp_path, text, expected):
 
 
 READ = (
-    "read are apache-tvm-ffi, cuda-bindings, cuda-python, flashinfer-cubin, flashinfer-python, ninja, "
+    "read are apache-tvm-ffi, cuda-bindings, cuda-python, cuda-tile, flashinfer-cubin, flashinfer-python, ninja, "
     "nvidia-cudnn-frontend, nvidia-cutlass-dsl, nvidia-ml-py, pynvml, sglang, torch, triton, vllm, cuda, driver, nvcc, "
     "python, flashinfer-jit-cache-*, nvidia-*"
 )

@@ -47,8 +47,7 @@ def test_every_probe_asks_some_version():
     assert {param.values[0] for param in ASKED} == set(FILES)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(("path", "version"), ASKED)
 def test_every_required_symbol_exists(path, version, sources_of):
     for symbol in requires_of(ast.parse(path.read_text())).get("symbols", []):
         assert sources_of(version).has(symbol)

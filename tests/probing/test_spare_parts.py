@@ -18,8 +18,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 MODULE = "batch_prefill_fake_sm90"
-LONG = replace(ASKED, budget_s=7200)  # the estimates are those of a real module: 4 min for the whole with 4 jobs
-SHORT = replace(ASKED, budget_s=200)
+LONG = replace(ASKED, budget_s=7200)  # the estimates are those of a real module: 3 min for the whole with 4 jobs
+SHORT = replace(ASKED, budget_s=150)
 PROBE = '''"""Does it give the mask that was asked for?"""
 
 import ctypes
