@@ -204,7 +204,7 @@ def order(
 ) -> tuple[list[str], dict[str, str]]:
     """The order to build in, and why what surely does not fit into so many seconds is not begun.
 
-    The longest first when everything fits. Else what decides rows comes first, and the rest after it in the same
+    The longest first when everything surely fits. Else what decides rows comes first, and the rest after it in the same
     manner: the longest first where at least that nearly fits, or else by rank and the cheapest first, so that something
     is finished instead of everything half done.
     """
@@ -212,7 +212,7 @@ def order(
     chosen = [name for name in builds if LEAST * alone_s[name] <= seconds]
     early = [name for name in chosen if builds[name].rank < PLACES]
     halves = [early, [name for name in chosen if builds[name].rank >= PLACES]]
-    if wall_seconds({name: builds[name].objects for name in chosen}, jobs, here) <= seconds:
+    if NEARLY * wall_seconds({name: builds[name].objects for name in chosen}, jobs, here) <= seconds:
         halves = [chosen]
     ordered: list[str] = []
     for names in halves:

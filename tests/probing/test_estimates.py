@@ -81,6 +81,13 @@ def test_what_nearly_fits_is_taken_to_fit():
     assert estimates.order(builds, jobs=16, seconds=0.7 * needed_s)[0][-1] == "sampling"
 
 
+def test_what_fits_only_just_is_not_taken_to_fit_with_what_decides_nothing():
+    builds = {"sampling": Build(objects=3, rank=0), "trtllm_comm": Build(objects=30, rank=headline.PLACES)}
+    needed_s = estimates.wall_seconds({name: build.objects for name, build in builds.items()}, 4)
+    assert estimates.order(builds, jobs=4, seconds=1.1 * needed_s)[0] == ["sampling", "trtllm_comm"]
+    assert estimates.order(builds, jobs=4, seconds=1.5 * needed_s)[0] == ["trtllm_comm", "sampling"]
+
+
 def test_what_does_not_fit_by_itself_is_not_begun_and_says_why():
     ordered, left_out = estimates.order({**BUILDS, "fused_moe_90": Build(objects=240, rank=0)}, jobs=64, seconds=400)
     assert "fused_moe_90" not in ordered
