@@ -15,10 +15,12 @@ def cost_line(builds: Builds) -> str:
     spread = f"{builds.cpu_seconds:.0f} CPU s over {amount(jobs, 'job')} {duration(builds.cpu_seconds / jobs)}"
     longest = f"{clean(builds.longest, 40)} alone {duration(builds.longest_seconds)}"
     carried = f" of {_gib(builds.memory_mib)}" if builds.memory_mib else ""
-    compiled = sum(name in builds.modules for name in builds.costs)  # others are what parts share
+    compiled = [builds.modules[name] for name in builds.costs if name in builds.modules]  # others are what parts share
+    unfit = {end: sum(words.startswith(end) for words in compiled) for end in ("failed", "cut off")}
+    ends = ", ".join(f"{count} {end}" for end, count in unfit.items() if count)
     return (
-        f"Compiled {amount(compiled, 'module')} in {duration(builds.build_seconds)}, "
-        f"{builds.build_seconds / least_s:.2f} x the least possible ({longest}, {spread}); "
+        f"Compiled {amount(len(compiled), 'module')}{f' ({ends})' if ends else ''} "
+        f"in {duration(builds.build_seconds)}, {builds.build_seconds / least_s:.2f} x the least possible ({longest}, {spread}); "
         f"compilers held up to {_gib(builds.peak_mib)}{carried}"
     )
 
