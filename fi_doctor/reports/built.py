@@ -20,8 +20,8 @@ def cost_line(builds: Builds) -> str:
     ends = ", ".join(f"{count} {end}" for end, count in unfit.items() if count)
     return (
         f"Compiled {amount(len(compiled), 'module')}{f' ({ends})' if ends else ''} "
-        f"in {duration(builds.build_seconds)}, {builds.build_seconds / least_s:.2f} x the least possible ({longest}, {spread}); "
-        f"compilers held up to {_gib(builds.peak_mib)}{carried}"
+        f"in {duration(builds.build_seconds)}, {builds.build_seconds / least_s:.2f} x the least possible "
+        f"({longest}, {spread}); compilers held up to {_gib(builds.peak_mib)}{carried}"
     )
 
 
