@@ -121,6 +121,7 @@ class _Calls:
         if self.at not in {None, EVERY, number}:
             return function(*args, **kwargs)
         given, generators = _all(torch.Tensor, (args, kwargs)), _all(torch.Generator, (args, kwargs))
+        given = [one for one in given if 0 not in one.stride() or one.numel() < 2]  # nothing is written to others
         before, states = [one.clone() for one in given], [one.get_state() for one in generators]
         wrong = {}
         for fault in self.harm:

@@ -2,6 +2,7 @@
 
 from seeded import Kernel
 from seeded_attentions import ATTENTIONS
+from seeded_later import LATER
 
 NORM = {"HIDDEN_SIZES": (64, 111, 500, 4096), "BATCH_SIZES": (1, 19)}
 SPREAD = NORM | {"SPREAD_HIDDEN_SIZES": (500,)}
@@ -253,4 +254,4 @@ SAMPLERS = (
     ),
 )
 
-KERNELS = (*NORMS, *ATTENTIONS, *PRODUCTS, *SAMPLERS)
+KERNELS = (*NORMS, *ATTENTIONS, *PRODUCTS, *SAMPLERS, *LATER)
