@@ -206,7 +206,10 @@ def _as_recorded(asked: Asked, request: Request, source: Report) -> Report:
             todo="leave out --depth or --as-recorded",
         )
     request = msgspec.structs.replace(
-        source.request, features=request.features, required=request.required, policy=request.policy
+        source.request,
+        features=request.features or source.request.features,
+        required=request.required,
+        policy=request.policy,
     )
     rows = tuple(row for row in source.features if selects(request.features, row.feature))
     found = findings.of_selected(source.findings, request.features)

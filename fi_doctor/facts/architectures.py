@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 from packaging.version import Version
 
+from fi_doctor.facts.files import why_not_python
 from fi_doctor.facts.replay import PROGRAM_ERRORS, Replay, Unreplayable
 from fi_doctor.model import GpuFacts, Missing, ToolkitFacts
 
@@ -71,8 +72,8 @@ def _replayed(
         tags = tuple(f"{major}{minor}" for major, minor in sorted(targets))
     except OSError as error:
         return Missing(reason=f"{rule}: {error.strerror or error}")
-    except (SyntaxError, UnicodeDecodeError) as error:
-        return Missing(reason=f"{rule} is not Python: {error}")
+    except (SyntaxError, UnicodeDecodeError, RecursionError, MemoryError) as error:
+        return Missing(reason=f"{rule} is not Python: {why_not_python(error)}")
     except Unreplayable as error:
         return Missing(reason=f"{rule} has a rule that fi-doctor cannot follow: {error}")
     except PROGRAM_ERRORS as error:

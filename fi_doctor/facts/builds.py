@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from fi_doctor.facts.files import NOT_PYTHON
 from fi_doctor.model import JitToolkit
 
 # ruff: noqa: PTH208 - a cache may hold hundreds of modules, and names are all that is wanted of most
@@ -45,12 +46,12 @@ def read_builder(root: Path) -> Builder:
     """That of the package in `root`; one without habits when it cannot be read or starts no ninja that we know."""
     try:
         return parse_builder((root / "jit" / "core.py").read_text(encoding="utf-8"))
-    except (OSError, ValueError, SyntaxError):
+    except (OSError, *NOT_PYTHON):
         return Builder()
 
 
 def parse_builder(text: str) -> Builder:
-    """The habits in the builder's source; raises SyntaxError or ValueError when that is not Python."""
+    """The habits in the builder's source; raises one of NOT_PYTHON when that is not Python."""
     builds = list(_builds(ast.parse(text)))
     folders = (folder for build in builds for folder in _work_folders(build))
     return Builder(

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
+from fi_doctor.facts.files import NOT_PYTHON, why_not_python
 from fi_doctor.facts.packages import PROVIDER_PREFIX, Survey, constants, package
 from fi_doctor.facts.replay import PROGRAM_ERRORS, Replay, Unreplayable
 from fi_doctor.model import Data, Missing, Package, VersionCheck
@@ -160,8 +161,8 @@ class Companions:
         rule = self._root / _RULE
         try:
             replay = Replay(self._text, self._world(environ, versions))
-        except (SyntaxError, ValueError) as error:
-            return Missing(reason=f"{rule} is not Python: {error}")
+        except NOT_PYTHON as error:
+            return Missing(reason=f"{rule} is not Python: {why_not_python(error)}")
         try:
             result = replay.call(entry, *values)
         except Unreplayable as error:

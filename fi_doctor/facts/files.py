@@ -13,6 +13,13 @@ LARGEST_BYTES = 8 << 20
 NOT_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
+def why_not_python(error: BaseException) -> str:
+    """What one of NOT_PYTHON says; of two Python itself says nothing that helps."""
+    if isinstance(error, RecursionError | MemoryError):
+        return "nested too deeply, or too long"
+    return str(error)
+
+
 def read_text(path: Path) -> str | Missing:
     """The beginning of a plain file as text; a pipe or device, which might never end, is not opened for long."""
     try:

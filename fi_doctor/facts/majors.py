@@ -7,7 +7,7 @@ import itertools
 import re
 from pathlib import Path
 
-from fi_doctor.facts.files import NOT_PYTHON, read_text
+from fi_doctor.facts.files import NOT_PYTHON, read_text, why_not_python
 from fi_doctor.model import Majors, Missing
 
 _KEYWORD = "supported_major_versions"
@@ -29,7 +29,7 @@ def read_majors(root: Path, place: str | Missing) -> Majors | Missing:
     try:
         function = ast.parse(_function(text, first))
     except NOT_PYTHON as error:
-        return Missing(reason=f"{path}: {error}")
+        return Missing(reason=f"{path}: {why_not_python(error)}")
     said = [keyword for keyword in ast.walk(function) if isinstance(keyword, ast.keyword) and keyword.arg == _KEYWORD]
     majors: set[int] = set()
     for keyword in said:

@@ -17,6 +17,7 @@ import msgspec
 
 from fi_doctor import sandbox
 from fi_doctor.errors import TargetError
+from fi_doctor.facts.files import NOT_PYTHON, why_not_python
 from fi_doctor.model import Data, Missing, Package
 
 SURVEY_TIMEOUT_S = 20.0
@@ -191,8 +192,8 @@ def constants(path: Path) -> dict[str, object] | Missing:
         tree = ast.parse(path.read_bytes())
     except OSError as error:
         return Missing(reason=f"{path}: {error.strerror or error}")
-    except (SyntaxError, ValueError) as error:
-        return Missing(reason=f"{path} is not Python: {error}")
+    except NOT_PYTHON as error:
+        return Missing(reason=f"{path} is not Python: {why_not_python(error)}")
     found: dict[str, object] = {}
     for node in tree.body:
         targets = (

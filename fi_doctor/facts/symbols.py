@@ -12,6 +12,7 @@ import itertools
 import re
 from pathlib import Path
 
+from fi_doctor.facts.files import NOT_PYTHON, why_not_python
 from fi_doctor.model import Data, Missing
 
 _MAX_HOPS = 12  # of one name through `from .x import name`; FlashInfer needs three
@@ -158,8 +159,8 @@ class Symbols:
                 self._sources[path] = Source(path)
             except OSError as error:
                 self._sources[path] = Missing(reason=f"{path}: {error.strerror or error}")
-            except (SyntaxError, ValueError) as error:
-                self._sources[path] = Missing(reason=f"{path} cannot be parsed: {error}")
+            except NOT_PYTHON as error:
+                self._sources[path] = Missing(reason=f"{path} cannot be parsed: {why_not_python(error)}")
         return self._sources[path]
 
     def _inside(self, dotted: str, path: Path, line: int, rest: list[str]) -> str | Missing:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fi_doctor.facts.files import LARGEST_BYTES, NOT_PYTHON, read_text
+from fi_doctor.facts.files import LARGEST_BYTES, NOT_PYTHON, read_text, why_not_python
 from fi_doctor.facts.packages import Survey
 from fi_doctor.model import Missing, Vllm
 
@@ -100,7 +100,7 @@ class _Registry:
         try:
             tree = ast.parse(text)
         except NOT_PYTHON as error:
-            return Missing(reason=f"{path} is not Python: {error}")
+            return Missing(reason=f"{path} is not Python: {why_not_python(error)}")
         for node in tree.body:
             target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
             value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
@@ -209,7 +209,7 @@ def _fields(text: str, start: re.Match[str]) -> dict[str, int] | Missing:
     try:
         [node] = ast.parse(body).body
     except NOT_PYTHON as error:
-        return Missing(reason=f"class {start[1]} is not Python: {error}")
+        return Missing(reason=f"class {start[1]} is not Python: {why_not_python(error)}")
     statements = node.body if isinstance(node, ast.ClassDef) else []
     return {
         one.target.id: one.lineno + above

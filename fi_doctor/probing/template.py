@@ -142,7 +142,7 @@ class Template:
             return False
         try:
             return not touches_environment(Path(spec.path).read_text(encoding="utf-8"))
-        except (OSError, SyntaxError, ValueError):
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             return False
 
     def is_ready(self, gives_up: Callable[[], bool]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from pathlib import Path
 
 import factory as make
 import pytest
@@ -35,6 +36,8 @@ CASES = {
     "1-required-broken": (1, {"broken": (BROKEN,)}, ("--require", "norm.*")),
     "3-required-untold": (3, {"depth": Depth.STATIC}, ("--require", BROKEN)),
 }
+
+MACHINES = Path(__file__).parents[1] / "machines"
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -193,6 +196,13 @@ def test_a_report_is_judged_anew_unless_it_is_shown_as_recorded(doctor, suffix):
     assert then.returncode == 1
     assert set(verdicts(then.stdout).values()) == {"broken"}
     assert then.stderr.splitlines()[-1].endswith(": as it was judged then (exit 1)")
+
+
+def test_as_recorded_looks_at_the_rows_that_were_selected_there(doctor):
+    """A kernel that vLLM never calls decides where it was selected by name."""
+    path = MACHINES / "h200-operators-flashinfer0.7.2.post1" / "cold.json"
+    codes = {doctor("check", "--from", path, *more).returncode for more in ((), ("--as-recorded",))}
+    assert codes == {1}
 
 
 @pytest.mark.parametrize("code", [0, 1, 256, 10**18])

@@ -153,6 +153,16 @@ def test_a_file_that_cannot_be_parsed_gives_a_reason(symbols):
     assert "broken.py cannot be parsed" in found.reason
 
 
+@pytest.mark.parametrize(
+    "text", ["x = " + "-" * 100_000 + "1\n", "x = a" + ".b" * 30_000 + "\n"], ids=["signs", "dots"]
+)
+def test_a_file_that_is_too_deep_for_the_parser_gives_a_reason(symbols, tmp_path, text):
+    (tmp_path / "pkg" / "broken.py").write_text(text)
+    found = symbols.where("pkg.broken.f")
+    assert isinstance(found, Missing)
+    assert found.reason.endswith("broken.py cannot be parsed: nested too deeply, or too long")
+
+
 def test_a_file_is_read_once(symbols, tmp_path):
     assert symbols.where("pkg.norm.rmsnorm") == "norm.py:4"
     (tmp_path / "pkg" / "norm.py").unlink()

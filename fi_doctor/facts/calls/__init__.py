@@ -14,7 +14,7 @@ from fi_doctor.facts.calls.callees import Callees
 from fi_doctor.facts.calls.read_file import File
 from fi_doctor.facts.calls.uses import CALLED, Use, uses
 from fi_doctor.facts.calls.values import Value, Values
-from fi_doctor.facts.files import LARGEST_BYTES, NOT_PYTHON
+from fi_doctor.facts.files import LARGEST_BYTES, NOT_PYTHON, why_not_python
 from fi_doctor.facts.flashinfer import read_build_meta
 from fi_doctor.facts.packages import Survey
 from fi_doctor.facts.vllm import python_files
@@ -114,7 +114,7 @@ class _Package:
                 try:
                     self._files[name] = File(self._texts[name].decode("utf-8", "replace"), self._imported)
                 except NOT_PYTHON as error:
-                    self.unread[name] = f"{type(error).__name__}: {error}"
+                    self.unread[name] = f"{type(error).__name__}: {why_not_python(error)}"
         return self._files[name]
 
     def forget(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from fi_doctor.facts.calls.values import OTHER, Given, Value, goes_without, last_part
+from fi_doctor.facts.files import NOT_PYTHON
 
 _ABSENCE = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"}
 
@@ -49,5 +50,5 @@ def parsed_text(text: str) -> ast.expr | None:
     """The expression of a quoted annotation."""
     try:
         return ast.parse(text, mode="eval").body
-    except SyntaxError:
+    except NOT_PYTHON:
         return None
