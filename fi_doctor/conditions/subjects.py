@@ -228,6 +228,7 @@ SUBJECTS: dict[str, Subject] = {
     "jit_header_missing": Subject(Kind.TEXT, _absent("headers")),
     "module_header_missing": Subject(Kind.TEXT, _absent("module_headers")),  # only some modules include these
     "header_not_found": Subject(Kind.TEXT, lambda view: tried.headers_not_found(view.outcomes)),
+    "python_module_not_found": Subject(Kind.TEXT, lambda view: tried.python_modules_not_found(view.outcomes)),
     "library_not_found": Subject(Kind.TEXT, lambda view: tried.libraries_not_found(view.outcomes)),
     "ninja": Subject(Kind.TEXT, _toolkit("ninja")),
     "host_compiler": Subject(Kind.TEXT, _toolkit("host_compiler")),

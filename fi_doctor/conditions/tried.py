@@ -1,4 +1,4 @@
-"""What was tried: what compilers and linkers did not find, and modules of which only a part was compiled."""
+"""What was tried: what compilers, linkers and imports did not find, and modules of which only a part was compiled."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fi_doctor.model import Ending, Outcome
 
 _HEADER = re.compile(r"fatal error: (\S+?): No such file|cannot open source file \"(\S+?)\"")
 _LIBRARY = re.compile(r"cannot find -l(?::?lib)?([\w.+-]+?)(?=:|\s|$)")
+_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 
 def headers_not_found(outcomes: tuple[Outcome, ...]) -> tuple[object, ...]:
@@ -21,6 +22,11 @@ def libraries_not_found(outcomes: tuple[Outcome, ...]) -> tuple[object, ...]:
     return tuple(sorted({found[1] for text in _said(outcomes) for found in _LIBRARY.finditer(text)}))
 
 
+def python_modules_not_found(outcomes: tuple[Outcome, ...]) -> tuple[object, ...]:
+    """Top-level names of Python modules, each once, sorted."""
+    return tuple(sorted({found[1] for text in _said(outcomes) for found in _MODULE.finditer(text)}))
+
+
 def not_compiled(outcomes: tuple[Outcome, ...], beginning: str) -> tuple[object, ...]:
     """Modules with such names of which only a part was compiled, with what there is to compile, once, sorted."""
     said = {outcome.whole_module for outcome in outcomes}
@@ -30,6 +36,8 @@ def not_compiled(outcomes: tuple[Outcome, ...], beginning: str) -> tuple[object,
 def _said(outcomes: tuple[Outcome, ...]) -> Iterator[str]:
     """The words of what failed."""
     for outcome in outcomes:
+        if outcome.ending is Ending.RAISED:
+            yield outcome.detail
         for cell in outcome.cells:
             if cell.ending is Ending.RAISED:
                 yield cell.detail

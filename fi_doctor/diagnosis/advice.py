@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fi_doctor import conditions
 from fi_doctor.conditions import View
-from fi_doctor.diagnosis.findings import UNEXPLAINED_FAILURE, UPSTREAM, filled_line, report_command
+from fi_doctor.diagnosis.findings import MAKERS, UNEXPLAINED_FAILURE, UPSTREAM, filled_line, report_command
 from fi_doctor.diagnosis.reads import is_read
 from fi_doctor.diagnosis.uses import Asked, asked_by_rows
 from fi_doctor.model import (
@@ -91,7 +91,8 @@ def _merged(asked: Iterable[Asked]) -> list[Asked]:
 def _chosen(finding: Finding, rule: Rule | None, view: View, settings: tuple[Setting, ...]) -> Asked | None:
     asked_by = (finding.id,)
     if finding.id == UNEXPLAINED_FAILURE:
-        line = f"{UPSTREAM}: the script that `{finding.fix[0]}` prints, and {report_command(view.facts)}"
+        whom = UPSTREAM if UPSTREAM in finding.fix[1] else MAKERS
+        line = f"{whom}: the script that `{finding.fix[0]}` prints, and {report_command(view.facts)}"
         return Asked(ActionKind.REPORT, line, "no known problem explains the failure", "", asked_by)
     if rule is None or finding.severity is Severity.INFO:
         return None

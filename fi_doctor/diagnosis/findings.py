@@ -32,6 +32,7 @@ from fi_doctor.model import (
 MEASURED_BEATS_KNOWN = "measured-beats-known"
 UNEXPLAINED_FAILURE = "unexplained-failure"
 UPSTREAM = "https://github.com/flashinfer-ai/flashinfer/issues"
+MAKERS = "the makers of the package that brought the probe"  # of a row that is not ours
 
 
 def find(kb: KnowledgeBase, facts: Facts, outcomes: tuple[Outcome, ...]) -> tuple[Finding, ...]:
@@ -50,7 +51,8 @@ def with_contradictions(
     rules = {rule.id: rule for rule in kb.rules}
     extra = [_beaten(rules[finding.id], facts, rows) for finding in found if finding.id in rules]
     beaten = [finding for finding in extra if finding is not None]
-    return _sorted((*found, *beaten, *_unexplained(facts, rows, found, rules)))
+    ours = frozenset(feature.id for feature in kb.features)
+    return _sorted((*found, *beaten, *_unexplained(facts, rows, found, rules, ours)))
 
 
 def of_selected(found: Iterable[Finding], globs: tuple[str, ...]) -> tuple[Finding, ...]:
@@ -136,7 +138,11 @@ def _beaten(rule: Rule, facts: Facts, rows: tuple[FeatureRow, ...]) -> Finding |
 
 
 def _unexplained(
-    facts: Facts, rows: tuple[FeatureRow, ...], found: tuple[Finding, ...], rules: dict[str, Rule]
+    facts: Facts,
+    rows: tuple[FeatureRow, ...],
+    found: tuple[Finding, ...],
+    rules: dict[str, Rule],
+    ours: frozenset[str],
 ) -> list[Finding]:
     """One finding for each failure that no finding explains; equal words share one."""
     telling = [(finding, rules[finding.id]) for finding in found if _tells(finding, rules)]
@@ -147,7 +153,7 @@ def _unexplained(
         if bad:
             worst = max(bad, key=lambda cell: cell.verdict is Verdict.WRONG_RESULT)
             groups[worst.why].append((row, worst))
-    return [_failure(facts, why, members) for why, members in groups.items()]
+    return [_failure(facts, why, members, ours) for why, members in groups.items()]
 
 
 def _tells(finding: Finding, rules: dict[str, Rule]) -> bool:
@@ -162,8 +168,9 @@ def _explains(rule: Rule, finding: Finding, row: FeatureRow, cell: Cell) -> bool
     return row.feature in finding.features and re.search(rule.explains, said) is not None
 
 
-def _failure(facts: Facts, why: str, members: list[tuple[FeatureRow, Cell]]) -> Finding:
+def _failure(facts: Facts, why: str, members: list[tuple[FeatureRow, Cell]], ours: frozenset[str]) -> Finding:
     first, cell = members[0]
+    whom = UPSTREAM if first.feature in ours else MAKERS
     more = f" and {len(members) - 1} more" if len(members) > 1 else ""
     said = "gives wrong numbers" if cell.verdict is Verdict.WRONG_RESULT else "fails"
     return Finding(
@@ -174,7 +181,7 @@ def _failure(facts: Facts, why: str, members: list[tuple[FeatureRow, Cell]]) -> 
         why=why,
         fix=(
             f"fi-doctor probes show {cell.probe}",
-            f"{ActionKind.REPORT}: {UPSTREAM}, with that script and the output of {report_command(facts)}",
+            f"{ActionKind.REPORT}: {whom}, with that script and the output of {report_command(facts)}",
         ),
         features=tuple(dict.fromkeys(row.feature for row, _ in members)),
         source="measured here",

@@ -351,4 +351,5 @@ def test_every_finding_of_a_rule_that_reads_facts_has_some_that_turn_it(recorded
 
 def reads_outcomes(rule):
     words = str(RULES[rule].when)
-    return any(word in words for word in ("not_compiled", "header_not_found", "library_not_found"))
+    subjects = ("not_compiled", "header_not_found", "library_not_found", "python_module_not_found")
+    return any(word in words for word in subjects)

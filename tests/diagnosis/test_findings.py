@@ -104,6 +104,12 @@ def test_wrong_numbers_are_named_as_such():
     assert one.title.startswith("norm.rmsnorm on SM90 gives wrong numbers")
 
 
+@pytest.mark.parametrize(("feature", "whom"), [("norm.rmsnorm", findings.UPSTREAM), ("acme.kernel", findings.MAKERS)])
+def test_who_is_told_of_a_failure_is_who_made_what_failed(feature, whom):
+    [one] = found(None, make.outcome(feature, Ending.RAISED, Stage.RAN, detail="no such kernel"))
+    assert f": {whom}, with that script" in one.fix[1]
+
+
 def test_failures_in_the_same_words_are_one_finding():
     outcomes = [
         make.outcome(name, Ending.RAISED, Stage.NONE, error="ImportError", detail="libcudart.so.12: cannot open")

@@ -481,6 +481,12 @@ EXAMPLES: dict[str, Example] = {
     "module-header-not-found": Example(
         HEALTHY, HEALTHY, (make.outcome(cells=(LACKS_HEADER,)),), (make.outcome(cells=(LACKS_CUBLAS,)),)
     ),
+    "python-module-not-installed": Example(
+        HEALTHY,
+        HEALTHY,
+        (make.outcome(cells=(make.cell(Ending.RAISED, detail="ModuleNotFoundError: No module named 'tqdm'"),)),),
+        (make.outcome(cells=(make.cell(Ending.RAISED, detail="ModuleNotFoundError: No module named 'cudnn'"),)),),
+    ),
     "first-start-compiles-moe-module": Example(
         HEALTHY,
         HEALTHY,
