@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from fi_doctor.model import (
     COVERAGE_SCHEMA,
+    Calls,
     Coverage,
     Covered,
     Depth,
@@ -63,7 +64,7 @@ def _others(kb: KnowledgeBase) -> Iterator[Operator]:
 
 def _covered(operator: Operator, report: Report) -> Covered:
     has, has_why, has_it = _flashinfer(operator, report.facts)
-    calls, calls_why, is_called = _vllm(has, report.facts, is_known=has_it is not None)
+    calls, calls_why, is_called = _vllm(operator, has, report.facts, is_known=has_it is not None)
     here = tuple(_here(row) for row in report.features if _concerns(operator, row))
     told = {"flashinfer": has_it, "vllm": is_called, "here": works(here)}
     return Covered(
@@ -104,7 +105,9 @@ def _flashinfer(operator: Operator, facts: Facts) -> tuple[dict[str, str], str, 
     return {}, f"it has none of: {looked}" if "," in looked else f"it has no {looked.removeprefix('a ')}", False
 
 
-def _vllm(has: dict[str, str], facts: Facts, *, is_known: bool) -> tuple[tuple[str, ...], str, bool | None]:
+def _vllm(
+    operator: Operator, has: dict[str, str], facts: Facts, *, is_known: bool
+) -> tuple[tuple[str, ...], str, bool | None]:
     """Where vLLM calls one of these names, by whatever name it does; else why not."""
     calls = facts.calls
     if isinstance(calls, Missing):
@@ -117,9 +120,18 @@ def _vllm(has: dict[str, str], facts: Facts, *, is_known: bool) -> tuple[tuple[s
         if _is_of(name, has) or calls.places.get(name, "") in has.values()
         for place in places
     ]
+    found += () if has else _looked_for(operator, calls)
     if found:
         return tuple(sorted(set(found))), "", True
     return (), "no call of it is found in vLLM's source" if has else "there is nothing to call", False
+
+
+def _looked_for(operator: Operator, calls: Calls) -> tuple[str, ...]:
+    """Where vLLM asks for what this FlashInfer has not: by the last part of a name, which moves between modules."""
+    absent = [(one.name, one.caller) for one in calls.misfits if not one.callee]
+    last = tuple(entry.rpartition(".")[2] for entry in (*operator.entry, *operator.patterns))
+    asked = ((name.rpartition(".")[2], place) for name, place in (*absent, *calls.wanting.items()))
+    return tuple(place for name, place in asked if any(fnmatch.fnmatchcase(name, one) for one in last))
 
 
 def _is_of(name: str, has: dict[str, str]) -> bool:

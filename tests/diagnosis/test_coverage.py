@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from fi_doctor import knowledge, pipeline
 from fi_doctor.diagnosis import coverage
-from fi_doctor.model import Depth, Ending, Evidence, Here, Operator, Request, Stage, Verdict
+from fi_doctor.model import Depth, Ending, Evidence, Here, Misfit, MisfitKind, Operator, Request, Stage, Verdict
 
 KB = knowledge.load()
 RMSNORM = Operator(
@@ -43,6 +43,17 @@ def test_what_is_there_and_called_and_works_is_missing_nowhere():
     assert [(here.row, here.verdict) for here in one.here] == [("norm.rmsnorm", Verdict.WORKS)]
     assert (one.missing, one.unknown) == ((), ())
     assert whole.known == "what was run, at 2026-01-02"
+
+
+@pytest.mark.parametrize("kind", ["misfit", "wanting"])
+def test_what_vllm_asks_for_and_flashinfer_has_not_is_called_all_the_same(kind):
+    gone = Misfit(MisfitKind.MISSING_NAME, "flashinfer.kda.recurrent", "kda.py:9", "", "it has no recurrent")
+    told = {"misfits": (gone,)} if kind == "misfit" else {"wanting": {gone.name: gone.caller}}
+    calls = make.calls(calls={}, places={}, **told)
+    operator = replace(RMSNORM, entry=("flashinfer.recurrent",))
+    symbols = {"flashinfer.recurrent": make.absent("it has no recurrent")}
+    one, _ = covered(operator, flashinfer=make.flashinfer(symbols=symbols, public=PUBLIC), calls=calls)
+    assert (one.vllm, one.missing) == (("kda.py:9",), ("flashinfer",))
 
 
 def test_a_static_look_leaves_open_whether_it_works():
