@@ -14,9 +14,18 @@ STEP = (
     "bias_ignored softplus_ignored decay_not_applied last_input_dropped heads_permuted skip_ignored state_not_updated "
     "row_unwritten rows_swapped state_element_off inf_element zero_element "
 )
-CHOICE = "next_after_the_last largest_missed index_twice neighbour_index one_behind_the_length padding_is_zero "
-PRODUCT = "k_tail_dropped columns_swapped last_rows_scaled row_repeated last_row_unwritten nan_element "
-ROUNDED = "last_row_unwritten rounded_toward_zero scale_of_next_group sign_lost half_a_group_looked_at "
+CHOICE = (
+    "next_after_the_last largest_missed index_twice neighbour_index one_behind_the_length padding_is_zero "
+    "short_row_unwritten last_index_dropped length_of_next_row "
+)
+PRODUCT = (
+    "k_tail_dropped columns_swapped last_rows_scaled row_repeated last_row_unwritten nan_element rounded_twice "
+    "sum_in_bf16 input_changed "
+)
+ROUNDED = (
+    "last_row_unwritten rounded_toward_zero scale_of_next_group sign_lost half_a_group_looked_at neighbour_element "
+    "scales_swapped largest_is_wrong eps_ignored scale_in_its_last_bits input_changed "
+)
 
 LATER = (
     Kernel("ssm_gdn", "grouped", "gdn_prefill:chunk_gated_delta_rule", GDN, RULE),
@@ -24,10 +33,28 @@ LATER = (
         Kernel("ssm_mamba", variant, "mamba:selective_state_update", MAMBA, STEP)
         for variant in ("f32_state", "bf16_state")
     ),
-    Kernel("sampling_top_k", "ragged", "topk:top_k_ragged_transform", {"CASES": CUT}, CHOICE),
-    Kernel("sampling_top_k", "page_table", "topk:top_k_page_table_transform", {"CASES": CUT}, CHOICE + "not_mapped"),
+    Kernel(
+        "sampling_top_k",
+        "ragged",
+        "topk:top_k_ragged_transform",
+        {"CASES": CUT},
+        CHOICE + "offset_of_next_row padding_moved",
+    ),
+    Kernel(
+        "sampling_top_k",
+        "page_table",
+        "topk:top_k_page_table_transform",
+        {"CASES": CUT},
+        CHOICE + "not_mapped request_of_next_row neighbouring_page",
+    ),
     Kernel("gemm_bf16", "cublaslt_bf16", "gemm:mm_bf16", BF16, PRODUCT),
-    Kernel("gemm_bf16", "cublaslt_bias_bf16", "gemm:mm_bf16", BF16, PRODUCT + "bias_ignored bias_of_next_column"),
+    Kernel(
+        "gemm_bf16",
+        "cublaslt_bias_bf16",
+        "gemm:mm_bf16",
+        BF16,
+        PRODUCT + "bias_ignored bias_of_next_column bias_before_rounding",
+    ),
     *(
         Kernel(
             "quant_fp8",
@@ -36,6 +63,6 @@ LATER = (
             {"ROWS": (1, 37, 101)},
             ROUNDED + more,
         )
-        for variant, more in (("rows", "nan_element"), ("int8", ""))
+        for variant, more in (("rows", "nan_element"), ("int8", "cut_off"))
     ),
 )
