@@ -10,7 +10,8 @@
 #   CHECK_STDOUT   the format on stdout, by default console; with another the console goes to stderr
 #   CHECK_REPORT   CHECK_JUNIT  CHECK_CONSOLE  files: JSON, JUnit and the console's text; empty: not written
 #
-# 3 also where fi-doctor cannot be installed, or CHECK_ARGS ask for no check (--help). It may be sourced by a script that has a trap for EXIT.
+# 3 also where fi-doctor cannot be installed, or CHECK_ARGS ask for no check (--help). It may be sourced by a script
+# that has a trap for EXIT.
 set -eu
 
 check_told=

@@ -140,8 +140,7 @@ class LockedCheck:
         self._facts = facts
         self._now = now
         self.changed = compare.changed(lock, now)
-        touched = compare.touched(lock, self.changed)
-        reasons = {key: f"since it was locked: {compare.words(names, lock, now)}" for key, names in touched.items()}
+        reasons = compare.reasons(lock, now, "since it was locked")
         every = frozenset(row.key for row in lock.rows)
         self.standing = Standing(every - reasons.keys(), reasons)
         self._settle()
@@ -195,9 +194,7 @@ class LockedCheck:
 
     def _compare_again(self, now: dict[str, str]) -> None:
         """Take out the rows that rest on what was changed while others were measured."""
-        touched = compare.touched(self._lock, compare.changed(self._lock, now))
-        words = {key: compare.words(names, self._lock, now) for key, names in touched.items()}
-        doubts = {key: f"changed while other rows were measured: {words[key]}" for key in words}
+        doubts = compare.reasons(self._lock, now, "changed while other rows were measured")
         self.standing = self.standing.without({key: doubts[key] for key in self.standing.valid & doubts.keys()})
 
     def _to_try(self, planned: tuple[PlannedProbe, ...]) -> tuple[PlannedProbe, ...]:

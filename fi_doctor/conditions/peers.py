@@ -1,4 +1,4 @@
-"""What conditions can ask about GPUs that have to reach each other, and about the container in which they do."""
+"""What conditions can ask about GPUs that have to reach each other."""
 
 from __future__ import annotations
 
@@ -124,11 +124,4 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "peers_refused": (Kind.TEXT, peers_refused),
     "iommu_translates": (Kind.TEXT, iommu_translates),
     "acs_redirects": (Kind.TEXT, acs_redirects),
-    "shm_mib": (Kind.NUMBER, lambda facts: _one(facts.system.shm_mib)),
-    "own_ipc_namespace": (Kind.FLAG, lambda facts: _one(facts.system.own_ipc_namespace)),
-    "own_pid_namespace": (Kind.FLAG, lambda facts: _one(facts.system.own_pid_namespace)),
 }
-
-
-def _one(value: object) -> Relation:
-    return value if isinstance(value, Missing) else (value,)

@@ -14,23 +14,28 @@ _MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 def headers_not_found(outcomes: tuple[Outcome, ...]) -> tuple[object, ...]:
     """Names of headers, each once, sorted."""
-    return tuple(sorted({found[1] or found[2] for text in _said(outcomes) for found in _HEADER.finditer(text)}))
+    return _names(_HEADER, outcomes)
 
 
 def libraries_not_found(outcomes: tuple[Outcome, ...]) -> tuple[object, ...]:
     """Names of libraries without lib and suffix, each once, sorted."""
-    return tuple(sorted({found[1] for text in _said(outcomes) for found in _LIBRARY.finditer(text)}))
+    return _names(_LIBRARY, outcomes)
 
 
 def python_modules_not_found(outcomes: tuple[Outcome, ...]) -> tuple[object, ...]:
     """Top-level names of Python modules, each once, sorted."""
-    return tuple(sorted({found[1] for text in _said(outcomes) for found in _MODULE.finditer(text)}))
+    return _names(_MODULE, outcomes)
 
 
 def not_compiled(outcomes: tuple[Outcome, ...], beginning: str) -> tuple[object, ...]:
     """Modules with such names of which only a part was compiled, with what there is to compile, once, sorted."""
     said = {outcome.whole_module for outcome in outcomes}
     return tuple(sorted(words for words in said if words and words.startswith(beginning)))
+
+
+def _names(pattern: re.Pattern[str], outcomes: tuple[Outcome, ...]) -> tuple[object, ...]:
+    """What the one group of each match that took part holds."""
+    return tuple(sorted({found[found.lastindex or 0] for text in _said(outcomes) for found in pattern.finditer(text)}))
 
 
 def _said(outcomes: tuple[Outcome, ...]) -> Iterator[str]:

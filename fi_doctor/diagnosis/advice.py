@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fi_doctor import conditions
 from fi_doctor.conditions import View
-from fi_doctor.diagnosis.findings import MAKERS, UNEXPLAINED_FAILURE, UPSTREAM, filled_line, report_command
+from fi_doctor.diagnosis.findings import UNEXPLAINED_FAILURE, addressee, filled_line, report_command
 from fi_doctor.diagnosis.reads import is_read
 from fi_doctor.diagnosis.uses import Asked, asked_by_rows
 from fi_doctor.model import (
@@ -47,7 +47,7 @@ def advise(
     """
     view = View(facts, outcomes)
     rules = {rule.id: rule for rule in kb.rules}
-    asked = [one for finding in findings if (one := _chosen(finding, rules.get(finding.id), view, kb.settings))]
+    asked = [one for finding in findings if (one := _chosen(finding, rules.get(finding.id), view, kb))]
     held = frozenset(finding.id for finding in findings)
     asked += asked_by_rows(kb, view, rows, lambda name: is_read(name, facts, kb.settings), held)
     recommended = (
@@ -88,16 +88,16 @@ def _merged(asked: Iterable[Asked]) -> list[Asked]:
     return list(lines.values())
 
 
-def _chosen(finding: Finding, rule: Rule | None, view: View, settings: tuple[Setting, ...]) -> Asked | None:
+def _chosen(finding: Finding, rule: Rule | None, view: View, kb: KnowledgeBase) -> Asked | None:
     asked_by = (finding.id,)
     if finding.id == UNEXPLAINED_FAILURE:
-        whom = UPSTREAM if UPSTREAM in finding.fix[1] else MAKERS
+        whom = addressee(kb, finding.features[0])
         line = f"{whom}: the script that `{finding.fix[0]}` prints, and {report_command(view.facts)}"
         return Asked(ActionKind.REPORT, line, "no known problem explains the failure", "", asked_by)
     if rule is None or finding.severity is Severity.INFO:
         return None
     for action in rule.fix:
-        if _applies(action, view, settings):
+        if _applies(action, view, kb.settings):
             why = conditions.fill(action.why, view) if action.why else finding.title
             return Asked(action.kind, filled_line(action, view), why, action.setting, asked_by)
     return None

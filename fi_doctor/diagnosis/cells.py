@@ -144,7 +144,9 @@ def _judge_variant(
     if happened is not None and outcome is not None and happened.ending is not Ending.NOT_RUN:
         if planned is not None and planned.spec.gate_only and happened.ending is Ending.RETURNED:
             return Judged(Verdict.UNKNOWN, Evidence.DECLARED, f"not run: {happened.detail}")
-        return judge_outcome(happened, builds=_builds(planned), rest=_rest(planned, facts), has_gpu=_has_gpu(facts))
+        return judge_outcome(
+            happened, builds=_builds(planned), rest=_rest(planned, facts), has_gpu=facts.gpus.cuda_sees_any
+        )
     if planned is not None and (need := unmet(planned, variant, facts)):
         return Judged(Verdict.UNSUPPORTED, Evidence.DECLARED, need)
     if outcome is not None and outcome.cells and cell is None:
@@ -219,12 +221,7 @@ def _rest(planned: PlannedProbe | None, facts: Facts) -> str:
     """Why a probe that compiled was not run."""
     if planned is not None and planned.skip:
         return planned.skip
-    return "not run: only compiling was asked for" if _has_gpu(facts) else "not run: CUDA sees no GPU"
-
-
-def _has_gpu(facts: Facts) -> bool:
-    order = facts.gpus.cuda_order
-    return not isinstance(order, Missing) and bool(order)
+    return "not run: only compiling was asked for" if facts.gpus.cuda_sees_any else "not run: CUDA sees no GPU"
 
 
 def _said(happened: CellOutcome | Outcome) -> str:

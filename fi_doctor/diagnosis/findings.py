@@ -51,8 +51,12 @@ def with_contradictions(
     rules = {rule.id: rule for rule in kb.rules}
     extra = [_beaten(rules[finding.id], facts, rows) for finding in found if finding.id in rules]
     beaten = [finding for finding in extra if finding is not None]
-    ours = frozenset(feature.id for feature in kb.features)
-    return _sorted((*found, *beaten, *_unexplained(facts, rows, found, rules, ours)))
+    return _sorted((*found, *beaten, *_unexplained(kb, facts, rows, found)))
+
+
+def addressee(kb: KnowledgeBase, feature: str) -> str:
+    """Who is told of a failure that nothing explains."""
+    return UPSTREAM if any(one.id == feature for one in kb.features) else MAKERS
 
 
 def of_selected(found: Iterable[Finding], globs: tuple[str, ...]) -> tuple[Finding, ...]:
@@ -138,13 +142,10 @@ def _beaten(rule: Rule, facts: Facts, rows: tuple[FeatureRow, ...]) -> Finding |
 
 
 def _unexplained(
-    facts: Facts,
-    rows: tuple[FeatureRow, ...],
-    found: tuple[Finding, ...],
-    rules: dict[str, Rule],
-    ours: frozenset[str],
+    kb: KnowledgeBase, facts: Facts, rows: tuple[FeatureRow, ...], found: tuple[Finding, ...]
 ) -> list[Finding]:
     """One finding for each failure that no finding explains; equal words share one."""
+    rules = {rule.id: rule for rule in kb.rules}
     telling = [(finding, rules[finding.id]) for finding in found if _tells(finding, rules)]
     groups: defaultdict[str, list[tuple[FeatureRow, Cell]]] = defaultdict(list)
     for row in rows:
@@ -153,7 +154,7 @@ def _unexplained(
         if bad:
             worst = max(bad, key=lambda cell: cell.verdict is Verdict.WRONG_RESULT)
             groups[worst.why].append((row, worst))
-    return [_failure(facts, why, members, ours) for why, members in groups.items()]
+    return [_failure(kb, facts, why, members) for why, members in groups.items()]
 
 
 def _tells(finding: Finding, rules: dict[str, Rule]) -> bool:
@@ -168,9 +169,9 @@ def _explains(rule: Rule, finding: Finding, row: FeatureRow, cell: Cell) -> bool
     return row.feature in finding.features and re.search(rule.explains, said) is not None
 
 
-def _failure(facts: Facts, why: str, members: list[tuple[FeatureRow, Cell]], ours: frozenset[str]) -> Finding:
+def _failure(kb: KnowledgeBase, facts: Facts, why: str, members: list[tuple[FeatureRow, Cell]]) -> Finding:
     first, cell = members[0]
-    whom = UPSTREAM if first.feature in ours else MAKERS
+    whom = addressee(kb, first.feature)
     more = f" and {len(members) - 1} more" if len(members) > 1 else ""
     said = "gives wrong numbers" if cell.verdict is Verdict.WRONG_RESULT else "fails"
     return Finding(

@@ -44,6 +44,12 @@ def touched(lock: Lock, names: Iterable[str]) -> dict[Key, tuple[str, ...]]:
     return {key: tuple(sorted(inputs, key=_place)) for key, inputs in found.items() if inputs}
 
 
+def reasons(lock: Lock, now: Mapping[str, str], when: str) -> dict[Key, str]:
+    """Why rows hold no more: what is not as it was locked, and when that came about."""
+    rows = touched(lock, changed(lock, now))
+    return {key: f"{when}: {words(inputs, lock, now)}" for key, inputs in rows.items()}
+
+
 def words(inputs: Iterable[str], lock: Lock, now: Mapping[str, str]) -> str:
     """What changed, in one line: "driver 580.1 -> 590.2, package:flashinfer-python:norm/__init__.py and 3 more"."""
     ordered = sorted(inputs, key=_place)

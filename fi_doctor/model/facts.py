@@ -54,6 +54,11 @@ class GpuFacts(Data, frozen=True):
     unreadable: tuple[str, ...] = ()  # GPUs that NVML counts but cannot open (lost, not permitted), a sentence each
     links: tuple[PeerLink, ...] | Missing = Missing(reason="they were not read")  # every pair once
 
+    @property
+    def cuda_sees_any(self) -> bool:
+        """Whether CUDA was asked and sees a GPU."""
+        return not isinstance(self.cuda_order, Missing) and bool(self.cuda_order)
+
 
 class Nvcc(Data, frozen=True, tag_field="kind", tag="nvcc"):
     """One nvcc. Source: `nvcc --version` and `nvcc --list-gpu-code`."""

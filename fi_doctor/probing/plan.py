@@ -240,8 +240,8 @@ def _gpu_obstacle(spec: ProbeSpec, seen: int) -> str:
 
 def _no_architecture(facts: Facts) -> str:
     """That nothing says what to build for, in the words of the two things that could; "" where something does."""
-    seen = not isinstance(facts.gpus.cuda_order, Missing) and bool(facts.gpus.cuda_order)
-    if seen or "FLASHINFER_CUDA_ARCH_LIST" in facts.environment or not isinstance(_architectures(facts), Missing):
+    is_named = "FLASHINFER_CUDA_ARCH_LIST" in facts.environment
+    if facts.gpus.cuda_sees_any or is_named or not isinstance(_architectures(facts), Missing):
         return ""
     return "no GPU is seen and FLASHINFER_CUDA_ARCH_LIST names no architecture"
 

@@ -65,8 +65,7 @@ def _refuse_architectures(facts: Facts, flashinfer: FlashInfer) -> None:
     what = "it is not known for which GPU to compile"
     if isinstance(flashinfer.architectures, Missing):
         raise _refusal(what, flashinfer.architectures.reason, _WHERE)
-    seen = not isinstance(facts.gpus.cuda_order, Missing) and bool(facts.gpus.cuda_order)
-    if len(flashinfer.architectures) != 1 and not seen:
+    if len(flashinfer.architectures) != 1 and not facts.gpus.cuda_sees_any:
         named = ", ".join(flashinfer.architectures) or "none"
         raise _refusal(what, f"CUDA sees no GPU, and of architectures one must be named: {named}", _WHERE)
 

@@ -104,8 +104,7 @@ def machine(facts: Facts, sms: list[int]) -> str:
     judged = f", judged for {' and '.join(f'SM{sm}' for sm in sms)}" if sms else ""
     if isinstance(gpus, Missing):
         # CUDA may see what NVML cannot list.
-        is_seen = not isinstance(facts.gpus.cuda_order, Missing) and bool(facts.gpus.cuda_order)
-        return f"a machine {'whose GPUs are not known' if is_seen else 'where no GPU is seen'}{judged}"
+        return f"a machine {'whose GPUs are not known' if facts.gpus.cuda_sees_any else 'where no GPU is seen'}{judged}"
     if not gpus:
         return f"a machine without a GPU{judged}"
     visible = visible_gpus(facts)

@@ -128,31 +128,27 @@ ATTENTIONS = (
         "key_and_value_swapped kv_heads_interleaved heads_swapped nan_element last_row_unwritten lse_natural",
         places=(*PAGED_PREFILL, "utils <- _paged:determine_attention_backend"),
     ),
-    Kernel(
-        "attention_ragged",
-        "fa2_d128",
-        "_paged:BatchPrefillWithRaggedKVCacheWrapper.run " + PREFILL_RUN,
-        WORKSPACE
-        | {
-            "HEADS": ((4, 2), (2, 2)),
-            "BATCHES": (((3, 77), (1, 18), (0, 21), (40, 130)),),
-            "WITHOUT_CONTEXT": ((3, 77), (5, 0), (2, 0)),
-        },
-        ATTENTION + "ragged_shifted second_plan_taken_for_both",
-        places=RAGGED,
-    ),
-    Kernel(
-        "attention_ragged",
-        "fa2_empty_d128",
-        "_paged:BatchPrefillWithRaggedKVCacheWrapper.run " + PREFILL_RUN,
-        WORKSPACE
-        | {
-            "HEADS": ((4, 2), (2, 2)),
-            "BATCHES": (((3, 77), (1, 18), (0, 21), (40, 130)),),
-            "WITHOUT_CONTEXT": ((3, 77), (5, 0), (2, 0)),
-        },
-        "empty_lse_is_zero empty_lse_is_minus_5000 empty_is_nan ragged_shifted lse_natural",
-        places=RAGGED,
+    *(
+        Kernel(
+            "attention_ragged",
+            variant,
+            "_paged:BatchPrefillWithRaggedKVCacheWrapper.run " + PREFILL_RUN,
+            WORKSPACE
+            | {
+                "HEADS": ((4, 2), (2, 2)),
+                "BATCHES": (((3, 77), (1, 18), (0, 21), (40, 130)),),
+                "WITHOUT_CONTEXT": ((3, 77), (5, 0), (2, 0)),
+            },
+            faults,
+            places=RAGGED,
+        )
+        for variant, faults in (
+            ("fa2_d128", ATTENTION + "ragged_shifted second_plan_taken_for_both"),
+            (
+                "fa2_empty_d128",
+                "empty_lse_is_zero empty_lse_is_minus_5000 empty_is_nan ragged_shifted lse_natural",
+            ),
+        )
     ),
     *(
         Kernel("attention_cascade", name, f"cascade:{entry}", {"SHAPES": ((8, 64), (4, 256))}, MERGE + more)

@@ -80,24 +80,3 @@ def test_no_more_is_allowed_where_no_part_is_rounded(probe, faults, monkeypatch)
     monkeypatch.setattr(faults, "ACTIVE", "parts_rounded_always")
     with pytest.raises(AssertionError, match="elements are wrong"):
         probe.run("merge_states")
-
-
-@pytest.mark.parametrize(
-    ("architectures", "backends"),
-    [
-        pytest.param({(9, "0a")}, {"fa3"}, id="SM90"),
-        pytest.param({(8, "0")}, {"fa2"}, id="SM80"),
-        pytest.param({(8, "0"), (9, "0a")}, {"fa2", "fa3"}, id="both"),
-        pytest.param(set(), {"fa2"}, id="none-named"),
-    ],
-)
-def test_without_a_gpu_what_the_architectures_take_is_built(architectures, backends, probe, paged, monkeypatch):
-    import flashinfer._paged
-    import flashinfer.jit.core
-
-    paged("utils", "is_fa3_backend_supported", is_there=False)
-    monkeypatch.setenv("FI_DOCTOR_PROBE_DEVICE", "cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(flashinfer.jit.core.current_compilation_context, "TARGET_CUDA_ARCHS", architectures)
-    probe.build("levels_d128")
-    assert {build[0] for build in flashinfer._paged.BUILDS} == backends

@@ -1,0 +1,30 @@
+"""Probes that let FlashInfer choose between FA2 and FA3 build what the architectures take, where no GPU says which."""
+
+import loading
+import pytest
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("what", [("attention_cascade", "levels_d128"), ("attention_fp8_kv", "auto_bf16q_d128")])
+@pytest.mark.parametrize(
+    ("architectures", "backends"),
+    [
+        pytest.param({(9, "0a")}, {"fa3"}, id="SM90"),
+        pytest.param({(8, "0")}, {"fa2"}, id="SM80"),
+        pytest.param({(8, "0"), (9, "0a")}, {"fa2", "fa3"}, id="both"),
+        pytest.param(set(), {"fa2"}, id="none-named"),
+    ],
+)
+def test_what_the_architectures_take_is_built(architectures, backends, what, paged, monkeypatch):
+    import flashinfer._paged
+    import flashinfer.jit.core
+
+    paged("prefill", "get_batch_prefill_module")
+    paged("utils", "determine_attention_backend", "is_fa3_backend_supported", is_there=False)
+    monkeypatch.setenv("FI_DOCTOR_PROBE_DEVICE", "cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(flashinfer.jit.core.current_compilation_context, "TARGET_CUDA_ARCHS", architectures)
+    probe, variant = what
+    loading.load(probe).build(variant)
+    assert {build[0] for build in flashinfer._paged.BUILDS} == backends
