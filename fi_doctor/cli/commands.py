@@ -250,7 +250,7 @@ def progress(asked: Asked) -> Iterator[Watch]:
     if asked.quiet or asked.depth == Depth.STATIC.value:
         yield Silent()
         return
-    from fi_doctor.probing.estimates import BUILD_S
+    from fi_doctor.probing.measured import BUILD_S
     from fi_doctor.reports.progress import Progress
 
     with Progress(sys.stderr, is_terminal=sys.stderr.isatty(), estimates=BUILD_S) as progress:

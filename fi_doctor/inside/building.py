@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fi_doctor.inside import below
+from fi_doctor.inside import below, remembered
 from fi_doctor.inside.costs import Costs
 from fi_doctor.inside.excerpt import OUTPUT_LIMIT
 from fi_doctor.inside.jobs import Budget, Pool
@@ -155,7 +155,9 @@ class Building:
                         module.drop_damaged()
                     forget_missing(free)
                     left_s = max(1.0, self.deadline - time.monotonic()) if self.pool.has_tokens else 0.0
-                    run = Run(free, options, variables, left_s)
+                    are_parts = all(module.part_of for module in free)
+                    kept = remembered.KEEP_DEPFILES if are_parts else ()
+                    run = Run(free, [*options, *kept], variables, left_s)
                     self.groups[run] = group
                     self.costs.begin(run)
                     code = run.wait(self.heard)
@@ -177,9 +179,11 @@ class Building:
             failed = module.name if module.name in run.failed or module.name in run.linked else ""  # what it shares
             if failed in run.failed:
                 # What was written for a part may be at fault itself, and says nothing of the module.
-                is_ours = run.failed_output.get(failed, "") in module.own
-                state = "left" if is_ours else "failed"
-                self.settle(module, state, run.said(failed))
+                output = run.failed_output.get(failed, "")
+                is_ours = output in module.own
+                if module.part_of and not is_ours:
+                    remembered.keep(module, output, run.said(failed))
+                self.settle(module, "left" if is_ours else "failed", run.said(failed))
             elif good or module.name in run.linked:
                 self.settle(module, "built")
             elif run.signal:

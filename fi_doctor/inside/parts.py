@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fi_doctor.inside import subset
+from fi_doctor.inside import remembered, subset
 from fi_doctor.inside.instances import CannotSplit
 from fi_doctor.inside.modules import Module, look
 from fi_doctor.inside.units import few, units_of
@@ -84,6 +84,7 @@ def parts_of(whole: Module, wishes: dict[str, dict[str, Any]], place: Path) -> l
         part.workdir, part.ninja_file, part.target = str(place), str(done.ninja_file), str(done.library)
         part.own = (*done.own, done.library.name)
     look([part for part in parts.values() if not part.state])
+    remembered.settle([part for part in parts.values() if not part.state])
     count = max((done.all_objects for done in written.values() if isinstance(done, subset.Part)), default=0)
     is_begun = sum(part.objects for part in parts.values()) < count
     for part in parts.values():

@@ -1,8 +1,7 @@
 """Rough seconds and MiB that modules take to build: for the order of builds, for what a budget leaves out and carries.
 
-Measured on one Hopper machine with 16 to 64 vCPU, FlashInfer 0.5.3 and 0.7.2.post1, a cold cache: orders of magnitude,
-not benchmarks. With a core for each object a module takes as long as its slowest object; the others take less. What
-modules took on this machine before, by ninja's log, is preferred, and makes the rest slower or faster.
+By what was measured elsewhere (measured.py). What modules took on this machine before, by ninja's log, is preferred,
+and makes the rest slower or faster.
 """
 
 from __future__ import annotations
@@ -15,91 +14,27 @@ from typing import NamedTuple
 
 from fi_doctor.model import Data, Facts, Missing, ProbeSpec
 from fi_doctor.probing.headline import PLACES
+from fi_doctor.probing.measured import (
+    BUILD_S,
+    FA3_MIB,
+    FA3_S,
+    FA3_SHARE,
+    OBJECTS,
+    PART_S,
+    PEAK_MIB,
+    SHARE,
+    SHARES,
+    UNKNOWN_MIB,
+    UNKNOWN_S,
+)
 
-# Module -> seconds with more cores than objects, which is what the slowest object takes.
-BUILD_S = {
-    "fused_moe": 350,  # with all cores at work; 145 of 242 objects took 18 minutes of 64 jobs
-    "fused_moe_90.": 125,  # a part of it (inside/units.py) is named after it, with a dot
-    "trtllm_comm": 300,
-    "batch_prefill": 45,
-    "batch_decode": 25,
-    "sampling": 120,
-    "rope": 65,
-    "norm": 50,
-    "gemm": 36,
-    "page": 28,
-    "batch_mla": 35,
-    "silu_and_mul": 10,
-    "gelu": 10,
-    "xqa": 14,
-    "cascade": 10,
-    "topk": 650,  # cub_topk.cu, from FlashInfer 0.7 on; it was not seen to end
-    "topk.": 220,  # the part without it
-    "gdn_prefill": 110,
-    "selective_state_update": 25,
-    "fp8_blockscale_gemm": 90,
-    "fp4_quantization": 30,
-    "mxfp8_quantization": 25,
-    "mm_bf16_cublaslt": 12,
-    "tinygemm2": 12,
-}
-FA3_S = 100  # attention written for SM90
-UNKNOWN_S = 60
-PART_S = 440  # what all objects of a part take together, beside others: most of them are small, and many are shared
 IMPORT_S = 7
 RUN_S = 5
-FA3_SHARE = 0.65  # of the slowest object's time that another object takes on average
-SHARE = 0.7  # the same of other modules
-SHARES = {  # by module
-    "batch_prefill": 0.4,
-    "batch_decode": 0.35,
-    "batch_mla": 0.3,
-    "sampling": 0.35,
-    "norm": 0.5,
-    "xqa": 0.3,
-    "rope": 0.2,
-    "topk": 0.05,
-    "topk.": 0.15,
-    "gdn_prefill": 0.55,
-    "selective_state_update": 0.5,
-    "fp8_blockscale_gemm": 0.12,
-    "fp4_quantization": 0.3,
-    "mxfp8_quantization": 0.3,
-}
 _MOST_RATIO = 20.0  # between this machine and the one that was measured; more is an error of some kind
 LEAST = 0.5  # of an estimate: what does not even fit so is not begun
 NEARLY = 1.25  # of the time that is left: estimates are no better than that
 LITTLE = 0.015  # of all that is to be compiled
 
-_OBJECTS = {
-    "fused_moe": 250,
-    "fused_moe_90.": 17,
-    "batch_prefill": 10,
-    "batch_decode": 3,
-    "trtllm_comm": 3,
-    "sampling": 3,
-    "rope": 2,
-    "norm": 2,
-    "page": 2,
-}
-# Module -> the most that one compile command takes, in MiB. Measured with nvcc 13.0 for sm_90a, the larger of
-# FlashInfer 0.5.3 and 0.7.2.post1, one command at a time or beside others on an H100, and rounded up.
-PEAK_MIB = {
-    "fused_moe": 5300,  # an instance for weights of four bits; fp8_blockscale_gemm.cu takes 3900
-    "fused_moe_90.": 3600,
-    "fused_moe_90.mxfp4_bf16": 5300,
-    "fused_moe_90.fp8_block": 4200,
-    "trtllm_comm": 1700,
-    "batch_prefill": 500,
-    "batch_decode": 450,
-    "sampling": 1000,
-    "norm": 950,
-    "page": 500,
-    "silu_and_mul": 400,
-    "xqa": 350,
-}
-FA3_MIB = 3600
-UNKNOWN_MIB = 3072
 _FA3 = re.compile(r"_prefill_.*(?:_sm90(?:\.|$)|_fa3(?:_|\.|$))")  # or a part of it, named after it
 
 
@@ -272,7 +207,7 @@ def build_seconds(module: str, facts: Facts, *, fresh: bool) -> int:
         there = flashinfer.jit_cache_modules if fresh else (*flashinfer.cached_modules, *flashinfer.jit_cache_modules)
         if module in there:
             return 0
-    objects = _OBJECTS.get(_prefix(module, _OBJECTS), 1)
+    objects = OBJECTS.get(_prefix(module, OBJECTS), 1)
     return round(wall_seconds({module: objects}, facts.system.cpus))
 
 

@@ -252,6 +252,91 @@ def test_a_source_of_flashinfer_that_does_not_compile_breaks_the_row(machine):
     assert (outcome.cells[0].stage, outcome.cells[0].ending) == (Stage.IMPORTED, Ending.RAISED)
 
 
+REFUSED = '#include "limits.h"\nstatic_assert(sizeof(int) == 3, "no such machine");\n'
+
+
+class Refusing:
+    """A machine with a source that its compiler refuses; how often that was asked."""
+
+    def __init__(self, machine, monkeypatch):
+        self.machine = machine
+        self.calls = machine.folder / "calls"
+        folder = machine.folder / "bin"
+        folder.mkdir()
+        self.compiler = folder / "c++"
+        self.compiler.write_text(f'#!/bin/sh\necho "$*" >> {self.calls}\nexec {shutil.which("c++")} "$@"\n')
+        self.compiler.chmod(0o755)
+        machine.environ["PATH"] = f"{folder}:{machine.environ['PATH']}"
+        (machine.place / "limits.h").write_text("#pragma once\n")
+        (machine.place / "binding.cu").write_text(REFUSED + BINDING)
+        machine.probe_with(SUBSET)
+
+    def judged(self):
+        """The cell of the variant that can do with a part, and whether its source was compiled for that."""
+        self.calls.unlink(missing_ok=True)
+        outcome, _, found = self.machine.judged()
+        calls = self.calls.read_text().splitlines() if self.calls.exists() else []
+        return found["tactic_0"], outcome.cells[0], any("-c " in call and "binding.cu" in call for call in calls)
+
+
+@pytest.fixture
+def refusing(machine, monkeypatch):
+    return Refusing(machine, monkeypatch)
+
+
+def test_what_a_compiler_refused_is_not_compiled_again_while_nothing_has_changed(refusing):
+    first, outcome, was_compiled = refusing.judged()
+    assert (first.verdict, first.evidence, was_compiled) == (Verdict.BROKEN, Evidence.BUILT, True)
+    assert "not compiled again" not in outcome.traceback
+    again, outcome, was_compiled = refusing.judged()
+    assert (again.verdict, again.evidence, was_compiled) == (Verdict.BROKEN, Evidence.BUILT, False)
+    assert again.why == first.why
+    assert "not compiled again: what the compiler read has not changed since 20" in outcome.traceback
+
+
+@pytest.mark.parametrize("change", ["source", "header", "compiler", "variable", "flags"])
+def test_it_is_compiled_again_once_anything_has_changed(refusing, change):
+    machine = refusing.machine
+    refusing.judged()
+    if change == "source":
+        (machine.place / "binding.cu").write_text(BINDING)
+    elif change == "header":
+        (machine.place / "limits.h").write_text("#pragma once\n#define static_assert(...)\n")
+    elif change == "compiler":
+        refusing.compiler.write_text(refusing.compiler.read_text().replace("exec ", "exec nice -n 0 "))
+    elif change == "variable":
+        machine.environ["CPATH"] = str(machine.folder)
+    else:
+        machine.environ["FAKE_FLAGS"] = "-O1"
+    found, _, was_compiled = refusing.judged()
+    assert was_compiled
+    assert found.verdict is (Verdict.WORKS if change in ("source", "header") else Verdict.BROKEN), found.why
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "cc1plus: error: out of memory",
+        "binding.cu:1:1: fatal error: cannot write: No space left on device",
+        "binding.cu:1:1: internal compiler error: Segmentation fault",
+        "elsewhere.cu:1:1: error: no file that was read",
+        "Killed",
+        "",
+    ],
+)
+def test_what_no_source_is_to_blame_for_is_forgotten(refusing, says):
+    compiler = refusing.compiler.read_text()
+    place = refusing.machine.place
+    said = says.replace("binding.cu", str(place / "binding.cu"))
+    failing = f'case "$*" in *"-c "*binding.cu*) echo "{said}" >&2; exit 1;; esac\n'
+    refusing.compiler.write_text(compiler.replace("exec ", f"{failing}exec ", 1))
+    (place / "binding.cu").write_text(BINDING)
+    found, _, was_compiled = refusing.judged()
+    assert (found.verdict is Verdict.WORKS, was_compiled) == (False, True)
+    found, _, was_compiled = refusing.judged()
+    assert (found.verdict is Verdict.WORKS, was_compiled) == (False, True)
+
+
 def test_two_parts_share_what_both_need(machine, kept):
     machine.probe_with(SUBSET)
     first = machine.specs

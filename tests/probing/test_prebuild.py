@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from fi_doctor import processes
 from fi_doctor.model import Depth, Ending, Request, Silent, Stage
-from fi_doctor.probing import ahead, catalog, estimates, headline, prebuild, run
+from fi_doctor.probing import ahead, catalog, estimates, headline, measured, prebuild, run
 from fi_doctor.probing.plan import plan
 
 pytestmark = pytest.mark.skipif(shutil.which("ninja") is None, reason="no ninja on PATH")
@@ -355,7 +355,7 @@ def test_where_not_everything_fits_headlines_are_built_first_unless_one_alone_ta
     monkeypatch.setattr(ahead, "LEAST_S", 5.0)
     monkeypatch.setattr(ahead, "PROBE_S", 0.1)
     monkeypatch.setattr(estimates, "UNKNOWN_S", 8)
-    monkeypatch.setitem(estimates.BUILD_S, "giant", 24)
+    monkeypatch.setitem(measured.BUILD_S, "giant", 24)
     monkeypatch.setattr(headline, "HEADLINE", ("fake.giant", "fake.b"))
     for name in ("giant", "a", "b", "c"):
         machine.module(name, "true")

@@ -74,10 +74,12 @@ class JitSpec:
             f"rule link\n  command = sh {COMPILER.with_name('link.sh')} -o $out $in",
         ]
         if os.environ.get("FAKE_COMPILER") == "c++":
-            own = Path(os.environ["FAKE_SOURCES"], self.name)
+            own, flags = Path(os.environ["FAKE_SOURCES"], self.name), os.environ.get("FAKE_FLAGS", "")
             lines = [
-                f"cxx = c++\ncuda_cflags = -x c++ -fPIC -I{own}\nldflags = -shared",
-                "rule cuda_compile\n  command = $cxx $cuda_cflags -c $in -o $out",
+                f"cxx = c++\ncuda_cflags = -x c++ -fPIC -I{own} {flags}\nldflags = -shared",
+                # nvcc writes the depfile before it compiles, and leaves it where it fails.
+                "rule cuda_compile\n  depfile = $out.d\n  deps = gcc",
+                "  command = $cxx $cuda_cflags -M -MT $out -MF $out.d $in && $cxx $cuda_cflags -c $in -o $out",
                 "rule link\n  command = $cxx $in $ldflags -o $out",
             ]
         lines += [f"build {name}: cuda_compile {source}" for name, source in objects.items()]
