@@ -43,7 +43,7 @@ ARROWS = {
     "__main__": {"__init__", "cli"},
     "inside": set(),
 }
-LONGER = {"harness.py": 330, "template.py": 350}  # they run alone, in the examined interpreter
+LONGER = {"harness.py": 335, "template.py": 350}  # they run alone, in the examined interpreter
 FORBIDDEN = {"torch", "flashinfer", "vllm", "numpy", "triton"}
 
 

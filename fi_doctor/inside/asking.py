@@ -16,7 +16,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from fi_doctor.inside.harness import load
+from fi_doctor.inside.harness import compiled, load
 from fi_doctor.inside.using import kinds_of
 
 ASKING_S = 5  # for one variant; a build() that does more than ask for modules is left to its own process
@@ -58,6 +58,8 @@ class Needs:
         self._core = core
         self._user = ["", ""]
         self._made: dict[object, Any] = {}  # what generators gave, for one probe
+        self._codes: dict[str, types.CodeType] = {}
+        self._replaced: tuple[int, list[tuple[Any, str, Any, Any]]] = (-1, [])  # for how many modules of FlashInfer
 
     def ask(self, probe: str, path: str, variant: str) -> None:
         """Call build(variant) without building; what it raises will be said by its own process."""
@@ -68,7 +70,7 @@ class Needs:
         with unchanged_environment(), self.noting():
             try:
                 with time_limit(ASKING_S):
-                    module = load(path)
+                    module = load(path, self._code(path))
                     module.build(*((variant,) if module.PROBE.get("variants") else ()))
             except Asked:
                 pass
@@ -98,7 +100,7 @@ class Needs:
         for kind in kinds_of(self._core.JitSpec):
             names = ("build_and_load", "build", "load", "try_load")
             saved += [(kind, name, kind.__dict__[name], note) for name in names if name in kind.__dict__]
-        saved += [(module, name, one, self.once(one)) for module, name, one in generators_among(_count())]
+        saved += self._generators(_count())
         for owner, name, _, replacement in saved:
             setattr(owner, name, replacement)
         try:
@@ -106,6 +108,19 @@ class Needs:
         finally:
             for owner, name, original, _ in saved:
                 setattr(owner, name, original)
+
+    def _code(self, path: str) -> types.CodeType:
+        """Of a probe file, which is loaded anew for each variant."""
+        if path not in self._codes:
+            self._codes[path] = compiled(path)
+        return self._codes[path]
+
+    def _generators(self, count: int) -> list[tuple[Any, str, Any, Any]]:
+        """FlashInfer's functions that make specs, and what stands for each; made once for so many modules."""
+        if self._replaced[0] != count:
+            made = [(module, name, one, self.once(one)) for module, name, one in generators()]
+            self._replaced = (count, made)
+        return self._replaced[1]
 
     def once(self, generator: Any) -> Any:
         """The same function, which makes a spec and writes its sources (hundreds for experts) once for each probe."""
@@ -151,12 +166,12 @@ def getters() -> list[Any]:
     return getters_among(_count())
 
 
-@functools.lru_cache(maxsize=1)
-def generators_among(_modules: int) -> list[tuple[Any, str, Any]]:
-    """FlashInfer's functions that make specs, found once for so many modules: where each is named, how, and itself."""
+def generators() -> list[tuple[Any, str, Any]]:
+    """FlashInfer's functions that make specs: where each is named, how, and itself."""
     return [
         (module, name, one)
-        for module in _modules_of_flashinfer()
+        for key, module in list(sys.modules.items())
+        if key.split(".")[0] == "flashinfer"
         for name, one in vars(module).items()
         if name.startswith("gen_")
         and isinstance(one, types.FunctionType)
@@ -164,13 +179,9 @@ def generators_among(_modules: int) -> list[tuple[Any, str, Any]]:
     ]
 
 
-def _modules_of_flashinfer() -> list[Any]:
-    return [module for name, module in list(sys.modules.items()) if name.split(".")[0] == "flashinfer"]
-
-
 def _count() -> int:
-    """How many modules of FlashInfer are imported."""
-    return len(_modules_of_flashinfer())
+    """How many modules of FlashInfer are imported. Asked often, and there are thousands of others."""
+    return sum(name.startswith("flashinfer.") for name in list(sys.modules))
 
 
 @contextlib.contextmanager

@@ -235,14 +235,18 @@ def raised_by(exc: AssertionError, path: str) -> bool:
     return bool(asking) and Path(asking[-1]).absolute() == Path(path).absolute()
 
 
-def load(path: str) -> Any:
-    """The probe file as a module, under a name that no installed package has."""
+def load(path: str, code: types.CodeType | None = None) -> Any:
+    """The probe file (or what it compiled to) as a module, under a name that no installed package has."""
     module = types.ModuleType(f"fi_probe_{Path(path).stem}")
     module.__file__ = path
     sys.modules[module.__name__] = module
-    # The import system would leave a cache beside it, and PYTHONOPTIMIZE would strip assertions, which are its checks.
-    exec(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True, optimize=0), module.__dict__)  # noqa: S102
+    exec(code or compiled(path), module.__dict__)  # noqa: S102
     return module
+
+
+def compiled(path: str) -> types.CodeType:
+    """The import system would leave a cache beside it, and PYTHONOPTIMIZE strip assertions, which are its checks."""
+    return compile(Path(path).read_bytes(), path, "exec", dont_inherit=True, optimize=0)
 
 
 def packages_of(declared: dict[str, Any]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from fi_doctor.inside.elf import is_library
 from fi_doctor.inside.excerpt import OUTPUT_LIMIT
 from fi_doctor.inside.ninja import Run
 
+LOOKS = 8  # at a time, each a process that waits for the disk
 BUSY_S = 1.0  # how long a module that another process builds is waited for
 
 
@@ -118,7 +119,7 @@ def by_log(modules: Iterable[Module]) -> list[list[Module]]:
 
 def look_at_all(modules: Iterable[Module]) -> None:
     """Count what is stale of all that are not settled; those of which nothing is are."""
-    with ThreadPoolExecutor(max_workers=8) as pool:
+    with ThreadPoolExecutor(max_workers=LOOKS) as pool:
         list(pool.map(look, by_log(module for module in modules if not module.state)))
 
 

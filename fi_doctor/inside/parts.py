@@ -6,12 +6,13 @@ Runs in the examined interpreter, for prebuild.py. Standard library, Python >= 3
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fi_doctor.inside import remembered, subset
 from fi_doctor.inside.instances import CannotSplit
-from fi_doctor.inside.modules import Module, look
+from fi_doctor.inside.modules import LOOKS, Module, look
 from fi_doctor.inside.units import few, units_of
 
 
@@ -34,14 +35,15 @@ def take_parts(modules: dict[str, Module], probes: list[dict[str, Any]], folder:
     modules: changed. probes: as in the job, with "subset". folder: where parts are kept; "" for none at all.
     """
     wishes = {probe["id"]: probe["subset"] for probe in probes if probe.get("subset")}
-    for whole in list(modules.values()) if folder else ():
-        users = {user for user, _ in whole.users}
-        if whole.state or not units_of(whole.name) or not users <= wishes.keys():
-            continue
-        is_spare = all(wishes[probe]["if_short"] for probe in users)
-        if whole.objects <= few(whole.name) and not is_spare:
-            continue
-        parts = parts_of(whole, {probe: wishes[probe] for probe in sorted(users)}, Path(folder) / whole.name)
+
+    def made(whole: Module) -> list[Module]:
+        return parts_of(whole, {probe: wishes[probe] for probe in sorted(_users(whole))}, Path(folder) / whole.name)
+
+    wholes = [one for one in modules.values() if _has_parts(one, wishes)] if folder else []
+    with ThreadPoolExecutor(max_workers=LOOKS) as pool:
+        found = list(pool.map(made, wholes))
+    for whole, parts in zip(wholes, found):
+        is_spare = _is_spare(whole, wishes)
         rest = [user for user in whole.users if not any(user in part.users for part in parts)]
         if not is_spare:
             whole.users = rest
@@ -51,6 +53,21 @@ def take_parts(modules: dict[str, Module], probes: list[dict[str, Any]], folder:
         for part in parts:
             part.is_spare = is_spare
             modules[part.name] = part
+
+
+def _has_parts(whole: Module, wishes: dict[str, dict[str, Any]]) -> bool:
+    """Whether parts of it are made, all that is to be compiled of it being too much."""
+    if whole.state or not units_of(whole.name) or not _users(whole) <= wishes.keys():
+        return False
+    return whole.objects > few(whole.name) or _is_spare(whole, wishes)
+
+
+def _is_spare(whole: Module, wishes: dict[str, dict[str, Any]]) -> bool:
+    return all(wishes[probe]["if_short"] for probe in _users(whole))
+
+
+def _users(whole: Module) -> set[str]:
+    return {probe for probe, _ in whole.users}
 
 
 def parts_of(whole: Module, wishes: dict[str, dict[str, Any]], place: Path) -> list[Module]:

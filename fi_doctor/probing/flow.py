@@ -8,15 +8,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from msgspec.structs import replace
 
-from fi_doctor.model import Builds, CellOutcome, Facts, Outcome, PlannedProbe
+from fi_doctor.model import Builds, CellOutcome, Facts, Outcome, PlannedProbe, ProbeSpec
 from fi_doctor.probing import ahead, budget, estimates, headline, left_out, memory, objects, record
 from fi_doctor.probing.attempt import leave_out, try_probe
 from fi_doctor.probing.bench import Bench
 
 MOST_AT_ONCE = 8  # each imports torch: more processes cost more memory than they save time
-# Probes on a GPU at a time: one was seen to take 0.5 GiB for its CUDA context and up to 0.6 GiB more (H200), and the
-# whole check is to leave a GPU of 80 GiB with a server on it alone: 4 GiB.
-GPU_SLOTS = 3
+# Of a GPU's memory, for all probes on it together: the whole check is to take less than 4 GiB, since a server may run
+# there. By what one was seen to take at most (H200): 0.5 GiB for its CUDA context, and as much again for workspaces.
+GPU_MIB = 3840
+PROBE_MIB = 1250
+SMALL_MIB = 640
+SMALL = ("import", "norm", "activation", "rope", "kv", "quant")  # families with a few MiB of tensors
 
 Group = list[PlannedProbe]  # what runs one after the other
 
@@ -68,7 +71,7 @@ class Flow:
                 return
             if self._is_building and not self._is_ready(group[0]):
                 continue
-            if group[0].gpu_uuids and self._on_gpus() >= GPU_SLOTS:
+            if self._on_gpus([*self._running.values(), group]) > GPU_MIB:
                 continue
             self._waiting.remove(group)
             future = pool.submit(self._run_group, group, self._share(), is_beside=self._is_building)
@@ -84,8 +87,9 @@ class Flow:
             return self._bench.board.is_ready(probe)
         return probe.spec.gate_only or not (probe.spec.module or probe.spec.has_build)
 
-    def _on_gpus(self) -> int:
-        return sum(bool(group[0].gpu_uuids) for group in self._running.values())
+    def _on_gpus(self, groups: Sequence[Group]) -> int:
+        """MiB that these take of a GPU, as if all were on the same one."""
+        return sum(gpu_mib(group[0].spec) for group in groups if group[0].gpu_uuids)
 
     def _share(self) -> int:
         """How many of the compile jobs a group may use: the fewer groups are left, the more each gets."""
@@ -140,6 +144,11 @@ class Flow:
             with bench.talk:
                 bench.watch.ended(probe, outcome)
         return outcome
+
+
+def gpu_mib(spec: ProbeSpec) -> int:
+    """What a probe takes of each of its GPUs at most."""
+    return SMALL_MIB if spec.feature.split(".")[0] in SMALL else PROBE_MIB
 
 
 def group(probes: Sequence[PlannedProbe], facts: Facts, *, fresh: bool, is_short: bool = False) -> list[Group]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from fi_doctor import processes
 from fi_doctor.errors import UsageError
 from fi_doctor.model import Depth, Ending, Missing, Request, Requires, Silent, Stage
-from fi_doctor.probing import catalog, flow, memory, run, surroundings
+from fi_doctor.probing import ahead, catalog, flow, memory, run, surroundings
 from fi_doctor.probing.plan import plan
 
 FAKES = Path(__file__).parents[1] / "fake_probes"
@@ -324,24 +324,28 @@ def test_what_a_killed_probe_leaves_in_the_folder_of_the_run_is_removed(tmp_path
     assert not Path((tmp_path / "said").read_text()).exists()
 
 
-def test_at_most_three_probes_are_on_gpus_at_a_time_and_others_go_on_beside_them(tmp_path, bare_facts):
+@pytest.mark.parametrize(("family", "most"), [("fake", 3), ("norm", 6)])
+def test_so_many_probes_are_on_gpus_at_a_time_and_others_go_on_beside_them(tmp_path, bare_facts, family, most):
+    """By what they take of its memory."""
     planned = []
-    for number in range(7):
+    for number in range(10):
         path = tmp_path / f"fake_waits{number}.py"
-        name = f"fake.waits{number}"
+        name = f"{family}.waits{number}"
         literal = {"id": name, "feature": name, "gpus": 0, "timeout_s": 20, "checks": "nothing"}
         path.write_text(
             f"'Is it?'\nimport time\nPROBE = {literal}\ndef run():\n    begun = time.time()\n"
             "    time.sleep(1)\n    return {'begun': begun, 'ended': time.time()}\n"
         )
         [one] = plan((catalog.parse(path.read_text(), str(path), "tests"),), bare_facts, RUN)
-        planned.append(replace(one, gpu_uuids=("GPU-1",) if number < 5 else ()))
-    request = replace(RUN, jobs=6)
+        planned.append(replace(one, gpu_uuids=("GPU-1",) if number < 8 else ()))
+    request = replace(RUN, jobs=8)
     outcomes, _ = run.run_all(planned, facts=bare_facts, request=request, watch=Silent(), environ=dict(os.environ))
     spans = [tuple(outcome.cells[0].measurements.values()) for outcome in outcomes]
-    at_once = [sum(begun <= moment < ended for begun, ended in spans[:5]) for moment, _ in spans]
-    assert 1 < max(at_once) <= flow.GPU_SLOTS == 3
-    assert max(begun for begun, _ in spans[5:]) < sorted(ended for _, ended in spans[:5])[2]
+    at_once = [sum(begun <= moment < ended for begun, ended in spans[:8]) for moment, _ in spans]
+    assert 1 < max(at_once) <= most
+    assert most * max(map(flow.gpu_mib, (one.spec for one in planned))) <= flow.GPU_MIB
+    if most < ahead.AT_ONCE:
+        assert max(begun for begun, _ in spans[8:]) < sorted(ended for _, ended in spans[:8])[2]
 
 
 @pytest.mark.parametrize(("is_short", "first"), [(True, "page"), (False, "trtllm_comm")])
