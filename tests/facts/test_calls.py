@@ -264,14 +264,21 @@ def test_what_cannot_be_told_is_named_and_never_fits(told, text, why):
 WRAPPERS = {
     "attribute": "class A:\n    def f(self):\n        self.w.run()\n    def g(self):\n        self.w = Wrapper(1)",
     "optional": "class A:\n    w: Wrapper | None = None\n    def f(self):\n        self.w.run()",
-    "quoted": "class A:\n    w: 'Optional[Wrapper]'\n    def f(self, other):\n        other.w.run()",
+    "quoted": "class A:\n    w: 'Optional[Wrapper]'\n    def f(self, other: 'A'):\n        other.w.run()",
     "dict": "class A:\n    def f(self):\n        self.ws: dict[int, Wrapper] = {}\n        self.ws[1].run()",
-    "list": "def f(self):\n    self.ws = []\n    self.ws.append(Wrapper(1))\n    self.ws[0].run()",
+    "list": "class A:\n def f(self):\n  self.w = []\n  self.w.append(Wrapper(1))\n  self.w[0].run()",
     "got": "class A:\n    ws: dict[int, Wrapper]\n    def f(self):\n        w = self.ws.get(1)\n        w.run()",
     "loop": "def f(ws: list[Wrapper]):\n    for w in ws:\n        w.run()",
     "argument": "def f(w: Wrapper):\n    w.run()",
-    "returned": "def make(self):\n    w = Wrapper(1)\n    return w\ndef f(self):\n    self.make().run()",
-    "declared": "def make() -> Wrapper: ...\ndef f(self):\n    w = self.make()\n    w.run()",
+    "returned": "def make():\n    w = Wrapper(1)\n    return w\ndef f():\n    make().run()",
+    "declared": "class A:\n    def w(self) -> Wrapper: ...\n    def f(self):\n        v = self.w()\n        v.run()",
+    "property": "class A:\n    @property\n    def w(self) -> Wrapper: ...\n    def f(self):\n        self.w.run()",
+    "inherited": "class B(A):\n    def f(self):\n        self.w.run()\nclass A:\n    w: Wrapper",
+    "set-by-an-heir": "class A:\n    def f(self):\n        self.w.run()\nclass B(A):\n    w: Wrapper",
+    "of-a-mixin": "class A:\n    def f(self):\n        self.w.run()\nclass B:\n    w: Wrapper\nclass C(A, B): ...",
+    "of-an-object": "class A:\n    w: Wrapper\ndef f():\n    A().w.run()",
+    "passed": "class A:\n    def __init__(self, w):\n        self.w = w\n        self.w.run()\na = Wrapper(1)\nA(a)",
+    "called-object": "class A:\n    def __call__(self) -> Wrapper: ...\na = A()\na().run()",
     "asserted": "def f(w):\n    assert isinstance(w, Wrapper)\n    w.run()",
     "tested": "def f(w):\n    if isinstance(w, Mine):\n        pass\n    elif isinstance(w, Wrapper):\n        w.run()",
     "cast": "def f(w):\n    v = cast(Wrapper, w)\n    v.run()",
@@ -283,6 +290,61 @@ def test_a_wrapper_is_followed_to_where_its_method_is_called(told, text):
     found = told(f"from flashinfer import Wrapper\n{text}")
     assert said(found) == ["MISSING_ARGUMENT missing a required argument: 'q'"]
     assert list(found.calls)[-1] == "flashinfer.Wrapper().run"
+
+
+OTHERS = {
+    "attribute": "class B:\n    def __init__(self):\n        self.w = mine\n    def f(self):\n        self.w.run()",
+    "unread-base": "class B(Mine):\n    def f(self):\n        self.w.run()",
+    "sibling": "class B(Base):\n    def f(self):\n        self.w.run()",
+    "method": "class B:\n    def make(self):\n        return mine\n    def f(self):\n        self.make().run()",
+    "function": "def make(): ...\nmake().run()",
+    "argument": "class B:\n    def take(self, w):\n        w.run()\n    def f(self):\n        self.take(mine)",
+    "of-an-object": "def f(b: B):\n    b.w.run()\nclass B:\n    w: Mine",
+    "hidden-by-a-method": "class B(A):\n    def make(self): ...\n    def f(self):\n        self.make().run()",
+}
+
+
+@pytest.mark.parametrize("text", OTHERS.values(), ids=OTHERS.keys())
+def test_what_one_class_holds_is_not_taken_for_that_of_another(told, text):
+    first = """
+        from flashinfer import Wrapper
+        class Base: ...
+        class A(Base):
+            def __init__(self):
+                self.w = self.make()
+                self.take(self.w)
+            def make(self):
+                return Wrapper(1)
+            def take(self, w):
+                w.run(q)
+        """
+    found = told(f"{textwrap.dedent(first)}{text}")
+    assert found.calls["flashinfer.Wrapper().run"] == ("model.py:10",)
+    assert (found.misfits, found.unbound) == ((), ())
+
+
+def test_a_member_of_what_is_not_known_may_be_that_of_a_class(told):
+    found = told("from flashinfer import Wrapper\nclass A:\n    w: Wrapper\ndef f(other):\n    other.w.run()")
+    assert said(found) == []
+    assert [one.why for one in found.unbound] == [
+        "it may be something else (missing a required argument: 'q')",
+    ]
+
+
+def test_a_class_of_another_file_is_inherited(told):
+    other = "import flashinfer\nclass A:\n    def __init__(self):\n        self.w = flashinfer.Wrapper(1)\n"
+    text = "from vllm.other import A\nimport flashinfer\nclass B(A):\n    def f(self):\n        self.w.run()"
+    assert [one.caller for one in told(text, other=other).misfits] == ["model.py:5"]
+
+
+def test_what_vllm_puts_into_an_object_itself_is_not_missing(told):
+    found = told(
+        "from flashinfer import Wrapper\nw = Wrapper(1)\nif w.seen:\n    w.begin(1, 2, 3)\nw.seen = w.begin = f"
+    )
+    assert said(found) == []
+    [one] = found.unbound
+    assert (one.name, one.why[:27]) == ("flashinfer.Wrapper().begin", "it may be something else (t")
+    assert found.wanting == {}
 
 
 def test_a_wrapper_that_holds_wrappers_is_no_wrapper(told):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fi_doctor.facts.calls.callees import Callees
 from fi_doctor.facts.calls.definitions import Callee, Signature
 from fi_doctor.facts.calls.uses import CALLED, COMPUTED, HANDED_ON, Use
-from fi_doctor.facts.calls.values import LAZY, OPTIONAL, Given
+from fi_doctor.facts.calls.values import LAZY, OPTIONAL, OWN, Given
 from fi_doctor.model import MisfitKind, Missing
 
 
@@ -51,6 +51,8 @@ def _fit_one(name: str, passed: Given | None, use: Use, callees: Callees) -> Fit
     if isinstance(found, Missing):
         if not found.absent:
             return Fitted(name, text=found.reason, is_told=False)
+        if use.lookup == OWN:
+            return None
         if use.lookup == OPTIONAL:
             return Fitted(name, text=found.reason, is_wanting=True)
         kind = MisfitKind.MISSING_LAZILY if use.lookup == LAZY else MisfitKind.MISSING_NAME

@@ -6,11 +6,13 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from fi_doctor.facts.calls.owners import instance
 from fi_doctor.facts.calls.read_file import File
 from fi_doctor.facts.calls.values import (
     LAZY,
     NOTHING,
     OPTIONAL,
+    OWN,
     PACKAGE,
     UNKNOWN,
     Given,
@@ -20,6 +22,7 @@ from fi_doctor.facts.calls.values import (
     given,
     goes_without,
     is_flashinfer,
+    is_of,
     last_part,
     named_by_text,
 )
@@ -156,7 +159,7 @@ class _Walk:
             self._visit(child)
 
     def _read(self, node: ast.Attribute) -> None:
-        values = self._known(node)
+        values = self._known(node) if isinstance(node.ctx, ast.Load) else NOTHING
         if values:
             self._add(NAMED, values, node)
         if not values or any("(" in value.dotted for value in values):
@@ -228,7 +231,8 @@ class _Walk:
             known = [value for value in known if not value.dotted.endswith("()")]
         if not known:
             return
-        lookups = {OPTIONAL if _is_sure(value.dotted, self._at.sure) else value.lookup for value in known}
+        is_own = any(self._file.sets(value.dotted) for value in known)
+        lookups = {OPTIONAL if is_of(value.dotted, self._at.sure) else value.lookup for value in known}
         lookup = next((one for one in (OPTIONAL, LAZY) if one in lookups), known[0].lookup)
         every = tuple(value.given.and_more(passed) if value.given else passed for value in known if passed is not None)
         self.found.append(
@@ -236,9 +240,9 @@ class _Walk:
                 names=tuple(value.dotted for value in known),
                 line=getattr(node, "lineno", 0),
                 how=how,
-                lookup=lookup,
+                lookup=OWN if is_own else lookup,
                 given=tuple(one for one in every if one is not None),
-                may_differ=len(known) < len(values),
+                may_differ=is_own or len(known) < len(values),
                 is_partial=is_partial,
                 is_tried=self._at.is_tried,
             )
@@ -251,7 +255,7 @@ class _Walk:
             match part:
                 case ast.Call(func=ast.Name(id="isinstance"), args=[about, kinds]):
                     several = kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]
-                    named = frozenset(one.called() for kind in several for one in self._file.evaluate(kind, at.scope))
+                    named = frozenset(instance(one) for kind in several for one in self._file.evaluate(kind, at.scope))
                     left = narrowed.get(_key(about), self._file.evaluate(about, at.scope)) - named
                     narrowed[_key(about)] = named if is_true else left or UNKNOWN
                 case ast.Call(func=ast.Name(id="hasattr"), args=[owner, ast.Constant(value=str() as name)]) if is_true:
@@ -273,10 +277,6 @@ def _parts_of(test: ast.expr, *, holds: bool) -> Iterator[tuple[ast.expr, bool]]
                 yield from _parts_of(one, holds=holds)
         case _:
             yield test, holds
-
-
-def _is_sure(dotted: str, sure: frozenset[str]) -> bool:
-    return any(dotted == one or dotted.startswith((f"{one}.", f"{one}(")) for one in sure)
 
 
 def _key(node: ast.AST) -> str:

@@ -9,9 +9,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, NamedTuple
 
-IMPORT, OPTIONAL, LAZY = "import", "optional", "lazy"
+if TYPE_CHECKING:
+    from fi_doctor.facts.calls.owners import Class, Function
+
+IMPORT, OPTIONAL, LAZY, OWN = "import", "optional", "lazy", "own"
 PACKAGE = "flashinfer"
 _MODULE = re.compile(rf"{PACKAGE}(?:\.\w+)*")
 _IMPORTERS = re.compile(r"import|lazy|submodule|spec")
@@ -34,8 +38,10 @@ class Value(NamedTuple):
     """One thing that a name may stand for."""
 
     dotted: str  # "" for what is not FlashInfer's
-    lookup: str = IMPORT  # OPTIONAL: the file does without it; LAZY: it fails only where it is called
+    lookup: str = IMPORT  # OPTIONAL: the file does without it; LAZY: it fails only where it is called; OWN: it sets it
     given: Given | None = None  # what functools.partial holds already
+    owner: Class | Function | None = None  # what it is of vLLM's own, where it is not FlashInfer's
+    made: bool = False  # an instance of that class, or that method of an instance
 
     def attribute(self, name: str) -> Value:
         """A member of it."""
@@ -67,10 +73,11 @@ NOTHING: Values = frozenset()
 class Scope:
     """The names of a function or module, and of what surrounds it."""
 
-    def __init__(self, outer: Scope | None = None) -> None:
+    def __init__(self, outer: Scope | None = None, owner: Class | None = None) -> None:
         self.names: dict[str, Values] = {}
         self.words: set[str] = set()  # of the names, those that may be FlashInfer's
         self.outer = outer
+        self.owner = owner  # the class whose body it is
 
     def look_up(self, name: str) -> Values:
         """What a name stands for in this scope or around it."""
@@ -140,6 +147,11 @@ def goes_without(node: ast.Try, errors: set[str]) -> bool:
 def is_flashinfer(module: str) -> bool:
     """Whether a dotted name is FlashInfer's."""
     return _MODULE.fullmatch(module) is not None
+
+
+def is_of(dotted: str, names: AbstractSet[str]) -> bool:
+    """Whether it is one of the names, or a member of one, or of what a call of one gives."""
+    return any(dotted == one or dotted.startswith((f"{one}.", f"{one}(")) for one in names)
 
 
 def is_known(module: str) -> bool:
