@@ -12,6 +12,7 @@ import itertools
 import re
 from pathlib import Path
 
+from fi_doctor.facts.branches import holds
 from fi_doctor.facts.files import NOT_PYTHON, why_not_python
 from fi_doctor.model import Data, Missing
 
@@ -70,8 +71,8 @@ class Source:
         """Take the names that these statements bind; a fallback (except, else) never replaces a name."""
         for node in body:
             match node:
-                case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
-                    self._read(node.orelse, override=override)
+                case ast.If(test=test) | ast.While(test=test) if (is_true := holds(test)) is not None:
+                    self._read(node.body if is_true else node.orelse, override=override)
                 case ast.If() | ast.For() | ast.While():
                     self._read(node.body, override=override)
                     self._read(node.orelse, override=False)

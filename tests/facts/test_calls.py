@@ -222,6 +222,14 @@ FITS = {
     "shadowed": "from flashinfer import rmsnorm\ndef f(rmsnorm):\n    rmsnorm(1, 2, 3, 4, 5)",
     "backend-names": 'register("flashinfer", "cutlass")\nassert x in ("flashinfer", "cutlass")\nimport flashinfer',
     "python's-own": "from flashinfer import Wrapper\nx = Wrapper.__name__",
+    "type-checking": "if TYPE_CHECKING:\n    from flashinfer import a\ndef f(x: 'a'): ...",
+    "typing's": "if typing.TYPE_CHECKING and x:\n    import flashinfer.nothing\n    flashinfer.rmsnorm(1)",
+    "not-type-checking": "if not TYPE_CHECKING:\n    import flashinfer\nelse:\n    from flashinfer import nothing",
+    "false": "if False:\n    from flashinfer import nothing as n\n    n.a(1)\nwhile 0:\n    import flashinfer.nothing",
+    "true": "import flashinfer\nif True:\n    f = 1\nelse:\n    flashinfer.rmsnorm(1)",
+    "never": "import flashinfer\nf = 1 if True else flashinfer.rmsnorm(1)\ng = False and flashinfer.rmsnorm(1)",
+    "never-bound": "from flashinfer import rmsnorm\nf = rmsnorm if False else mine\nf(1)",
+    "not-at-runtime": "if TYPE_CHECKING:\n    from flashinfer import rmsnorm as f\nelse:\n    f = mine\nf(1)",
     "narrowed": "from flashinfer import Wrapper\nw = Wrapper(1) if a else b()\nif isinstance(w, B):\n    w.plan(1)",
 }
 
@@ -281,6 +289,7 @@ WRAPPERS = {
     "called-object": "class A:\n    def __call__(self) -> Wrapper: ...\na = A()\na().run()",
     "asserted": "def f(w):\n    assert isinstance(w, Wrapper)\n    w.run()",
     "tested": "def f(w):\n    if isinstance(w, Mine):\n        pass\n    elif isinstance(w, Wrapper):\n        w.run()",
+    "declared-by": "if TYPE_CHECKING:\n    import flashinfer as fi\ndef f(w: 'fi.Wrapper'):\n    w.run()",
     "cast": "def f(w):\n    v = cast(Wrapper, w)\n    v.run()",
 }
 

@@ -131,7 +131,7 @@ class _Package:
         for path in (f"{folder}.py", f"{folder}/__init__.py"):
             file = self.file(path)
             if file is not None:
-                return file.top.names.get(name)
+                return file.top.names.get(name) or file.top.types.get(name)  # by a module's own __getattr__
         return None
 
 

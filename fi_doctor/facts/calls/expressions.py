@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from fi_doctor.facts.branches import running
 from fi_doctor.facts.calls.values import OTHER, Given, Value, goes_without, last_part
 from fi_doctor.facts.files import NOT_PYTHON
 
@@ -20,10 +21,8 @@ def forgives(node: ast.stmt) -> bool:
 def alternatives(node: ast.expr) -> list[ast.expr]:
     """The expressions of which one is the value."""
     match node:
-        case ast.IfExp(body=one, orelse=other):
-            return [one, other]
-        case ast.BoolOp(values=several):
-            return several
+        case ast.IfExp() | ast.BoolOp():
+            return running(node)
         case ast.NamedExpr(value=value) | ast.Await(value=value):
             return [value]
     return []

@@ -87,7 +87,7 @@ class Meanings:
                 found = frozenset(value.held() for value in found if value.dotted)
                 return found if found and last_part(outer) in _HOLDING else UNKNOWN
             case ast.Name() | ast.Attribute():
-                return frozenset(instance(value) for value in self.evaluate(node, scope))
+                return frozenset(instance(value) for value in self._type(node, scope))
         return UNKNOWN
 
     def inherited(self, node: ast.ClassDef, scope: Scope) -> Iterator[Class]:
@@ -121,6 +121,12 @@ class Meanings:
                 self.words |= words | {name} if words else words
             elif isinstance(value.owner, Function) and value.owner.is_giving():
                 self.words.add(name)
+
+    def _type(self, node: ast.expr, scope: Scope) -> Values:
+        """What a dotted name stands for in an annotation."""
+        if isinstance(node, ast.Attribute):
+            return self._member(self._type(node.value, scope), node.attr)
+        return scope.look_up(node.id, is_type=True) if isinstance(node, ast.Name) else UNKNOWN
 
     def _member(self, owners: Values, name: str) -> Values:
         found: set[Value] = set()

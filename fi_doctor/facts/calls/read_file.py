@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from fi_doctor.facts.branches import holds
 from fi_doctor.facts.calls.expressions import forgives
 from fi_doctor.facts.calls.meanings import Imported, Meanings
 from fi_doctor.facts.calls.owners import Class, Function
@@ -72,9 +73,7 @@ class File:
     def _statement(self, node: ast.stmt, scope: Scope, lookup: str) -> None:
         match node:
             case ast.Import() | ast.ImportFrom():
-                for name, values in imports(node, self._imported, lookup):
-                    scope.bind(name, values)
-                    self._meanings.learn(name, values)
+                self._import(node, scope, lookup)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._function(node, scope, lookup)
             case ast.ClassDef():
@@ -114,7 +113,19 @@ class File:
                 is_nothing = not isinstance(value, ast.Call) and self.evaluate(value, scope) == NOTHING
                 self._set(target, NOTHING if is_nothing else UNKNOWN, scope)
 
+    def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope, lookup: str, *, is_type: bool = False) -> None:
+        for name, values in imports(node, self._imported, lookup):
+            scope.bind(name, values, is_type=is_type)
+            self._meanings.learn(name, values)
+
     def _nested(self, node: ast.stmt, scope: Scope, lookup: str) -> None:
+        if isinstance(node, ast.If | ast.While) and (is_true := holds(node.test)) is not None:
+            self._block(node.body if is_true else node.orelse, scope, lookup)
+            never = ast.Module(node.orelse if is_true else node.body, [])
+            for one in ast.walk(never):
+                if isinstance(one, ast.Import | ast.ImportFrom):
+                    self._import(one, scope, lookup, is_type=True)
+            return
         self._block(getattr(node, "body", ()), scope, OPTIONAL if forgives(node) else lookup)
         for name in ("orelse", "finalbody"):
             self._block(getattr(node, name, ()), scope, lookup)

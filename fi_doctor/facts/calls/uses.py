@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from fi_doctor.facts.branches import holds, running
 from fi_doctor.facts.calls.owners import instance
 from fi_doctor.facts.calls.read_file import File
 from fi_doctor.facts.calls.values import (
@@ -88,6 +89,8 @@ class _Walk:
                 self._import(node, at.scope)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 self._definition(node, at)
+            case ast.If(test=test) | ast.While(test=test) if (is_true := holds(test)) is not None:
+                self.block(node.body if is_true else node.orelse, at)
             case ast.If(test=test, body=body, orelse=orelse):
                 self._visit(test)
                 self.block(body, self._after(test, at, holds=True))
@@ -145,6 +148,9 @@ class _Walk:
                 self._call(node)
             case ast.Attribute():
                 self._read(node)
+            case ast.IfExp() | ast.BoolOp():
+                for one in (*running(node), *([node.test] if isinstance(node, ast.IfExp) else [])):
+                    self._visit(one)
             case ast.List(elts=several):
                 self._pairs(several)
             case ast.GeneratorExp(generators=[one]) | ast.ListComp(generators=[one]):

@@ -75,22 +75,26 @@ class Scope:
 
     def __init__(self, outer: Scope | None = None, owner: Class | None = None) -> None:
         self.names: dict[str, Values] = {}
+        self.types: dict[str, Values] = {}  # names that only annotations may use: imported below `if TYPE_CHECKING:`
         self.words: set[str] = set()  # of the names, those that may be FlashInfer's
         self.outer = outer
         self.owner = owner  # the class whose body it is
 
-    def look_up(self, name: str) -> Values:
-        """What a name stands for in this scope or around it."""
+    def look_up(self, name: str, *, is_type: bool = False) -> Values:
+        """What a name stands for in this scope or around it; is_type: in an annotation."""
         scope: Scope | None = self
         while scope is not None:
+            if is_type and name in scope.types:
+                return scope.types[name]
             if name in scope.names:
                 return scope.names[name]
             scope = scope.outer
         return UNKNOWN
 
-    def bind(self, name: str, values: Values) -> None:
+    def bind(self, name: str, values: Values, *, is_type: bool = False) -> None:
         """Add to what a name may stand for."""
-        self.names[name] = self.names.get(name, NOTHING) | values
+        names = self.types if is_type else self.names
+        names[name] = names.get(name, NOTHING) | values
         if any(value.dotted for value in values):
             self.words.add(name)
 
