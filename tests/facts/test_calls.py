@@ -131,6 +131,28 @@ def said(found: Calls) -> list[str]:
 MISFITS = {
     "missing-import": ("from flashinfer import nothing", "MISSING_NAME flashinfer 0.9.0 has no flashinfer.nothing"),
     "missing-module": ("import flashinfer.nothing", "MISSING_NAME flashinfer 0.9.0 has no flashinfer.nothing"),
+    "import-module": (
+        "import importlib\nimportlib.import_module('flashinfer.gone')",
+        "MISSING_NAME flashinfer 0.9.0 has no flashinfer.gone",
+    ),
+    "from-importlib": ("from importlib import import_module\nm = import_module('.gone', 'flashinfer')", "MISSING_NAME"),
+    "by-package": ("import importlib as i\ni.import_module('.gone', package='flashinfer')", "MISSING_NAME"),
+    "built-in-import": ("__import__('flashinfer.gone')", "MISSING_NAME flashinfer 0.9.0 has no flashinfer.gone"),
+    "gives-the-package": ("__import__('flashinfer.norm').rmsnorm(1)", "MISSING_ARGUMENT"),
+    "gives-the-module": ("__import__('flashinfer.norm', fromlist=['rmsnorm']).kept(1, 2)", "TOO_MANY"),
+    "imported-and-called": ("m = importlib.import_module('flashinfer.norm')\nm.rmsnorm(1)", "MISSING_ARGUMENT"),
+    "caught-too-late": (
+        "try:\n    x()\nexcept ImportError:\n    importlib.import_module('flashinfer.gone')",
+        "MISSING_NAME",
+    ),
+    "catches-another": (
+        "try:\n    importlib.import_module('flashinfer.gone')\nexcept KeyError:\n    pass",
+        "MISSING_NAME",
+    ),
+    "spec-of-another": (
+        "if find_spec('flashinfer.norm'):\n    importlib.import_module('flashinfer.gone')",
+        "MISSING_NAME",
+    ),
     "missing-attribute": ("import flashinfer\nx = flashinfer.norm.SIZES", "MISSING_NAME"),
     "missing-member": ("from flashinfer import Kind\nx = Kind.TWO", "MISSING_NAME flashinfer 0.9.0 has no Kind.TWO"),
     "missing-method": (
@@ -211,6 +233,12 @@ FITS = {
     "enum": "from flashinfer import Kind\nx = Kind.ONE.value",
     "guarded-import": "try:\n    from flashinfer import nothing\nexcept ImportError:\n    nothing = None",
     "suppressed": "import contextlib\nwith contextlib.suppress(ImportError):\n    from flashinfer import nothing",
+    "tried-call": "try:\n    m = importlib.import_module('flashinfer.a')\nexcept ImportError:\n    m = 0\nm.f()",
+    "suppressed-call": "with suppress(ImportError):\n    f(import_module('flashinfer.nothing'))",
+    "own-importer": "def import_module(name): ...\nimport_module('flashinfer.nothing')",
+    "spec": "if find_spec('flashinfer.a'):\n    m = importlib.import_module('flashinfer.a')\n    m.f()",
+    "spec-is": "if x and util.find_spec('flashinfer.a') is not None:\n    import flashinfer.a",
+    "no-spec": "def f():\n    if find_spec('flashinfer.a') is None:\n        return\n    from flashinfer.a import b",
     "hasattr": "import flashinfer\nif hasattr(flashinfer, 'a') and x:\n    flashinfer.a(1)",
     "left-without": "import flashinfer as f\ndef g():\n    if not hasattr(f, 'a'):\n        return\n    f.a(1)",
     "getattr": "import flashinfer\nf = getattr(flashinfer, 'a', None)",

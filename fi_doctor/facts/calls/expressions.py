@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from fi_doctor.facts.branches import running
 from fi_doctor.facts.calls.values import OTHER, Given, Value, goes_without, last_part
@@ -51,3 +52,17 @@ def parsed_text(text: str) -> ast.expr | None:
         return ast.parse(text, mode="eval").body
     except NOT_PYTHON:
         return None
+
+
+def parts_of(test: ast.expr, *, holds: bool) -> Iterator[tuple[ast.expr, bool]]:
+    """The parts of a test of which it is known whether they are true, `x is None` as one of x."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            yield from parts_of(inner, holds=not holds)
+        case ast.BoolOp(op=op, values=several) if isinstance(op, ast.And) == holds:
+            for one in several:
+                yield from parts_of(one, holds=holds)
+        case ast.Compare(left=one, ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=None)]):
+            yield one, holds is isinstance(op, ast.IsNot)
+        case _:
+            yield test, holds

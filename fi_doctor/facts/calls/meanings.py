@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from fi_doctor.facts.calls.expressions import alternatives, contents, parsed_text, with_given
+from fi_doctor.facts.calls.importing import imported_module
 from fi_doctor.facts.calls.owners import Class, Function, called, instance, takers
 from fi_doctor.facts.calls.values import (
+    IMPORT,
     NOTHING,
     OPTIONAL,
     PACKAGE,
@@ -44,14 +46,16 @@ class Meanings:
     """The members of one file's classes, and what an expression in it is by them and by the names of its scope.
 
     imported: (module, name) -> the values of a name of another file, None where that file is not FlashInfer's caller.
+    forgiven: calls that import what may be absent.
     """
 
-    def __init__(self, imported: Imported) -> None:
+    def __init__(self, imported: Imported, forgiven: Iterable[ast.Call]) -> None:
         self.words: set[str] = set()  # of members and functions, those that may be FlashInfer's
         self.added: set[str] = set()  # members of FlashInfer's objects that the file sets
         self._members: dict[str, Values] = {}  # of any object in this file, by their name
         self._set_by_others: dict[str, Values] = {}  # of objects of which it is not known what they are
         self._imported = imported
+        self._forgiven = frozenset(forgiven)
 
     def evaluate(self, node: ast.expr | None, scope: Scope) -> Values:
         """What an expression may stand for."""
@@ -96,6 +100,13 @@ class Meanings:
             for value in self.evaluate(base.value if isinstance(base, ast.Subscript) else base, scope):
                 if isinstance(value.owner, Class) and not value.made:
                     yield value.owner
+
+    def named(self, call: ast.Call, scope: Scope) -> Value | None:
+        """What a call imports or asks for by a text; one of vLLM's own that imports is taken to do without."""
+        module = imported_module(call)
+        if module is None or self.evaluate(call.func, scope) != UNKNOWN:
+            return named_by_text(call)
+        return Value(module[0], OPTIONAL if call in self._forgiven else IMPORT)
 
     def note(self, owners: Values, name: str, values: Values) -> None:
         """An attribute is set: of instances of vLLM's classes, or of what is not known."""
@@ -143,9 +154,10 @@ class Meanings:
         return frozenset(found)
 
     def _called(self, node: ast.Call, scope: Scope) -> Values:
-        named = named_by_text(node)
+        named = self.named(node, scope)
         if named is not None:
-            return frozenset({named})
+            module = imported_module(node)
+            return frozenset({named if module is None or module[1] else named._replace(dotted=PACKAGE)})
         name = last_part(node.func)
         match name:
             case "getattr" if len(node.args) > 1 and isinstance(node.args[1], ast.Constant):

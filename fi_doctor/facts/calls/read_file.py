@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from fi_doctor.facts.branches import holds
 from fi_doctor.facts.calls.expressions import forgives
+from fi_doctor.facts.calls.importing import forgiven
 from fi_doctor.facts.calls.meanings import Imported, Meanings
 from fi_doctor.facts.calls.owners import Class, Function
 from fi_doctor.facts.calls.values import (
@@ -39,8 +40,9 @@ class File:
         self._classes: dict[ast.ClassDef, Class] = {}
         self._functions: dict[_Def, Function] = {}
         self._imported = imported
-        self._meanings = Meanings(imported)
+        self._meanings = Meanings(imported, forgiven(self.tree, text))
         self.evaluate = self._meanings.evaluate
+        self.named = self._meanings.named
         for node in self.tree.body:  # what stands above may be of a class below
             if isinstance(node, _Def):
                 self._define(node, self.top)

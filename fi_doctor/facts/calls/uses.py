@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from fi_doctor.facts.branches import holds, running
+from fi_doctor.facts.calls.expressions import parts_of
 from fi_doctor.facts.calls.owners import instance
 from fi_doctor.facts.calls.read_file import File
 from fi_doctor.facts.calls.values import (
@@ -25,7 +26,6 @@ from fi_doctor.facts.calls.values import (
     is_flashinfer,
     is_of,
     last_part,
-    named_by_text,
 )
 
 CALLED, NAMED, HANDED_ON, COMPUTED = "called", "named", "handed on", "computed"
@@ -184,7 +184,7 @@ class _Walk:
 
     def _call(self, node: ast.Call) -> None:
         function = last_part(node.func)
-        named = named_by_text(node)
+        named = self._file.named(node, self._at.scope)
         if named is not None:
             self._add(NAMED, frozenset({named}), node)
         elif function in ("getattr", "hasattr") and len(node.args) > 1:
@@ -257,7 +257,7 @@ class _Walk:
     def _after(self, test: ast.expr, at: _At, *, holds: bool) -> _At:
         """What is known where a test holds, or does not."""
         narrowed, sure = dict(at.narrowed), set(at.sure)
-        for part, is_true in _parts_of(test, holds=holds):
+        for part, is_true in parts_of(test, holds=holds):
             match part:
                 case ast.Call(func=ast.Name(id="isinstance"), args=[about, kinds]):
                     several = kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]
@@ -267,22 +267,14 @@ class _Walk:
                 case ast.Call(func=ast.Name(id="hasattr"), args=[owner, ast.Constant(value=str() as name)]) if is_true:
                     owners = self._file.evaluate(owner, at.scope)
                     sure |= {f"{value.dotted}.{name}" for value in owners if value.dotted}
+                case ast.Call(args=[ast.Constant(value=str() as name)]) if (
+                    is_true and last_part(part.func) == "find_spec"
+                ):
+                    sure.add(name)
         return at._replace(narrowed=narrowed, sure=frozenset(sure))
 
 
 _LOOKS = {"isinstance", "callable", "hasattr", "getattr", "issubclass", "super", "signature"}
-
-
-def _parts_of(test: ast.expr, *, holds: bool) -> Iterator[tuple[ast.expr, bool]]:
-    """The parts of a test of which it is known whether they are true."""
-    match test:
-        case ast.UnaryOp(op=ast.Not(), operand=inner):
-            yield from _parts_of(inner, holds=not holds)
-        case ast.BoolOp(op=op, values=several) if isinstance(op, ast.And) == holds:
-            for one in several:
-                yield from _parts_of(one, holds=holds)
-        case _:
-            yield test, holds
 
 
 def _key(node: ast.AST) -> str:

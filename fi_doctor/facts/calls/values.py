@@ -123,7 +123,7 @@ def imports(
 
 
 def named_by_text(call: ast.Call) -> Value | None:
-    """What `wrapper("flashinfer.norm", "rmsnorm")` or `import_module("flashinfer.norm")` asks for by its name."""
+    """What `wrapper("flashinfer.norm", "rmsnorm")` or `find_spec("flashinfer.norm")` asks for by its name."""
     words = [one.value for one in call.args[:2] if isinstance(one, ast.Constant) and isinstance(one.value, str)]
     if not words or len(words) < min(2, len(call.args)) or not is_flashinfer(words[0]):
         return None
