@@ -269,6 +269,73 @@ def test_what_fits_or_is_done_without_is_no_misfit(told, text):
     assert [one.why for one in found.unbound] == []
 
 
+HANDED_ON = {
+    "**": ("rmsnorm(x, w, **{'eps': 1, 'epsilon': 2})", "UNKNOWN_KEYWORD unexpected keyword argument 'epsilon'"),
+    "nested": ("rmsnorm(x, w, **{'eps': 1, **{'epsilon': 2}})", "UNKNOWN_KEYWORD"),
+    "dict": ("rmsnorm(x, w, **dict(eps=1, epsilon=2))", "UNKNOWN_KEYWORD"),
+    "*": ("rmsnorm(*[x, w], *(e, o))", "TOO_MANY too many positional arguments: 4, and it takes 3"),
+    "too-few": ("rmsnorm(*(x,), **{'eps': 1})", "MISSING_ARGUMENT missing a required argument: 'weight'"),
+    "twice": ("rmsnorm(x, w, eps=1, **{'eps': 1})", "TOO_MANY multiple values for keyword argument 'eps'"),
+    "by-a-name": ("k = {'epsilon': 1}\n    rmsnorm(x, w, **k)", "UNKNOWN_KEYWORD"),
+    "by-a-name-twice": ("k: dict = dict(eps=1)\n    rmsnorm(x, w, **k)\n    rmsnorm(x, **k)", "MISSING_ARGUMENT"),
+    "list-by-a-name": ("a = [x, w, e, o]\n    rmsnorm(*a)", "TOO_MANY"),
+    "partial": ("partial(rmsnorm, *(x, w, e, o))", "TOO_MANY"),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), HANDED_ON.values(), ids=HANDED_ON.keys())
+def test_what_a_literal_hands_on_is_bound_as_if_written(told, text, expected):
+    found = told(f"from flashinfer import rmsnorm\ndef f(x):\n    {text}")
+    assert [one[: len(expected)] for one in said(found)] == [expected]
+    assert not any("cannot be seen" in one.why for one in found.unbound)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rmsnorm(*[x, w], **{'eps': 1})",
+        "rmsnorm(**{'x': 1, 'weight': 2, 'x': 3})",
+        "k = {'eps': 1}\n    rmsnorm(x, w, **k)",
+    ],
+)
+def test_what_a_literal_hands_on_may_fit(told, text):
+    found = told(f"from flashinfer import rmsnorm\ndef f(x):\n    {text}")
+    assert (found.misfits, found.unbound) == ((), ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "k = {'epsilon': 1}\n    k.pop('epsilon')\n    rmsnorm(x, w, **k)",
+        "k = {'epsilon': 1}\n    if x:\n        k = {}\n    rmsnorm(x, w, **k)",
+        "k = {'epsilon': 1}\n    del k['epsilon']\n    rmsnorm(x, w, **k)",
+        "k = {'epsilon': 1}\n    mine(k)\n    rmsnorm(x, w, **k)",
+        "k = l = {'epsilon': 1}\n    l.clear()\n    rmsnorm(x, w, **k)",
+        "for k in x:\n        rmsnorm(x, w, **k)\n    k = {'epsilon': 1}",
+        "k = {'epsilon': 1}\n    def g(k):\n        rmsnorm(x, w, **k)",
+        "def g():\n        k = {'epsilon': 1}\n    rmsnorm(x, w, **k)",
+        "k = {'epsilon': 1}\n    h = lambda: k.clear()\n    rmsnorm(x, w, **k)",
+        "global k\n    k = {'epsilon': 1}\n    rmsnorm(x, w, **k)",
+        "import k\n    rmsnorm(x, w, **k)\n    k = {'epsilon': 1}",
+        "*a, b = x\n    a = [x, w, e, o]\n    rmsnorm(*a)",
+        "rmsnorm(x, w, **{name: 1})",
+        "rmsnorm(x, w, **dict(x))",
+        "rmsnorm(*{x, w, e, o})",
+    ],
+)
+def test_what_is_not_sure_to_be_handed_on_is_not_told(told, text):
+    found = told(f"from flashinfer import rmsnorm\ndef f(x):\n    {text}")
+    assert found.misfits == ()
+    assert "hands on what cannot be seen" in found.unbound[0].why
+
+
+def test_a_name_at_the_top_of_a_file_may_be_changed_by_others(told):
+    found = told(
+        "from flashinfer import rmsnorm\nk = {'epsilon': 1}\ndef f(x):\n    rmsnorm(x, w, **k)\nrmsnorm(x, **k)"
+    )
+    assert said(found) == []
+
+
 UNBOUND = {
     "**": ("import flashinfer\nflashinfer.rmsnorm(x, **more)", "** in the call hands on"),
     "*": ("import flashinfer\nflashinfer.rmsnorm(*all)", "* in the call hands on"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fi_doctor.facts.calls.arguments import Given
 from fi_doctor.facts.calls.callees import Callees
 from fi_doctor.facts.calls.definitions import Callee, Signature
 from fi_doctor.facts.calls.uses import CALLED, COMPUTED, HANDED_ON, Use
-from fi_doctor.facts.calls.values import LAZY, OPTIONAL, OWN, Given
+from fi_doctor.facts.calls.values import LAZY, OPTIONAL, OWN
 from fi_doctor.model import MisfitKind, Missing
 
 
@@ -121,7 +122,9 @@ def _wrong(passed: Given, signature: Signature, *, is_partial: bool) -> tuple[Mi
         return MisfitKind.TOO_MANY, f"too many positional arguments: {passed.number}, and it takes {most}"
     by_place = set(signature.positional[: passed.number])
     by_name = {*signature.positional[signature.positional_only :], *signature.keyword_only}
-    for keyword in passed.keywords:
+    for number, keyword in enumerate(passed.keywords):
+        if keyword in passed.keywords[:number]:
+            return MisfitKind.TOO_MANY, f"multiple values for keyword argument {keyword!r}"
         if keyword in by_place and keyword not in signature.positional[: signature.positional_only]:
             return MisfitKind.TOO_MANY, f"multiple values for argument {keyword!r}"
         if keyword not in by_name and not signature.takes_any:

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from fi_doctor.facts.branches import running
-from fi_doctor.facts.calls.values import OTHER, Given, Value, goes_without, last_part
+from fi_doctor.facts.calls.arguments import Given
+from fi_doctor.facts.calls.values import OTHER, Value, goes_without, last_part
 from fi_doctor.facts.files import NOT_PYTHON
 
 _ABSENCE = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator
 
+from fi_doctor.facts.calls.arguments import given
 from fi_doctor.facts.calls.expressions import alternatives, contents, parsed_text, with_given
 from fi_doctor.facts.calls.importing import imported_module
 from fi_doctor.facts.calls.owners import Class, Function, called, instance, takers
@@ -17,7 +18,6 @@ from fi_doctor.facts.calls.values import (
     Scope,
     Value,
     Values,
-    given,
     last_part,
     named_by_text,
 )
@@ -165,7 +165,7 @@ class Meanings:
                 owners = self.evaluate(node.args[0], scope)
                 return frozenset(value.attribute(asked)._replace(lookup=OPTIONAL) for value in owners)
             case "partial" if node.args:
-                held = given(node)._replace(number=len(node.args) - 1)
+                held = given(node, scope.function).without_first()
                 return frozenset(with_given(value, held) for value in self.evaluate(node.args[0], scope))
             case "cast" if len(node.args) == len(("type", "value")):
                 return self.annotated(node.args[0], scope)

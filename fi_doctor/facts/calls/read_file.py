@@ -141,7 +141,7 @@ class File:
             self._meanings.define(outer.owner, function)
         if not self.concerns(node, outer):
             return
-        scope = self.scopes[node] = Scope(outer if outer.owner is None else outer.outer)
+        scope = self.scopes[node] = Scope(outer if outer.owner is None else outer.outer, function=node)
         scope.names["return"] = NOTHING
         self._arguments(node, function, outer, scope)
         self._block(node.body, scope, lookup)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fi_doctor.facts.branches import holds, running
+from fi_doctor.facts.calls.arguments import Given, given
 from fi_doctor.facts.calls.expressions import parts_of
 from fi_doctor.facts.calls.owners import instance
 from fi_doctor.facts.calls.read_file import File
@@ -17,11 +18,9 @@ from fi_doctor.facts.calls.values import (
     OWN,
     PACKAGE,
     UNKNOWN,
-    Given,
     Scope,
     Value,
     Values,
-    given,
     goes_without,
     is_flashinfer,
     is_of,
@@ -190,10 +189,10 @@ class _Walk:
         elif function in ("getattr", "hasattr") and len(node.args) > 1:
             self._looked_up(node)
         elif function == "partial" and node.args and (held := self._known(node.args[0])):
-            passed = given(node)._replace(number=len(node.args) - 1)
+            passed = given(node, self._at.scope.function).without_first()
             self._add(CALLED, held, node, passed, is_partial=True)
         elif values := self._known(node.func):
-            self._add(CALLED, values, node, given(node))
+            self._add(CALLED, values, node, given(node, self._at.scope.function))
         if not isinstance(node.func, ast.Name):
             self._visit(
                 node.func.value if isinstance(node.func, ast.Attribute) and self._known(node.func) else node.func

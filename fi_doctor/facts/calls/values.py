@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, NamedTuple
 
+from fi_doctor.facts.calls.arguments import Given
+
 if TYPE_CHECKING:
     from fi_doctor.facts.calls.owners import Class, Function
 
@@ -19,19 +21,6 @@ IMPORT, OPTIONAL, LAZY, OWN = "import", "optional", "lazy", "own"
 PACKAGE = "flashinfer"
 _MODULE = re.compile(rf"{PACKAGE}(?:\.\w+)*")
 _IMPORTERS = re.compile(r"import|lazy|submodule|spec")
-
-
-class Given(NamedTuple):
-    """The arguments of a call, without their values."""
-
-    number: int  # by position, those of a * aside
-    keywords: tuple[str, ...]
-    open_end: str = ""  # "*" or "**", where a call hands on what cannot be seen
-
-    def and_more(self, more: Given) -> Given:
-        """What functools.partial keeps, and what it is called with; a keyword may be given again."""
-        keywords = tuple(dict.fromkeys((*self.keywords, *more.keywords)))
-        return Given(self.number + more.number, keywords, self.open_end or more.open_end)
 
 
 class Value(NamedTuple):
@@ -73,12 +62,13 @@ NOTHING: Values = frozenset()
 class Scope:
     """The names of a function or module, and of what surrounds it."""
 
-    def __init__(self, outer: Scope | None = None, owner: Class | None = None) -> None:
+    def __init__(self, outer: Scope | None = None, owner: Class | None = None, function: ast.AST | None = None) -> None:
         self.names: dict[str, Values] = {}
         self.types: dict[str, Values] = {}  # names that only annotations may use: imported below `if TYPE_CHECKING:`
         self.words: set[str] = set()  # of the names, those that may be FlashInfer's
         self.outer = outer
         self.owner = owner  # the class whose body it is
+        self.function = function  # the def whose body it is
 
     def look_up(self, name: str, *, is_type: bool = False) -> Values:
         """What a name stands for in this scope or around it; is_type: in an annotation."""
@@ -132,15 +122,6 @@ def named_by_text(call: ast.Call) -> Value | None:
     if len(words) == 1:
         return Value(words[0], OPTIONAL)
     return Value(f"{words[0]}.{words[1]}", LAZY) if words[1].isidentifier() else None
-
-
-def given(call: ast.Call) -> Given:
-    """The arguments that a call writes down."""
-    stars = any(isinstance(one, ast.Starred) for one in call.args)
-    number = sum(not isinstance(one, ast.Starred) for one in call.args)
-    keywords = tuple(one.arg for one in call.keywords if one.arg is not None)
-    open_end = "*" if stars else "**" if len(keywords) < len(call.keywords) else ""
-    return Given(number, keywords, open_end)
 
 
 def goes_without(node: ast.Try, errors: set[str]) -> bool:
