@@ -339,7 +339,10 @@ def test_a_name_at_the_top_of_a_file_may_be_changed_by_others(told):
 UNBOUND = {
     "**": ("import flashinfer\nflashinfer.rmsnorm(x, **more)", "** in the call hands on"),
     "*": ("import flashinfer\nflashinfer.rmsnorm(*all)", "* in the call hands on"),
-    "taken-by-**": ("import flashinfer\nflashinfer.norm.anything(1, y=2)", "FlashInfer takes y by **"),
+    "taken-by-**": (
+        "import flashinfer\nflashinfer.norm.anything(1, y=2)",
+        "FlashInfer takes by ** what it does not name there: y",
+    ),
     "computed": ("import flashinfer\nf = getattr(flashinfer, name)", "the name is computed"),
     "decorator": ("import flashinfer\nflashinfer.norm.decorated(1, 2)", "@odd may change what it takes"),
     "foreign-base": ("from flashinfer.decode import Foreign\nForeign(1).run(2)", "which Foreign inherits"),
@@ -352,7 +355,7 @@ UNBOUND = {
     ),
     "of-a-value": (
         "from flashinfer import Wrapper\nWrapper(1)._left.plan(1)",
-        "what flashinfer.Wrapper._left is, is not known",
+        "it cannot be looked up: what it is a member of is not known",
     ),
 }
 
@@ -431,7 +434,7 @@ def test_a_member_of_what_is_not_known_may_be_that_of_a_class(told):
     found = told("from flashinfer import Wrapper\nclass A:\n    w: Wrapper\ndef f(other):\n    other.w.run()")
     assert said(found) == []
     assert [one.why for one in found.unbound] == [
-        "it may be something else (missing a required argument: 'q')",
+        "it may be something else: missing a required argument: 'q'",
     ]
 
 
@@ -447,7 +450,7 @@ def test_what_vllm_puts_into_an_object_itself_is_not_missing(told):
     )
     assert said(found) == []
     [one] = found.unbound
-    assert (one.name, one.why[:27]) == ("flashinfer.Wrapper().begin", "it may be something else (t")
+    assert (one.name, one.why[:27]) == ("flashinfer.Wrapper().begin", "it may be something else: t")
     assert found.wanting == {}
 
 

@@ -11,6 +11,8 @@ from fi_doctor.facts.calls.uses import CALLED, COMPUTED, HANDED_ON, Use
 from fi_doctor.facts.calls.values import LAZY, OPTIONAL, OWN
 from fi_doctor.model import MisfitKind, Missing
 
+_UNFOUND = "it cannot be looked up"
+
 
 class Fitted(NamedTuple):
     """What came of one use."""
@@ -38,7 +40,7 @@ def fit(use: Use, callees: Callees) -> Fitted | None:
     if best.kind is None or not (use.may_differ or use.is_tried):
         return best
     why = "a TypeError of it is caught" if use.is_tried and not use.may_differ else "it may be something else"
-    return best._replace(kind=None, text=f"{why} ({best.text})", is_told=False)
+    return best._replace(kind=None, text=f"{why}: {best.text}", is_told=False)
 
 
 def _rank(fitted: Fitted) -> int:
@@ -51,7 +53,7 @@ def _fit_one(name: str, passed: Given | None, use: Use, callees: Callees) -> Fit
         return None
     if isinstance(found, Missing):
         if not found.absent:
-            return Fitted(name, text=found.reason, is_told=False)
+            return Fitted(name, text=f"{_UNFOUND}: {found.reason}", is_told=False)
         if use.lookup == OWN:
             return None
         if use.lookup == OPTIONAL:
@@ -65,7 +67,9 @@ def _fit_one(name: str, passed: Given | None, use: Use, callees: Callees) -> Fit
     if use.how != CALLED or passed is None:
         return Fitted(name, place=found.place)
     if found.signature is None:
-        return Fitted(name, text=found.unread or f"{name} is a module", place=found.place, is_told=False)
+        why = _UNFOUND if found.kind == "unknown" else "it is not known what it takes"
+        text = f"{why}: {found.unread or f'{name} is a module'}"
+        return Fitted(name, text=text, place=found.place, is_told=False)
     is_unbound = found.needs_self and "()" not in name and found.kind == "function"
     signature = found.signature.with_self() if is_unbound else found.signature
     return _bind(name, passed, signature, found.place, is_partial=use.is_partial)
@@ -110,7 +114,7 @@ def _bind(name: str, passed: Given, signature: Signature, place: str, *, is_part
     known = {*signature.positional, *signature.keyword_only}
     unknown = [keyword for keyword in passed.keywords if keyword not in known]
     if unknown:
-        text = f"FlashInfer takes {', '.join(unknown)} by **, and says not there what it knows"
+        text = f"FlashInfer takes by ** what it does not name there: {', '.join(unknown)}"
         return Fitted(name, text=text, place=place, is_told=False)
     return Fitted(name, place=place)
 

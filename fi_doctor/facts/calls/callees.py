@@ -97,7 +97,7 @@ class Callees:
             return holder
         if holder.kind == "module":
             return place
-        return Callee(holder.place, "unknown", unread=f"what {owner} is, is not known")
+        return Callee(holder.place, "unknown", unread="what it is a member of is not known")
 
     def _at(self, place: str, name: str) -> Callee | Missing:
         text = self._text(place)
