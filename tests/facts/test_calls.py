@@ -8,6 +8,7 @@ import factory as make
 import pytest
 
 from fi_doctor.facts import calls
+from fi_doctor.facts.symbols import QUICK, WHOLE
 from fi_doctor.model import Calls, MisfitKind, Missing
 
 FLASHINFER = {
@@ -483,6 +484,20 @@ def test_what_is_called_is_told_with_its_places(told):
 def test_what_is_done_without_is_told(told):
     found = told("import flashinfer\nf = getattr(flashinfer, 'newer', None)")
     assert found.wanting == {"flashinfer.newer": "model.py:2"}
+
+
+def test_a_call_into_a_file_with_an_error_inside_a_function_does_not_fit(told, tmp_path):
+    norm = tmp_path / "flashinfer" / "norm.py"
+    text = "import flashinfer\nflashinfer.rmsnorm(1, 2)\n"
+    assert told(text).unbound == ()
+    norm.write_text(f"{norm.read_text()}\ndef broken():\n    return (\n")
+    found = told(text)
+    assert found.fitting == 1  # the import
+    assert "norm.py cannot be parsed by Python" in found.unbound[0].why
+    norm.write_text(f"{norm.read_text()}\n{'# long' * QUICK}")
+    assert told(text).unbound == ()
+    whole = calls.bind(tmp_path / "vllm", tmp_path / "flashinfer", "flashinfer 0.9.0", whole=WHOLE)
+    assert "norm.py cannot be parsed by Python" in whole.unbound[0].why
 
 
 def test_a_file_that_is_no_python_is_named(told):
