@@ -12,6 +12,7 @@ from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import coverage
 from fi_doctor.errors import CannotTellError, UsageError
 from fi_doctor.facts import Gathering
+from fi_doctor.facts.calls import read_calls_whole
 from fi_doctor.model import Coverage, Depth, Missing, Silent
 from fi_doctor.probing import catalog
 from fi_doctor.reports import coverage as written
@@ -81,6 +82,6 @@ def _cover(asked: AskedFeatures) -> Coverage:
         judged = pipeline.rejudge(report, report.request, kb=kb, specs=specs)
         return coverage.cover(kb, judged)
     request = commands.request_of(Asked(depth=Depth.STATIC.value), tuple(one.id for one in kb.features), kb)
-    gathering = Gathering(sys.executable if asked.python is None else asked.python)
+    gathering = Gathering(sys.executable if asked.python is None else asked.python, calls=read_calls_whole)
     static = pipeline.diagnose(request, request, kb=kb, specs=specs, gathering=gathering, watch=Silent())
     return coverage.cover(kb, static)

@@ -16,7 +16,7 @@ from fi_doctor.facts.packages import Survey, constants
 from fi_doctor.facts.public import read_public
 from fi_doctor.facts.runners import ENDING as RUNNER
 from fi_doctor.facts.runners import read_runner
-from fi_doctor.facts.symbols import Symbols
+from fi_doctor.facts.symbols import QUICK, Symbols
 from fi_doctor.model import FlashInfer, GpuFacts, Missing, Named, ToolkitFacts
 
 UNKNOWN_VERSION = "0.0.0+unknown"  # what FlashInfer calls itself without _build_meta.py
@@ -81,7 +81,7 @@ def read_named(root: Path, version: str, symbols: tuple[str, ...]) -> Named:
 
     symbols: "flashinfer.norm.rmsnorm", "*awq*", "flashinfer.bmm_fp8(backend='x')", "data/include/flashinfer/x.cuh".
     """
-    names = Symbols(root, version)
+    names = Symbols(root, version, whole=QUICK)
     patterns = [name for name in symbols if "*" in name]
     runners = {name: read_runner(root, name) for name in symbols if name.endswith(RUNNER)}
     rest = [name for name in symbols if name not in runners and "*" not in name]

@@ -10,11 +10,18 @@ from __future__ import annotations
 import ast
 import itertools
 import re
+import sys
 from pathlib import Path
 
+from fi_doctor.facts.branches import holds
+from fi_doctor.facts.compiled import Compiled
 from fi_doctor.facts.files import NOT_PYTHON, why_not_python
 from fi_doctor.model import Data, Missing
 
+# Of files that no Python has compiled, so many characters are parsed whole: less than 0.1 s on one core.
+QUICK = 200_000
+WHOLE = 1 << 40
+_PYTHON = f"Python {sys.version_info.major}.{sys.version_info.minor}"  # which may be older than the examined one
 _MAX_HOPS = 12  # of one name through `from .x import name`; FlashInfer needs three
 _STRING_OR_COMMENT = re.compile(
     r'"""(?:\\.|[^\\])*?"""|' r"'''(?:\\.|[^\\])*?'''|" r'"(?:\\.|[^"\\\n])*"|' r"'(?:\\.|[^'\\\n])*'|" r"#[^\n]*",
@@ -70,8 +77,8 @@ class Source:
         """Take the names that these statements bind; a fallback (except, else) never replaces a name."""
         for node in body:
             match node:
-                case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
-                    self._read(node.orelse, override=override)
+                case ast.If(test=test) | ast.While(test=test) if (is_true := holds(test)) is not None:
+                    self._read(node.body if is_true else node.orelse, override=override)
                 case ast.If() | ast.For() | ast.While():
                     self._read(node.body, override=override)
                     self._read(node.orelse, override=False)
@@ -112,11 +119,17 @@ class Source:
 
 
 class Symbols:
-    """The names of one installed package; each file is read at most once."""
+    """The names of one installed package; each file is read at most once.
 
-    def __init__(self, root: Path, label: str) -> None:
+    whole: how many characters are parsed whole, so that an error inside a function is found too. What a Python has
+    compiled as it is needs none of it.
+    """
+
+    def __init__(self, root: Path, label: str, *, whole: int = 0) -> None:
         self._root = root
         self._label = label  # "flashinfer 0.5.3", for reasons
+        self._whole = whole
+        self._compiled = Compiled()
         self._sources: dict[Path, Source | Missing] = {}
         self._named: dict[tuple[Path, str], tuple[Path, int] | None] = {}
 
@@ -156,12 +169,19 @@ class Symbols:
         """A file of the package, read once."""
         if path not in self._sources:
             try:
-                self._sources[path] = Source(path)
+                self._sources[path] = self._read(path)
             except OSError as error:
                 self._sources[path] = Missing(reason=f"{path}: {error.strerror or error}")
             except NOT_PYTHON as error:
-                self._sources[path] = Missing(reason=f"{path} cannot be parsed: {why_not_python(error)}")
+                self._sources[path] = Missing(reason=f"{path} cannot be parsed by {_PYTHON}: {why_not_python(error)}")
         return self._sources[path]
+
+    def _read(self, path: Path) -> Source:
+        source = Source(path)
+        if len(source.text) <= self._whole and not self._compiled.has(path):
+            self._whole -= len(source.text)
+            ast.parse(source.text)
+        return source
 
     def _inside(self, dotted: str, path: Path, line: int, rest: list[str]) -> str | Missing:
         """A member of the class at that line."""

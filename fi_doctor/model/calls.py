@@ -30,7 +30,7 @@ class Unbound(Data, frozen=True):
 
     name: str
     caller: str
-    why: str
+    why: str  # what many have in common, and after a colon what is particular to this one
 
 
 class Calls(Data, frozen=True, tag_field="kind", tag="calls"):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from fi_doctor.errors import UsageError
-from fi_doctor.model import COVERAGE_SCHEMA, Calls, Coverage, Covered, Here, Missing, Verdict
+from fi_doctor.model import COVERAGE_SCHEMA, Calls, Coverage, Covered, Here, Missing, Unbound, Verdict
 from fi_doctor.reports.text import amount, brief, clean, wrap
 
 FORMATS = ("console", "json", "markdown")
@@ -134,9 +134,7 @@ def _calls(coverage: Coverage, found: Calls, width: int) -> Iterator[str]:
             f"{misfit.kind}: vllm/{misfit.caller}: {misfit.name}{callee}: {misfit.text}", width, "  ", "    "
         )
     if found.unbound:
-        yield from ("", "Cannot be told:")
-    for one in found.unbound:
-        yield from wrap(f"vllm/{one.caller}: {one.name}: {one.why}", width, "  ", "    ")
+        yield from ("", "Cannot be told:", *_unbound(found.unbound, width))
     if found.wanting:
         yield from ("", "Looked for and done without:")
     for name, place in found.wanting.items():
@@ -145,6 +143,34 @@ def _calls(coverage: Coverage, found: Calls, width: int) -> Iterator[str]:
         yield from ("", "Could not be read:")
     for name, why in found.unread.items():
         yield from wrap(f"vllm/{name}: {why}", width, "  ", "    ")
+
+
+def _unbound(several: tuple[Unbound, ...], width: int) -> Iterator[str]:
+    """What cannot be told for one reason stands together, the most common reason first; every place is named."""
+    for shared, alike in _grouped(several, lambda one: one.why.partition(": ")[0]):
+        yield from wrap(f"{shared} ({len(alike)}):", width, "  ", "    ")
+        for why, same in _grouped(alike, lambda one: one.why.partition(": ")[2]):
+            if why:
+                yield from wrap(f"{why}:", width, "    ", "      ")
+            indent = "      " if why else "    "
+            for name, uses in _grouped(same, lambda one: one.name):
+                text = f"{name} ({_places([one.caller for one in uses])})"
+                yield from wrap(text, width, indent, f"{indent}  ", limit=len(text))
+
+
+def _grouped(several: Iterable[Unbound], key: Callable[[Unbound], str]) -> list[tuple[str, list[Unbound]]]:
+    groups: dict[str, list[Unbound]] = {}
+    for one in several:
+        groups.setdefault(key(one), []).append(one)
+    return sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+
+
+def _places(callers: list[str]) -> str:
+    """The places, those in one file as "vllm/a.py:1, 5"."""
+    lines: dict[str, list[str]] = {}
+    for file, _, line in (caller.rpartition(":") for caller in callers):
+        lines.setdefault(file, []).append(line)
+    return ", ".join(f"vllm/{file}:{', '.join(numbers)}" for file, numbers in lines.items())
 
 
 def calls_headline(found: Calls) -> str:

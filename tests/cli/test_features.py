@@ -67,6 +67,18 @@ def test_the_calls_are_told_and_a_misfit_is_a_finding(doctor, site):
     assert doctor("explain", finding["id"]).returncode == 0
 
 
+def test_a_function_that_is_no_python_is_found_in_the_largest_file_that_is_called(doctor, site, tmp_path):
+    norm = tmp_path / "site" / "flashinfer" / "norm.py"
+    norm.write_text(
+        f"{FILES['flashinfer/norm.py']}def broken():\n    return (\n{'# long' * 100_000}\n", encoding="utf-8"
+    )
+    done = doctor("features", "--calls", "--format", "json", env=site)
+    assert done.returncode == 0
+    unbound = [one for one in json.loads(done.stdout)["unbound"] if one["name"] == "flashinfer.norm.rmsnorm"]
+    assert [one["caller"] for one in unbound] == ["layernorm.py:3", "layernorm.py:4"]
+    assert all("norm.py cannot be parsed by Python" in one["why"] for one in unbound)
+
+
 def test_a_report_says_what_works_there(doctor, site, tmp_path):
     done = doctor("features", "--from", RECORDED, "--format", "json")
     assert done.returncode == 0

@@ -2,10 +2,15 @@
 
 import ast
 import gc
+import os
+import py_compile
+import re
+from pathlib import Path
 
 import pytest
 from flashinfer_wheels import VERSIONS
 
+from fi_doctor.facts.compiled import Compiled
 from fi_doctor.facts.symbols import Source, Symbols
 from fi_doctor.model import Missing
 
@@ -80,6 +85,7 @@ from pkg.norm import rmsnorm
     "decode/sub.py": "",
     "_shared.py": "shared = 1\n",
     "fused.py": "if True:\n    def optional(): ...\nelse:\n    optional = None\n",
+    "never.py": "if not True or x and 0:\n gone = 1\nif not TYPE_CHECKING:\n there = 1\nelse:\n also_gone = 1\n",
     "broken.py": "from x import (\n",
     "loop_a.py": "from .loop_b import name\n",
     "loop_b.py": "from .loop_a import name\n",
@@ -107,6 +113,7 @@ def symbols(tmp_path):
         ("pkg.norm.TABLE", "norm.py:31"),
         ("pkg.norm.typed", "norm.py:32"),
         ("pkg.norm.three", "norm.py:34"),
+        ("pkg.never.there", "never.py:4"),
         ("pkg.Wrapper", "decode/_core.py:1"),
         ("pkg.Wrapper.run", "decode/_core.py:2"),
         ("pkg.renamed", "decode/_core.py:3"),
@@ -134,6 +141,8 @@ def test_a_name_is_found_where_it_is_defined(symbols, name, place):
         ("pkg.norm.Config.inner", "pkg 1.0 has no pkg.norm.Config.inner (norm.py:15 was read, not what it inherits)"),
         ("pkg.in_prose", "pkg 1.0 has no pkg.in_prose (__init__.py read)"),
         ("pkg.typing_only", "pkg 1.0 has no pkg.typing_only (__init__.py read)"),
+        ("pkg.never.gone", "pkg 1.0 has no pkg.never.gone (never.py read)"),
+        ("pkg.never.also_gone", "pkg 1.0 has no pkg.never.also_gone (never.py read)"),
         ("pkg.decode._hidden", "pkg 1.0 has no pkg.decode._hidden (decode/__init__.py read)"),
         ("pkg.nothing.at_all", "pkg 1.0 has no pkg.nothing.at_all (__init__.py read)"),
         ("pkg.lost", "pkg 1.0: __init__.py:14 imports lost from .gone, which is not there"),
@@ -160,7 +169,60 @@ def test_a_file_that_is_too_deep_for_the_parser_gives_a_reason(symbols, tmp_path
     (tmp_path / "pkg" / "broken.py").write_text(text)
     found = symbols.where("pkg.broken.f")
     assert isinstance(found, Missing)
-    assert found.reason.endswith("broken.py cannot be parsed: nested too deeply, or too long")
+    assert re.search(r"broken.py cannot be parsed by Python [\d.]+: nested too deeply, or too long$", found.reason)
+
+
+BODIES = {"function": "def f(x):\n    return (\n", "class": "class A:\n    def run(self):\n        x = = 1\n"}
+
+
+@pytest.mark.parametrize("text", BODIES.values(), ids=BODIES.keys())
+def test_an_error_inside_a_body_is_found_where_the_whole_file_is_parsed(tmp_path, text):
+    path = tmp_path / "pkg" / "__init__.py"
+    path.parent.mkdir()
+    path.write_text(f"def good(): ...\n{text}")
+    size = len(path.read_text())
+    found = Symbols(tmp_path / "pkg", "pkg 1.0", whole=size).where("pkg.good")
+    assert isinstance(found, Missing)
+    assert not found.absent
+    assert "__init__.py cannot be parsed by Python" in found.reason
+    assert Symbols(tmp_path / "pkg", "pkg 1.0", whole=size - 1).where("pkg.good") == "__init__.py:1"
+
+
+def test_files_are_parsed_whole_until_as_much_as_was_said_is_parsed(tmp_path):
+    write_all(tmp_path / "pkg", {"__init__.py": "", "a.py": BROKEN, "b.py": BROKEN})
+    symbols = Symbols(tmp_path / "pkg", "pkg 1.0", whole=len(BROKEN))
+    assert isinstance(symbols.where("pkg.a.good"), Missing)
+    assert symbols.where("pkg.b.good") == "b.py:1"
+
+
+@pytest.mark.parametrize(
+    "mode", [py_compile.PycInvalidationMode.TIMESTAMP, py_compile.PycInvalidationMode.CHECKED_HASH]
+)
+def test_what_python_has_compiled_is_not_parsed_until_it_is_changed(tmp_path, mode):
+    write_all(tmp_path / "pkg", {"__init__.py": "", "a.py": BROKEN.replace("return (", "return 1")})
+    path = tmp_path / "pkg" / "a.py"
+    compiled = Path(py_compile.compile(str(path), invalidation_mode=mode, doraise=True))
+    assert Compiled().has(path)
+    state = path.stat()
+    path.write_text(BROKEN)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    is_trusted = mode is py_compile.PycInvalidationMode.TIMESTAMP  # Python would not look at the source either
+    assert Compiled().has(path) is is_trusted
+    assert isinstance(Symbols(tmp_path / "pkg", "pkg", whole=100).where("pkg.a.good"), str) is is_trusted
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns + 10**9))
+    assert not Compiled().has(path)
+    assert isinstance(Symbols(tmp_path / "pkg", "pkg", whole=100).where("pkg.a.good"), Missing)
+    compiled.write_bytes(b"cut")
+    assert not Compiled().has(path)
+
+
+BROKEN = "def good():\n    return (\n"
+
+
+def write_all(folder, files):
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
 
 
 def test_a_file_is_read_once(symbols, tmp_path):

@@ -117,7 +117,34 @@ def test_the_calls_are_counted_apart_and_each_is_named():
     text = coverage.calls(WHOLE, "console", width=160)
     assert text.startswith("vLLM uses FlashInfer in 4 places: 2 fit, 1 do not, 1 cannot be told.\n")
     assert "vllm-passes-unknown-flashinfer-keyword: vllm/sampler.py:5: flashinfer.sampling" in text
-    assert "vllm/x.py:3: flashinfer.x: ** in the call" in text
+    assert "  ** in the call (1):\n    flashinfer.x (vllm/x.py:3)\n" in text
+
+
+def test_what_cannot_be_told_stands_together_by_its_reason():
+    several = {
+        ("flashinfer.a", "x.py:3"): "it is computed",
+        ("flashinfer.b", "x.py:4"): "it cannot be looked up: @jit",
+        ("flashinfer.c", "x.py:5"): "it cannot be looked up: @cute",
+        ("flashinfer.b", "x.py:40"): "it cannot be looked up: @jit",
+        ("flashinfer.b", "z.py:1"): "it cannot be looked up: @jit",
+    }
+    unbound = tuple(Unbound(name=name, caller=caller, why=why) for (name, caller), why in several.items())
+    text = coverage.calls(replace(WHOLE, calls=make.calls(unbound=unbound)), "console")
+    assert text.partition("Cannot be told:\n")[2].splitlines() == [
+        "  it cannot be looked up (4):",
+        "    @jit:",
+        "      flashinfer.b (vllm/x.py:4, 40, vllm/z.py:1)",
+        "    @cute:",
+        "      flashinfer.c (vllm/x.py:5)",
+        "  it is computed (1):",
+        "    flashinfer.a (vllm/x.py:3)",
+    ]
+
+
+def test_no_place_is_left_out_however_many_there_are():
+    unbound = tuple(Unbound(name="flashinfer.x", caller=f"{'long' * 20}_{n}.py:{n}", why="why") for n in range(99))
+    text = coverage.calls(replace(WHOLE, calls=make.calls(unbound=unbound)), "console")
+    assert all(f"_{n}.py:{n}" in text for n in range(99))
 
 
 def test_what_could_not_be_read_is_said():

@@ -17,6 +17,7 @@ from fi_doctor.facts.calls.values import Value, Values
 from fi_doctor.facts.files import LARGEST_BYTES, NOT_PYTHON, why_not_python
 from fi_doctor.facts.flashinfer import read_build_meta
 from fi_doctor.facts.packages import Survey
+from fi_doctor.facts.symbols import QUICK, WHOLE
 from fi_doctor.facts.vllm import python_files
 from fi_doctor.model import Calls, Misfit, MisfitKind, Missing, Unbound
 
@@ -29,7 +30,7 @@ _BEFORE = (b"from ", b"import ", b"utils.")
 _WRAPPERS = b"vllm.utils import"
 
 
-def read_calls(survey: Survey) -> Calls | Missing:
+def read_calls(survey: Survey, *, whole: int = QUICK) -> Calls | Missing:
     """Every use of the flashinfer by the vllm that imports would get; Missing where one of them is not there."""
     vllm, flashinfer = _folder(survey, "vllm"), _folder(survey, "flashinfer")
     if isinstance(vllm, Missing):
@@ -37,7 +38,7 @@ def read_calls(survey: Survey) -> Calls | Missing:
     if isinstance(flashinfer, Missing):
         return flashinfer
     version, _ = read_build_meta(flashinfer)
-    return bind(vllm, flashinfer, f"flashinfer {version}" if isinstance(version, str) else "flashinfer")
+    return bind(vllm, flashinfer, f"flashinfer {version}" if isinstance(version, str) else "flashinfer", whole=whole)
 
 
 def _folder(survey: Survey, name: str) -> Path | Missing:
@@ -53,10 +54,15 @@ def unread(_: Survey) -> Missing:
     return Missing(reason="the calls were not looked at")
 
 
-def bind(vllm: Path, flashinfer: Path, label: str) -> Calls | Missing:
+def read_calls_whole(survey: Survey) -> Calls | Missing:
+    """The same, and no file of FlashInfer that is asked is taken for good Python without having been parsed whole."""
+    return read_calls(survey, whole=WHOLE)
+
+
+def bind(vllm: Path, flashinfer: Path, label: str, *, whole: int = QUICK) -> Calls | Missing:
     """Every use of the FlashInfer in one folder by the vLLM in another; neither is imported.
 
-    label: what reasons call that FlashInfer, "flashinfer 0.7.2.post1".
+    label: what reasons call that FlashInfer, "flashinfer 0.7.2.post1".  whole: as for Symbols.
     """
     try:
         texts = _texts(vllm)
@@ -65,7 +71,7 @@ def bind(vllm: Path, flashinfer: Path, label: str) -> Calls | Missing:
     if isinstance(texts, Missing):
         return texts
     with _collecting_paused():
-        return _bound(_Package(texts), Callees(flashinfer, label)) or Missing(
+        return _bound(_Package(texts), Callees(flashinfer, label, whole=whole)) or Missing(
             reason=f"the files of {vllm} could not be read within {_LIMIT_S:g} s"
         )
 
@@ -131,7 +137,7 @@ class _Package:
         for path in (f"{folder}.py", f"{folder}/__init__.py"):
             file = self.file(path)
             if file is not None:
-                return file.top.names.get(name)
+                return file.top.names.get(name) or file.top.types.get(name)  # by a module's own __getattr__
         return None
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fi_doctor.facts.calls.arguments import Given
 from fi_doctor.facts.calls.callees import Callees
 from fi_doctor.facts.calls.definitions import Callee, Signature
 from fi_doctor.facts.calls.uses import CALLED, COMPUTED, HANDED_ON, Use
-from fi_doctor.facts.calls.values import LAZY, OPTIONAL, Given
+from fi_doctor.facts.calls.values import LAZY, OPTIONAL, OWN
 from fi_doctor.model import MisfitKind, Missing
+
+_UNFOUND = "it cannot be looked up"
 
 
 class Fitted(NamedTuple):
@@ -37,7 +40,7 @@ def fit(use: Use, callees: Callees) -> Fitted | None:
     if best.kind is None or not (use.may_differ or use.is_tried):
         return best
     why = "a TypeError of it is caught" if use.is_tried and not use.may_differ else "it may be something else"
-    return best._replace(kind=None, text=f"{why} ({best.text})", is_told=False)
+    return best._replace(kind=None, text=f"{why}: {best.text}", is_told=False)
 
 
 def _rank(fitted: Fitted) -> int:
@@ -50,7 +53,9 @@ def _fit_one(name: str, passed: Given | None, use: Use, callees: Callees) -> Fit
         return None
     if isinstance(found, Missing):
         if not found.absent:
-            return Fitted(name, text=found.reason, is_told=False)
+            return Fitted(name, text=f"{_UNFOUND}: {found.reason}", is_told=False)
+        if use.lookup == OWN:
+            return None
         if use.lookup == OPTIONAL:
             return Fitted(name, text=found.reason, is_wanting=True)
         kind = MisfitKind.MISSING_LAZILY if use.lookup == LAZY else MisfitKind.MISSING_NAME
@@ -62,7 +67,9 @@ def _fit_one(name: str, passed: Given | None, use: Use, callees: Callees) -> Fit
     if use.how != CALLED or passed is None:
         return Fitted(name, place=found.place)
     if found.signature is None:
-        return Fitted(name, text=found.unread or f"{name} is a module", place=found.place, is_told=False)
+        why = _UNFOUND if found.kind == "unknown" else "it is not known what it takes"
+        text = f"{why}: {found.unread or f'{name} is a module'}"
+        return Fitted(name, text=text, place=found.place, is_told=False)
     is_unbound = found.needs_self and "()" not in name and found.kind == "function"
     signature = found.signature.with_self() if is_unbound else found.signature
     return _bind(name, passed, signature, found.place, is_partial=use.is_partial)
@@ -107,7 +114,7 @@ def _bind(name: str, passed: Given, signature: Signature, place: str, *, is_part
     known = {*signature.positional, *signature.keyword_only}
     unknown = [keyword for keyword in passed.keywords if keyword not in known]
     if unknown:
-        text = f"FlashInfer takes {', '.join(unknown)} by **, and says not there what it knows"
+        text = f"FlashInfer takes by ** what it does not name there: {', '.join(unknown)}"
         return Fitted(name, text=text, place=place, is_told=False)
     return Fitted(name, place=place)
 
@@ -119,7 +126,9 @@ def _wrong(passed: Given, signature: Signature, *, is_partial: bool) -> tuple[Mi
         return MisfitKind.TOO_MANY, f"too many positional arguments: {passed.number}, and it takes {most}"
     by_place = set(signature.positional[: passed.number])
     by_name = {*signature.positional[signature.positional_only :], *signature.keyword_only}
-    for keyword in passed.keywords:
+    for number, keyword in enumerate(passed.keywords):
+        if keyword in passed.keywords[:number]:
+            return MisfitKind.TOO_MANY, f"multiple values for keyword argument {keyword!r}"
         if keyword in by_place and keyword not in signature.positional[: signature.positional_only]:
             return MisfitKind.TOO_MANY, f"multiple values for argument {keyword!r}"
         if keyword not in by_name and not signature.takes_any:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fi_doctor.facts.calls.definitions import EMPTY, HEADER, Callee, ClassText, read_function
 from fi_doctor.facts.calls.texts import Text
-from fi_doctor.facts.symbols import Source, Symbols
+from fi_doctor.facts.symbols import QUICK, Source, Symbols
 from fi_doctor.model import Missing
 
 _MOST_BASES = 6
@@ -49,12 +49,12 @@ _ELSEWHERE = frozenset(
 
 
 class Callees:
-    """Each name is read once."""
+    """Each name is read once; whole: as for Symbols."""
 
-    def __init__(self, root: Path, label: str) -> None:
+    def __init__(self, root: Path, label: str, *, whole: int = QUICK) -> None:
         self.label = label  # "flashinfer 0.7.2.post1", for reasons
         self._root = root
-        self._symbols = Symbols(root, label)
+        self._symbols = Symbols(root, label, whole=whole)
         self._found: dict[str, Callee | Missing] = {}
         self._texts: dict[str, Text | Missing] = {}
         self._classes: dict[str, ClassText | None] = {}
@@ -97,7 +97,7 @@ class Callees:
             return holder
         if holder.kind == "module":
             return place
-        return Callee(holder.place, "unknown", unread=f"what {owner} is, is not known")
+        return Callee(holder.place, "unknown", unread="what it is a member of is not known")
 
     def _at(self, place: str, name: str) -> Callee | Missing:
         text = self._text(place)

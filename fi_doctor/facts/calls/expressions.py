@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
-from fi_doctor.facts.calls.values import OTHER, Given, Value, goes_without, last_part
+from fi_doctor.facts.branches import running
+from fi_doctor.facts.calls.arguments import Given
+from fi_doctor.facts.calls.values import OTHER, Value, goes_without, last_part
 from fi_doctor.facts.files import NOT_PYTHON
 
 _ABSENCE = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"}
@@ -20,10 +23,8 @@ def forgives(node: ast.stmt) -> bool:
 def alternatives(node: ast.expr) -> list[ast.expr]:
     """The expressions of which one is the value."""
     match node:
-        case ast.IfExp(body=one, orelse=other):
-            return [one, other]
-        case ast.BoolOp(values=several):
-            return several
+        case ast.IfExp() | ast.BoolOp():
+            return running(node)
         case ast.NamedExpr(value=value) | ast.Await(value=value):
             return [value]
     return []
@@ -52,3 +53,17 @@ def parsed_text(text: str) -> ast.expr | None:
         return ast.parse(text, mode="eval").body
     except NOT_PYTHON:
         return None
+
+
+def parts_of(test: ast.expr, *, holds: bool) -> Iterator[tuple[ast.expr, bool]]:
+    """The parts of a test of which it is known whether they are true, `x is None` as one of x."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            yield from parts_of(inner, holds=not holds)
+        case ast.BoolOp(op=op, values=several) if isinstance(op, ast.And) == holds:
+            for one in several:
+                yield from parts_of(one, holds=holds)
+        case ast.Compare(left=one, ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=None)]):
+            yield one, holds is isinstance(op, ast.IsNot)
+        case _:
+            yield test, holds

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from fi_doctor.facts.calls.expressions import alternatives, contents, forgives, parsed_text, with_given
+from fi_doctor.facts.branches import holds
+from fi_doctor.facts.calls.expressions import forgives
+from fi_doctor.facts.calls.importing import forgiven
+from fi_doctor.facts.calls.meanings import Imported, Meanings
+from fi_doctor.facts.calls.owners import Class, Function
 from fi_doctor.facts.calls.values import (
     IMPORT,
     NOTHING,
@@ -15,48 +19,35 @@ from fi_doctor.facts.calls.values import (
     Scope,
     Value,
     Values,
-    given,
     imports,
+    is_of,
     last_part,
-    named_by_text,
 )
 
-_PASSING = {"Optional", "Union", "ClassVar", "Final", "Annotated", "InitVar"}
-_HOLDING = {
-    "dict",
-    "Dict",
-    "defaultdict",
-    "OrderedDict",
-    "list",
-    "List",
-    "tuple",
-    "Tuple",
-    "Sequence",
-    "Mapping",
-    "set",
-    "deque",
-}
-_TAKING = {"get", "pop", "setdefault", "values", "copy"}
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return, ast.Assert, ast.Raise, ast.Delete)
-_NESTED = (ast.FunctionDef, ast.AsyncFunctionDef)
+_PROPERTIES = {"property", "cached_property"}
+_Def = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class File:
-    """One file: its tree, and what its names, attributes and functions stand for.
+    """One file: its tree, and what its names, classes and functions stand for; `imported` as for Meanings."""
 
-    imported: (module, name) -> the values of a name of another file, None where that file is not FlashInfer's caller.
-    """
-
-    def __init__(self, text: str, imported: Callable[[str, str], Values | None] = lambda _, __: None) -> None:
+    def __init__(self, text: str, imported: Imported = lambda _, __: None) -> None:
         self.tree = ast.parse(text)
         self._lines = text.split("\n")
         self.top = Scope()
         self.scopes: dict[ast.AST, Scope] = {}
-        self.attributes: dict[str, Values] = {}  # of any object in this file, by the attribute's name
-        self.returns: dict[str, Values] = {}  # what a function of this file gives
-        self._passed: dict[tuple[str, int], Values] = {}  # (function, number of the argument) -> what this file passes
+        self._classes: dict[ast.ClassDef, Class] = {}
+        self._functions: dict[_Def, Function] = {}
         self._imported = imported
-        self._words: set[str] = set()  # of attributes and functions, those that may be FlashInfer's
+        self._meanings = Meanings(imported, forgiven(self.tree, text))
+        self.evaluate = self._meanings.evaluate
+        self.named = self._meanings.named
+        for node in self.tree.body:  # what stands above may be of a class below
+            if isinstance(node, _Def):
+                self._define(node, self.top)
+            elif isinstance(node, ast.ClassDef):
+                self._declare(node, self.top)
         for _ in range(2):  # what a method reads may be set by one that stands below it
             self._block(self.tree.body, self.top, IMPORT)
 
@@ -68,90 +59,14 @@ class File:
         text = "\n".join(self._lines[node.lineno - 1 : node.end_lineno])
         return (
             PACKAGE in text
-            or any(word in text for word in self._words)
+            or any(word in text for word in self._meanings.words)
             or any(word in text for word in scope.all_words())
             or any(word in text for word in more)
         )
 
-    def evaluate(self, node: ast.expr | None, scope: Scope) -> Values:
-        """What an expression may stand for."""
-        match node:
-            case None | ast.Constant(value=None) | ast.List(elts=[]) | ast.Dict(keys=[]):
-                return NOTHING
-            case ast.Name(id=name):
-                return scope.look_up(name)
-            case ast.Attribute(value=base, attr=name):
-                return self._attribute(base, name, scope)
-            case ast.Call():
-                return self._called(node, scope)
-            case ast.IfExp() | ast.BoolOp() | ast.NamedExpr() | ast.Await():
-                return frozenset(value for one in alternatives(node) for value in self.evaluate(one, scope))
-            case ast.Subscript(value=base):
-                return frozenset(value.element() for value in self.evaluate(base, scope))
-        return frozenset(value.held() for one in contents(node) for value in self.evaluate(one, scope)) or UNKNOWN
-
-    def annotated(self, node: ast.expr | None, scope: Scope) -> Values:
-        """What has this annotation: an instance of each class of FlashInfer that it names."""
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            node = parsed_text(node.value)
-        match node:
-            case None | ast.Constant():
-                return NOTHING
-            case ast.BinOp(left=one, right=other):
-                return self.annotated(one, scope) | self.annotated(other, scope)
-            case ast.Subscript(value=outer, slice=inner):
-                several = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-                found = frozenset(value for one in several for value in self.annotated(one, scope) if value.dotted)
-                if last_part(outer) in _PASSING:
-                    return found or UNKNOWN
-                return frozenset(value.held() for value in found if last_part(outer) in _HOLDING) or UNKNOWN
-            case ast.Name() | ast.Attribute():
-                return frozenset(value.called() for value in self.evaluate(node, scope))
-        return UNKNOWN
-
-    def _attribute(self, base: ast.expr, name: str, scope: Scope) -> Values:
-        found: set[Value] = set()
-        for value in self.evaluate(base, scope):
-            if value.dotted.startswith(PACKAGE):
-                found.add(value.attribute(name))
-            else:
-                named = self._imported(value.dotted, name) if value.dotted else None
-                found |= named if named is not None else self.attributes.get(name, UNKNOWN)
-        return frozenset(found)
-
-    def _called(self, node: ast.Call, scope: Scope) -> Values:
-        named = named_by_text(node)
-        if named is not None:
-            return frozenset({named})
-        name = last_part(node.func)
-        match name:
-            case "getattr" if len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
-                asked = str(node.args[1].value)
-                owners = self.evaluate(node.args[0], scope)
-                return frozenset(value.attribute(asked)._replace(lookup=OPTIONAL) for value in owners)
-            case "partial" if node.args:
-                held = given(node)._replace(number=len(node.args) - 1)
-                return frozenset(with_given(value, held) for value in self.evaluate(node.args[0], scope))
-            case "cast" if len(node.args) == len(("type", "value")):
-                return self.annotated(node.args[0], scope)
-        inside = self.evaluate(node.func.value, scope) if isinstance(node.func, ast.Attribute) else NOTHING
-        if name in _TAKING and any(value.dotted.endswith("[]") for value in inside):
-            return inside if name in ("values", "copy") else frozenset(value.element() for value in inside)
-        values = self.evaluate(node.func, scope)
-        if values == UNKNOWN:
-            self._pass(name, node.args, scope)
-        if values == UNKNOWN and name in self.returns:
-            return self.returns[name]
-        return frozenset(value.called() for value in values) or UNKNOWN
-
-    def _pass(self, function: str, arguments: list[ast.expr], scope: Scope) -> None:
-        """Note what a function of this file is given, where it may be FlashInfer's."""
-        for number, argument in enumerate(arguments):
-            values = self.evaluate(argument, scope) if isinstance(argument, ast.Name | ast.Attribute) else UNKNOWN
-            key = (function, number)
-            if key in self._passed or any(value.dotted for value in values):
-                self._passed[key] = self._passed.get(key, NOTHING) | values
-                self._words.add(function)
+    def sets(self, dotted: str) -> bool:
+        """Whether the file itself has put that into an object of FlashInfer: what is there is vLLM's own."""
+        return is_of(dotted, self._meanings.added)
 
     def _block(self, body: Iterable[ast.stmt], scope: Scope, lookup: str) -> None:
         for node in body:
@@ -160,8 +75,7 @@ class File:
     def _statement(self, node: ast.stmt, scope: Scope, lookup: str) -> None:
         match node:
             case ast.Import() | ast.ImportFrom():
-                for name, value in imports(node, self._imported, lookup):
-                    scope.bind(name, value)
+                self._import(node, scope, lookup)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._function(node, scope, lookup)
             case ast.ClassDef():
@@ -179,7 +93,8 @@ class File:
                 for target in targets:
                     self._bind(target, value, scope)
             case ast.AnnAssign(target=target, annotation=annotation, value=value):
-                self._set(target, self.annotated(annotation, scope) | self.evaluate(value, scope) - UNKNOWN, scope)
+                annotated = self._meanings.annotated(annotation, scope)
+                self._set(target, annotated | self.evaluate(value, scope) - UNKNOWN, scope)
             case ast.For(target=target, iter=source) | ast.AsyncFor(target=target, iter=source):
                 self._set(target, frozenset(value.element() for value in self.evaluate(source, scope)), scope)
             case ast.Return(value=value):
@@ -194,50 +109,83 @@ class File:
     def _hide(self, node: ast.stmt, scope: Scope) -> None:
         """A name that is bound to something else: it is not what the name of an outer scope is."""
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        value = getattr(node, "value", None)
         for target in targets:
             if target is not None:
-                is_nothing = self.evaluate(getattr(node, "value", None), scope) == NOTHING
+                is_nothing = not isinstance(value, ast.Call) and self.evaluate(value, scope) == NOTHING
                 self._set(target, NOTHING if is_nothing else UNKNOWN, scope)
 
+    def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope, lookup: str, *, is_type: bool = False) -> None:
+        for name, values in imports(node, self._imported, lookup):
+            scope.bind(name, values, is_type=is_type)
+            self._meanings.learn(name, values)
+
     def _nested(self, node: ast.stmt, scope: Scope, lookup: str) -> None:
+        if isinstance(node, ast.If | ast.While) and (is_true := holds(node.test)) is not None:
+            self._block(node.body if is_true else node.orelse, scope, lookup)
+            never = ast.Module(node.orelse if is_true else node.body, [])
+            for one in ast.walk(never):
+                if isinstance(one, ast.Import | ast.ImportFrom):
+                    self._import(one, scope, lookup, is_type=True)
+            return
         self._block(getattr(node, "body", ()), scope, OPTIONAL if forgives(node) else lookup)
         for name in ("orelse", "finalbody"):
             self._block(getattr(node, name, ()), scope, lookup)
         for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
             self._block(part.body, scope, lookup)
 
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, outer: Scope, lookup: str) -> None:
-        outer.bind(node.name, UNKNOWN)
+    def _function(self, node: _Def, outer: Scope, lookup: str) -> None:
+        """A def; one in the body of a class does not see the names of that body."""
+        function, values = self._define(node, outer)
+        if outer.owner is not None:
+            self._meanings.define(outer.owner, function)
         if not self.concerns(node, outer):
             return
-        scope = self.scopes[node] = Scope(outer)
+        scope = self.scopes[node] = Scope(outer if outer.owner is None else outer.outer, function=node)
         scope.names["return"] = NOTHING
+        self._arguments(node, function, outer, scope)
+        self._block(node.body, scope, lookup)
+        declared = self._meanings.annotated(node.returns, outer)
+        given_back = declared if declared - UNKNOWN else scope.names["return"]
+        if given_back - UNKNOWN:
+            function.gives |= given_back
+            self._meanings.learn(node.name, values)
+
+    def _arguments(self, node: _Def, function: Function, outer: Scope, scope: Scope) -> None:
         arguments = node.args
-        positional = (*arguments.posonlyargs, *arguments.args)
-        first = 1 if positional and positional[0].arg in ("self", "cls") else 0
-        for number, argument in enumerate((*positional, *arguments.kwonlyargs), -first):
-            passed = self._passed.get((node.name, number), UNKNOWN)
-            scope.bind(argument.arg, self.annotated(argument.annotation, outer) or passed)
+        several = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        for number, argument in enumerate(several):
+            annotated = self._meanings.annotated(argument.annotation, outer)
+            scope.bind(argument.arg, annotated or function.passed(number))
+        if several and function.drops and outer.owner is not None:
+            scope.names[several[0].arg] = frozenset({Value("", owner=outer.owner, made=function.drops == "self")})
         for extra in (arguments.vararg, arguments.kwarg):
             if extra is not None:
                 scope.names[extra.arg] = UNKNOWN
-        self._block(node.body, scope, lookup)
-        declared = self.annotated(node.returns, outer)
-        given_back = declared if declared - UNKNOWN else scope.names["return"]
-        if given_back - UNKNOWN:
-            self.returns[node.name] = self.returns.get(node.name, NOTHING) | given_back
-            self._words.add(node.name)
 
     def _class(self, node: ast.ClassDef, outer: Scope, lookup: str) -> None:
-        outer.bind(node.name, UNKNOWN)
-        inner = Scope(outer)
+        made, values = self._declare(node, outer)
+        for base in self._meanings.inherited(node, outer):
+            made.inherit(base)
+        inner = Scope(outer, made)
         for one in node.body:
             if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
-                self._note(one.target.id, self.annotated(one.annotation, outer))
-            elif isinstance(one, _NESTED):
-                self._function(one, inner, lookup)
+                self._meanings.note(values, one.target.id, self._meanings.annotated(one.annotation, outer))
             else:
                 self._statement(one, inner, lookup)
+        self._meanings.learn(node.name, values)
+
+    def _define(self, node: _Def, scope: Scope) -> tuple[Function, Values]:
+        function = self._functions.setdefault(node, _function_of(node, scope))
+        values = frozenset({Value("", owner=function)})
+        scope.bind(node.name, values)
+        return function, values
+
+    def _declare(self, node: ast.ClassDef, scope: Scope) -> tuple[Class, Values]:
+        made = self._classes.setdefault(node, Class(node.name))
+        values = frozenset({Value("", owner=made)})
+        scope.bind(node.name, values)
+        return made, values
 
     def _bind(self, target: ast.expr, value: ast.expr, scope: Scope) -> None:
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
@@ -250,11 +198,11 @@ class File:
         match target:
             case ast.Name(id=name):
                 scope.bind(name, values)
-            case ast.Attribute(attr=name):
-                self._note(name, values)
+                self._meanings.learn(name, values)
+            case ast.Attribute(value=base, attr=name):
+                self._meanings.note(self.evaluate(base, scope), name, values)
             case ast.Subscript(value=base):
-                if values - UNKNOWN:
-                    self._set(base, frozenset(value.held() for value in values - UNKNOWN), scope)
+                self._hold(base, values, scope)
             case ast.Tuple(elts=several) | ast.List(elts=several):
                 for one in several:
                     self._set(one, UNKNOWN, scope)
@@ -267,11 +215,21 @@ class File:
         """`list.append(x)` puts x into the list; `f(x)` gives it to a function of this file."""
         self.evaluate(call, scope)
         if isinstance(call.func, ast.Attribute) and call.func.attr == "append" and call.args:
-            values = self.evaluate(call.args[0], scope) - UNKNOWN
-            if values:
-                self._set(call.func.value, frozenset(value.held() for value in values), scope)
+            self._hold(call.func.value, self.evaluate(call.args[0], scope), scope)
 
-    def _note(self, attribute: str, values: Values) -> None:
-        self.attributes[attribute] = self.attributes.get(attribute, NOTHING) | values
-        if any(value.dotted for value in values):
-            self._words.add(attribute)
+    def _hold(self, holder: ast.expr, values: Values, scope: Scope) -> None:
+        """A list or dict holds these, of which only FlashInfer's are noted."""
+        held = frozenset(value.held() for value in values if value.dotted)
+        if held:
+            self._set(holder, held, scope)
+
+
+def _function_of(node: _Def, outer: Scope) -> Function:
+    names = {last_part(one) for one in node.decorator_list}
+    is_static = outer.owner is None or "staticmethod" in names
+    is_of_class = "classmethod" in names or node.name == "__new__"
+    return Function(
+        node.name,
+        is_property=bool(names & _PROPERTIES),
+        drops="" if is_static else "cls" if is_of_class else "self",
+    )

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from fi_doctor.facts.branches import holds, running
+from fi_doctor.facts.calls.arguments import Given, given
+from fi_doctor.facts.calls.expressions import parts_of
+from fi_doctor.facts.calls.owners import instance
 from fi_doctor.facts.calls.read_file import File
 from fi_doctor.facts.calls.values import (
     LAZY,
     NOTHING,
     OPTIONAL,
+    OWN,
     PACKAGE,
     UNKNOWN,
-    Given,
     Scope,
     Value,
     Values,
-    given,
     goes_without,
     is_flashinfer,
+    is_of,
     last_part,
-    named_by_text,
 )
 
 CALLED, NAMED, HANDED_ON, COMPUTED = "called", "named", "handed on", "computed"
@@ -85,6 +88,8 @@ class _Walk:
                 self._import(node, at.scope)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 self._definition(node, at)
+            case ast.If(test=test) | ast.While(test=test) if (is_true := holds(test)) is not None:
+                self.block(node.body if is_true else node.orelse, at)
             case ast.If(test=test, body=body, orelse=orelse):
                 self._visit(test)
                 self.block(body, self._after(test, at, holds=True))
@@ -142,6 +147,9 @@ class _Walk:
                 self._call(node)
             case ast.Attribute():
                 self._read(node)
+            case ast.IfExp() | ast.BoolOp():
+                for one in (*running(node), *([node.test] if isinstance(node, ast.IfExp) else [])):
+                    self._visit(one)
             case ast.List(elts=several):
                 self._pairs(several)
             case ast.GeneratorExp(generators=[one]) | ast.ListComp(generators=[one]):
@@ -156,7 +164,7 @@ class _Walk:
             self._visit(child)
 
     def _read(self, node: ast.Attribute) -> None:
-        values = self._known(node)
+        values = self._known(node) if isinstance(node.ctx, ast.Load) else NOTHING
         if values:
             self._add(NAMED, values, node)
         if not values or any("(" in value.dotted for value in values):
@@ -175,16 +183,16 @@ class _Walk:
 
     def _call(self, node: ast.Call) -> None:
         function = last_part(node.func)
-        named = named_by_text(node)
+        named = self._file.named(node, self._at.scope)
         if named is not None:
             self._add(NAMED, frozenset({named}), node)
         elif function in ("getattr", "hasattr") and len(node.args) > 1:
             self._looked_up(node)
         elif function == "partial" and node.args and (held := self._known(node.args[0])):
-            passed = given(node)._replace(number=len(node.args) - 1)
+            passed = given(node, self._at.scope.function).without_first()
             self._add(CALLED, held, node, passed, is_partial=True)
         elif values := self._known(node.func):
-            self._add(CALLED, values, node, given(node))
+            self._add(CALLED, values, node, given(node, self._at.scope.function))
         if not isinstance(node.func, ast.Name):
             self._visit(
                 node.func.value if isinstance(node.func, ast.Attribute) and self._known(node.func) else node.func
@@ -228,7 +236,8 @@ class _Walk:
             known = [value for value in known if not value.dotted.endswith("()")]
         if not known:
             return
-        lookups = {OPTIONAL if _is_sure(value.dotted, self._at.sure) else value.lookup for value in known}
+        is_own = any(self._file.sets(value.dotted) for value in known)
+        lookups = {OPTIONAL if is_of(value.dotted, self._at.sure) else value.lookup for value in known}
         lookup = next((one for one in (OPTIONAL, LAZY) if one in lookups), known[0].lookup)
         every = tuple(value.given.and_more(passed) if value.given else passed for value in known if passed is not None)
         self.found.append(
@@ -236,9 +245,9 @@ class _Walk:
                 names=tuple(value.dotted for value in known),
                 line=getattr(node, "lineno", 0),
                 how=how,
-                lookup=lookup,
+                lookup=OWN if is_own else lookup,
                 given=tuple(one for one in every if one is not None),
-                may_differ=len(known) < len(values),
+                may_differ=is_own or len(known) < len(values),
                 is_partial=is_partial,
                 is_tried=self._at.is_tried,
             )
@@ -247,36 +256,24 @@ class _Walk:
     def _after(self, test: ast.expr, at: _At, *, holds: bool) -> _At:
         """What is known where a test holds, or does not."""
         narrowed, sure = dict(at.narrowed), set(at.sure)
-        for part, is_true in _parts_of(test, holds=holds):
+        for part, is_true in parts_of(test, holds=holds):
             match part:
                 case ast.Call(func=ast.Name(id="isinstance"), args=[about, kinds]):
                     several = kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]
-                    named = frozenset(one.called() for kind in several for one in self._file.evaluate(kind, at.scope))
+                    named = frozenset(instance(one) for kind in several for one in self._file.evaluate(kind, at.scope))
                     left = narrowed.get(_key(about), self._file.evaluate(about, at.scope)) - named
                     narrowed[_key(about)] = named if is_true else left or UNKNOWN
                 case ast.Call(func=ast.Name(id="hasattr"), args=[owner, ast.Constant(value=str() as name)]) if is_true:
                     owners = self._file.evaluate(owner, at.scope)
                     sure |= {f"{value.dotted}.{name}" for value in owners if value.dotted}
+                case ast.Call(args=[ast.Constant(value=str() as name)]) if (
+                    is_true and last_part(part.func) == "find_spec"
+                ):
+                    sure.add(name)
         return at._replace(narrowed=narrowed, sure=frozenset(sure))
 
 
 _LOOKS = {"isinstance", "callable", "hasattr", "getattr", "issubclass", "super", "signature"}
-
-
-def _parts_of(test: ast.expr, *, holds: bool) -> Iterator[tuple[ast.expr, bool]]:
-    """The parts of a test of which it is known whether they are true."""
-    match test:
-        case ast.UnaryOp(op=ast.Not(), operand=inner):
-            yield from _parts_of(inner, holds=not holds)
-        case ast.BoolOp(op=op, values=several) if isinstance(op, ast.And) == holds:
-            for one in several:
-                yield from _parts_of(one, holds=holds)
-        case _:
-            yield test, holds
-
-
-def _is_sure(dotted: str, sure: frozenset[str]) -> bool:
-    return any(dotted == one or dotted.startswith((f"{one}.", f"{one}(")) for one in sure)
 
 
 def _key(node: ast.AST) -> str:

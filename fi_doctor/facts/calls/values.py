@@ -9,33 +9,28 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, NamedTuple
 
-IMPORT, OPTIONAL, LAZY = "import", "optional", "lazy"
+from fi_doctor.facts.calls.arguments import Given
+
+if TYPE_CHECKING:
+    from fi_doctor.facts.calls.owners import Class, Function
+
+IMPORT, OPTIONAL, LAZY, OWN = "import", "optional", "lazy", "own"
 PACKAGE = "flashinfer"
 _MODULE = re.compile(rf"{PACKAGE}(?:\.\w+)*")
 _IMPORTERS = re.compile(r"import|lazy|submodule|spec")
-
-
-class Given(NamedTuple):
-    """The arguments of a call, without their values."""
-
-    number: int  # by position, those of a * aside
-    keywords: tuple[str, ...]
-    open_end: str = ""  # "*" or "**", where a call hands on what cannot be seen
-
-    def and_more(self, more: Given) -> Given:
-        """What functools.partial keeps, and what it is called with; a keyword may be given again."""
-        keywords = tuple(dict.fromkeys((*self.keywords, *more.keywords)))
-        return Given(self.number + more.number, keywords, self.open_end or more.open_end)
 
 
 class Value(NamedTuple):
     """One thing that a name may stand for."""
 
     dotted: str  # "" for what is not FlashInfer's
-    lookup: str = IMPORT  # OPTIONAL: the file does without it; LAZY: it fails only where it is called
+    lookup: str = IMPORT  # OPTIONAL: the file does without it; LAZY: it fails only where it is called; OWN: it sets it
     given: Given | None = None  # what functools.partial holds already
+    owner: Class | Function | None = None  # what it is of vLLM's own, where it is not FlashInfer's
+    made: bool = False  # an instance of that class, or that method of an instance
 
     def attribute(self, name: str) -> Value:
         """A member of it."""
@@ -67,23 +62,29 @@ NOTHING: Values = frozenset()
 class Scope:
     """The names of a function or module, and of what surrounds it."""
 
-    def __init__(self, outer: Scope | None = None) -> None:
+    def __init__(self, outer: Scope | None = None, owner: Class | None = None, function: ast.AST | None = None) -> None:
         self.names: dict[str, Values] = {}
+        self.types: dict[str, Values] = {}  # names that only annotations may use: imported below `if TYPE_CHECKING:`
         self.words: set[str] = set()  # of the names, those that may be FlashInfer's
         self.outer = outer
+        self.owner = owner  # the class whose body it is
+        self.function = function  # the def whose body it is
 
-    def look_up(self, name: str) -> Values:
-        """What a name stands for in this scope or around it."""
+    def look_up(self, name: str, *, is_type: bool = False) -> Values:
+        """What a name stands for in this scope or around it; is_type: in an annotation."""
         scope: Scope | None = self
         while scope is not None:
+            if is_type and name in scope.types:
+                return scope.types[name]
             if name in scope.names:
                 return scope.names[name]
             scope = scope.outer
         return UNKNOWN
 
-    def bind(self, name: str, values: Values) -> None:
+    def bind(self, name: str, values: Values, *, is_type: bool = False) -> None:
         """Add to what a name may stand for."""
-        self.names[name] = self.names.get(name, NOTHING) | values
+        names = self.types if is_type else self.names
+        names[name] = names.get(name, NOTHING) | values
         if any(value.dotted for value in values):
             self.words.add(name)
 
@@ -112,7 +113,7 @@ def imports(
 
 
 def named_by_text(call: ast.Call) -> Value | None:
-    """What `wrapper("flashinfer.norm", "rmsnorm")` or `import_module("flashinfer.norm")` asks for by its name."""
+    """What `wrapper("flashinfer.norm", "rmsnorm")` or `find_spec("flashinfer.norm")` asks for by its name."""
     words = [one.value for one in call.args[:2] if isinstance(one, ast.Constant) and isinstance(one.value, str)]
     if not words or len(words) < min(2, len(call.args)) or not is_flashinfer(words[0]):
         return None
@@ -123,15 +124,6 @@ def named_by_text(call: ast.Call) -> Value | None:
     return Value(f"{words[0]}.{words[1]}", LAZY) if words[1].isidentifier() else None
 
 
-def given(call: ast.Call) -> Given:
-    """The arguments that a call writes down."""
-    stars = any(isinstance(one, ast.Starred) for one in call.args)
-    number = sum(not isinstance(one, ast.Starred) for one in call.args)
-    keywords = tuple(one.arg for one in call.keywords if one.arg is not None)
-    open_end = "*" if stars else "**" if len(keywords) < len(call.keywords) else ""
-    return Given(number, keywords, open_end)
-
-
 def goes_without(node: ast.Try, errors: set[str]) -> bool:
     """Whether one of these errors in a try block is caught."""
     return any(handler.type is None or errors & _names(handler.type) for handler in node.handlers)
@@ -140,6 +132,11 @@ def goes_without(node: ast.Try, errors: set[str]) -> bool:
 def is_flashinfer(module: str) -> bool:
     """Whether a dotted name is FlashInfer's."""
     return _MODULE.fullmatch(module) is not None
+
+
+def is_of(dotted: str, names: AbstractSet[str]) -> bool:
+    """Whether it is one of the names, or a member of one, or of what a call of one gives."""
+    return any(dotted == one or dotted.startswith((f"{one}.", f"{one}(")) for one in names)
 
 
 def is_known(module: str) -> bool:
