@@ -15,12 +15,11 @@ def main():
     for folder in sorted(path for path in MACHINES.iterdir() if path.is_dir()):
         for path in sorted(folder.glob("*.json")):
             report = json.loads(path.read_text())
-            if report["request"]["features"]:
-                continue  # only some rows were asked for
+            selected = ", selected rows" if report["request"]["features"] else ""
             facts = report["facts"]
             seen = len(facts["gpus"]["cuda_order"])
             gpus = f"{seen} x {facts['gpus']['gpus'][0]['name']}"
-            where = f"{gpus}, {facts['system']['cpus']} CPUs, FlashInfer {facts['flashinfer']['version']}"
+            where = f"{gpus}, {facts['system']['cpus']} CPUs, FlashInfer {facts['flashinfer']['version']}{selected}"
             modules = len(report.get("builds", {}).get("modules", {}))
             built = f", {modules} modules in {report['builds']['seconds']:.0f} s of it" if modules else ""
             probes = f"{len(report['outcomes'])} probes in {report['seconds']:.0f} s"
