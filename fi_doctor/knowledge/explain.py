@@ -23,7 +23,7 @@ WORDS = {
     ),
     Verdict.UNSUPPORTED.value: (
         "The installed packages say that it is not for this machine: a missing function, a compute capability that "
-        "they exclude, or a package that is not there. Where they say so is cited. "
+        "they exclude, a call that they refuse, or a package that is not there. Where they say so is cited, or what. "
         "It fails a check only where it is required."
     ),
     Verdict.UNKNOWN.value: (
@@ -31,10 +31,10 @@ WORDS = {
     ),
     Evidence.NONE.value: "Nothing was found out.",
     Evidence.DECLARED.value: (
-        "The installed packages say so; nothing was tried. For which GPUs FlashInfer has a function is read from its "
-        "source, which is not run: the lists that it is declared with, the majors that its module is compiled for, the "
-        "check in a kernel's C++ runner, and refusals that hang on nothing but the compute capability. What hangs on "
-        "more than that is not known."
+        "The installed packages say so, in their source or by refusing the call. For which GPUs FlashInfer has a "
+        "function is read from its source, which is not run: the lists that it is declared with, the majors that "
+        "its module is compiled for, the check in a kernel's C++ runner, and refusals that hang on nothing but the "
+        "compute capability. What hangs on more than that is not known."
     ),
     Evidence.PREDICTED.value: (
         "A known problem applies here; this row was not tried. What is measured beats what is predicted."
@@ -44,8 +44,9 @@ WORDS = {
     ),
     Evidence.RAN.value: "It ran here, and its numbers were not compared. For a failure: it failed while it ran.",
     Evidence.VERIFIED.value: (
-        "It ran here, and its numbers were compared with a reference of higher precision. Of a row: so it was for "
-        "every variant that decides it; the others, which vLLM does not call, may not have run."
+        "It ran here, and its numbers, which the probe counts, were compared with a reference of higher precision. "
+        "Of a row: so it was for every variant that decides it; the others, which vLLM does not call, may not have "
+        "run."
     ),
     "locked": (
         "It was measured on the day that is named, and every input that it rests on is what it was then: "
