@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from fi_doctor import knowledge, pipeline
-from fi_doctor.cli import emit, outputs, parse, policy
+from fi_doctor.cli import emit, installed, outputs, parse, policy
 from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import findings, gate
 from fi_doctor.errors import UsageError
@@ -83,20 +83,20 @@ def explain(name: str | None) -> int:
 def features() -> int:
     """Print the rows of the matrix."""
     width, _ = emit.style()
-    emit.write(lists.features(listed_features(knowledge.load(), catalog.discover()), width), None)
+    emit.write(lists.features(listed_features(knowledge.load(), installed.probes()), width), None)
     return 0
 
 
 def probes_list() -> int:
     """Print the probes."""
     width, _ = emit.style()
-    emit.write(lists.probes(catalog.discover(), width), None)
+    emit.write(lists.probes(installed.probes(), width), None)
     return 0
 
 
 def probes_show(name: str) -> int:
     """Print one probe's script."""
-    specs = {spec.id: spec for spec in catalog.discover()}
+    specs = {spec.id: spec for spec in installed.probes()}
     spec = specs[parse.choice(name, specs, "fi-doctor probes show", listed_by="fi-doctor probes list")]
     emit.write(catalog.source(spec), None)
     return 0
@@ -149,7 +149,7 @@ def judge(asked: Asked, gathering: Gathering | None, kb: KnowledgeBase, specs: t
 
 
 def _write_report(asked: Asked, gathering: Gathering | None) -> Report:
-    done = judge(asked, gathering, knowledge.load(), catalog.discover())
+    done = judge(asked, gathering, knowledge.load(), installed.probes())
     outputs.write(done, asked.targets)
     return done
 

@@ -82,6 +82,7 @@ class ProbeSpec(Data, frozen=True):
     gate_only: bool = False
     runs_by_hand: bool = True  # it has a __main__ block, which takes names of variants where there are any
     subset: Subset | None = None
+    fault: str = ""  # why it cannot be used, with file and line; nothing else of it is known then
     most_gpus: int = 0  # how many it takes where there are more than it needs; 0: no more than it needs
 
 
