@@ -700,6 +700,10 @@ def _rounding(dtype):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["rank"]:
         _serve(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
+    import torch
+
+    if torch.cuda.device_count() < PROBE["gpus"]:
+        sys.exit(f"{PROBE['id']} needs {PROBE['gpus']} GPU, torch sees {torch.cuda.device_count()}")
     for name in sys.argv[1:] or PROBE["variants"]:
         build(name)
         print(name, run(name))

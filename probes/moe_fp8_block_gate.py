@@ -82,4 +82,8 @@ def _device():
 
 
 if __name__ == "__main__":
+    import torch
+
+    if torch.cuda.device_count() < PROBE["gpus"]:
+        sys.exit(f"{PROBE['id']} needs {PROBE['gpus']} GPU, torch sees {torch.cuda.device_count()}")
     sys.exit(print(run()))

@@ -184,6 +184,10 @@ def _device():
 
 
 if __name__ == "__main__":
+    import torch
+
+    if torch.cuda.device_count() < PROBE["gpus"]:
+        sys.exit(f"{PROBE['id']} needs {PROBE['gpus']} GPU, torch sees {torch.cuda.device_count()}")
     for name in sys.argv[1:] or PROBE["variants"]:
         build(name)
         print(name, run(name))

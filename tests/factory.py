@@ -341,7 +341,8 @@ def planned(probe: str = "norm.rmsnorm", *, sm: int | Missing = 90, skip: str = 
 
 
 def cell(ending: Ending = Ending.RETURNED, stage: Stage = Stage.VERIFIED, variant: str = "", **changes) -> CellOutcome:
-    base = CellOutcome(variant=variant, stage=stage, ending=ending, detail="")
+    measured = {"elements": 64} if stage is Stage.VERIFIED else {}
+    base = CellOutcome(variant=variant, stage=stage, ending=ending, detail="", measurements=measured)
     return replace(base, **changes)
 
 

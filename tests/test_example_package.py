@@ -60,6 +60,15 @@ def test_its_probe_is_shown_as_it_stands(site):
     assert ask(site, "probes", "show", "weights.decode").stdout == (PROBES / "weights_decode.py").read_text()
 
 
+def test_its_row_its_probe_and_its_variants_are_explained(site):
+    done = ask(site, "explain", "weights.decode")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Decided by the probes: weights.decode" in done.stdout
+    assert "Brought by: attention-weights-probes" in done.stdout
+    assert "weights.decode, row weights.decode" in ask(site, "explain", "gqa4").stdout
+    assert "fi-doctor explain weights.decode" in ask(site, "explain", "weights.decod").stderr
+
+
 def test_it_has_a_row_and_can_be_required(site):
     words = ("check", "--depth", "static", "--feature", "weights.*", "--require", "weights.decode", "--format", "json")
     done = ask(site, *words)

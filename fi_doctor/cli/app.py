@@ -234,7 +234,7 @@ def explain(
         str | None, typer.Argument(metavar="ID", help="What to explain; without it, all ids are listed.")
     ] = None,
 ) -> int:
-    """What a finding, feature, verdict or kind of evidence means."""
+    """What an id means: of a finding, row, probe or verdict."""
     from fi_doctor.cli import commands
 
     return commands.explain(name)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from fi_doctor import knowledge, pipeline
-from fi_doctor.cli import emit, outputs, parse, policy
+from fi_doctor.cli import emit, installed, outputs, parse, policy
 from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import findings, gate
 from fi_doctor.errors import UsageError
@@ -68,14 +68,16 @@ def report(asked: Asked, gathering: Gathering | None) -> int:
 
 
 def explain(name: str | None) -> int:
-    """Print the text of a rule, feature, setting, verdict or kind of evidence, or what there is to explain."""
-    kb = knowledge.load()
+    """Print the text behind an id, of installed probes too, or what there is to explain."""
+    known, specs = knowledge.load(), installed.probes()
+    kb = msgspec.structs.replace(known, features=listed_features(known, specs))
     width, _ = emit.style()
     if name is None:
-        text = lists.explained(_explained(kb), width)
+        text = lists.explained(_explained(kb, specs), width)
     else:
-        known = explaining.ids(kb)
-        text = explaining.explain(kb, parse.choice(name, known, "fi-doctor explain", listed_by="fi-doctor explain"))
+        words = explaining.ids(kb, specs)
+        name = parse.choice(name, words, "fi-doctor explain", listed_by="fi-doctor explain")
+        text = explaining.explain(kb, name, specs)
     emit.write(text, None)
     return 0
 
@@ -83,20 +85,20 @@ def explain(name: str | None) -> int:
 def features() -> int:
     """Print the rows of the matrix."""
     width, _ = emit.style()
-    emit.write(lists.features(listed_features(knowledge.load(), catalog.discover()), width), None)
+    emit.write(lists.features(listed_features(knowledge.load(), installed.probes()), width), None)
     return 0
 
 
 def probes_list() -> int:
     """Print the probes."""
     width, _ = emit.style()
-    emit.write(lists.probes(catalog.discover(), width), None)
+    emit.write(lists.probes(installed.probes(), width), None)
     return 0
 
 
 def probes_show(name: str) -> int:
     """Print one probe's script."""
-    specs = {spec.id: spec for spec in catalog.discover()}
+    specs = {spec.id: spec for spec in installed.probes()}
     spec = specs[parse.choice(name, specs, "fi-doctor probes show", listed_by="fi-doctor probes list")]
     emit.write(catalog.source(spec), None)
     return 0
@@ -124,8 +126,9 @@ def known_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(feature.id for feature in listed_features(kb, catalog.discover())), policy.findings(kb)
 
 
-def _explained(kb: KnowledgeBase) -> dict[str, list[tuple[str, str]]]:
-    """What there is to explain, by kind: words with their meaning; findings and settings are many, and named only."""
+def _explained(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> dict[str, list[tuple[str, str]]]:
+    """What there is to explain, by kind: words with their meaning; what is many is named only."""
+    rows = {feature.id for feature in kb.features}
     words = {name: text for name, text in explaining.WORDS.items() if name not in explaining.FINDINGS}
     verdicts = [(word.value, words.pop(word.value)) for word in Verdict]
     evidence = [(word.value, words.pop(word.value)) for word in Evidence]
@@ -136,6 +139,9 @@ def _explained(kb: KnowledgeBase) -> dict[str, list[tuple[str, str]]]:
         "Scope, of what the evidence holds": scopes,
         "Other words": sorted(words.items()),
         "Features": sorted((feature.id, feature.title) for feature in kb.features),
+        "Probes, besides those that have the name of their row": [
+            (spec.id, "") for spec in specs if spec.id not in rows
+        ],
         "Findings": [(name, "") for name in sorted([*explaining.FINDINGS, *(rule.id for rule in kb.rules)])],
         "Settings": [(name, "") for name in sorted({setting.name for setting in kb.settings})],
     }
@@ -149,7 +155,7 @@ def judge(asked: Asked, gathering: Gathering | None, kb: KnowledgeBase, specs: t
 
 
 def _write_report(asked: Asked, gathering: Gathering | None) -> Report:
-    done = judge(asked, gathering, knowledge.load(), catalog.discover())
+    done = judge(asked, gathering, knowledge.load(), installed.probes())
     outputs.write(done, asked.targets)
     return done
 

@@ -7,14 +7,13 @@ import sys
 import msgspec
 
 from fi_doctor import knowledge, pipeline
-from fi_doctor.cli import commands, emit, parse
+from fi_doctor.cli import commands, emit, installed, parse
 from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import coverage
 from fi_doctor.errors import CannotTellError, UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.facts.calls import read_calls_whole
 from fi_doctor.model import Coverage, Depth, Missing, Silent
-from fi_doctor.probing import catalog
 from fi_doctor.reports import coverage as written
 
 _OTHER = "fi-doctor features --python /path/to/venv/bin/python"
@@ -73,7 +72,7 @@ def _check(asked: AskedFeatures) -> None:
 
 
 def _cover(asked: AskedFeatures) -> Coverage:
-    specs = catalog.discover()
+    specs = installed.probes()
     known = knowledge.load()
     kb = msgspec.structs.replace(known, features=commands.listed_features(known, specs))
     recorded = Asked(from_file=asked.from_file, example=asked.example)

@@ -7,13 +7,12 @@ import sys
 import msgspec
 
 from fi_doctor import knowledge, pipeline
-from fi_doctor.cli import commands, emit, outputs
+from fi_doctor.cli import commands, emit, installed, outputs
 from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import changes
 from fi_doctor.errors import CannotTellError, UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.model import Depth, Difference, KnowledgeBase, ProbeSpec, Report, Request
-from fi_doctor.probing import catalog
 from fi_doctor.reports import changes as written
 from fi_doctor.reports import changes_markdown
 
@@ -39,7 +38,7 @@ def diff(asked: AskedDiff) -> int:
     outputs.check(targets)
     reports = [commands.document_of(name) for name in (asked.before, asked.after) if name is not None]
     gathering = Gathering(sys.executable if asked.python is None else asked.python) if asked.after is None else None
-    kb, specs = knowledge.load(), catalog.discover()
+    kb, specs = knowledge.load(), installed.probes()
     judged = [_judged(one, asked, kb, specs) for one in reports]
     if gathering is not None:
         judged.append(_now(reports[0], asked, gathering, kb, specs))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from fi_doctor import knowledge, locked, pipeline
-from fi_doctor.cli import commands, emit, outputs
+from fi_doctor.cli import commands, emit, installed, outputs
 from fi_doctor.cli.asked import Asked, quick_gathering
 from fi_doctor.errors import CannotTellError, DataError
 from fi_doctor.facts import Gathering
@@ -22,7 +22,7 @@ from fi_doctor.locking.model import LOCK_NAME, Lock
 from fi_doctor.locking.needs import is_import
 from fi_doctor.model import Depth, Facts, Report
 from fi_doctor.model.phrases import NOT_LOCKED
-from fi_doctor.probing import catalog, plan
+from fi_doctor.probing import plan
 from fi_doctor.reports.text import duration
 
 
@@ -30,7 +30,7 @@ def lock(asked: Asked, gathering: Gathering | None) -> int:
     """Check this machine, or take a report that was made on it, and write down what was proved; 3 where nothing was."""
     output = asked.output or LOCK_NAME
     emit.check_writable(output)
-    kb, specs = knowledge.load(), catalog.discover()
+    kb, specs = knowledge.load(), installed.probes()
     report = commands.judge(asked, gathering, kb, specs)
     there = asked if asked.python is not None else _examined_there(asked, report)
     quick = quick_gathering(there)
@@ -62,6 +62,7 @@ def check(asked: Asked, path: str | None, quick: Gathering, *, is_frozen: bool, 
     """The report that the lock stands for; what it does not hold (any more) is measured, unless it is frozen."""
     held = document.read_file(pathlib.Path(path or LOCK_NAME))
     kb, specs = locked.known(None if is_thorough else memory_folder())
+    installed.warn(specs)
     digests = Digests(memory_folder(), thorough=is_thorough)
 
     def values(gathering: Gathering) -> tuple[Facts, dict[str, str]]:

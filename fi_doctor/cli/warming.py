@@ -7,18 +7,17 @@ import sys
 from collections.abc import Iterator
 
 from fi_doctor import knowledge, pipeline
-from fi_doctor.cli import emit, parse
+from fi_doctor.cli import emit, installed, parse
 from fi_doctor.cli.asked import AskedWarm
 from fi_doctor.cli.commands import listed_features
 from fi_doctor.facts import Gathering
 from fi_doctor.model import Depth, Request, Silent, Watch
-from fi_doctor.probing import catalog
 from fi_doctor.reports import warming
 
 
 def warm(asked: AskedWarm, gathering: Gathering) -> int:
     """Fill the cache, or say what that takes, and write it; a signal leaves what was finished where it is."""
-    kb, specs = knowledge.load(), catalog.discover()
+    kb, specs = knowledge.load(), installed.probes()
     request = Request(
         depth=Depth.BUILD,
         features=parse.names(asked.features, (one.id for one in listed_features(kb, specs)), "--feature"),

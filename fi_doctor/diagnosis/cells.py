@@ -20,7 +20,7 @@ from fi_doctor.model import (
     Stage,
     Verdict,
 )
-from fi_doctor.model.phrases import SILENT
+from fi_doctor.model.phrases import SILENT, UNCOMPARED, short
 
 # Signals that others send; a fault of the process itself has SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE or SIGTRAP.
 _FROM_OUTSIDE = (
@@ -105,7 +105,7 @@ def judge_outcome(happened: CellOutcome | Outcome, *, builds: bool, rest: str, h
     said, stage = _said(happened), happened.stage
     match happened.ending:
         case Ending.RETURNED:
-            return _judge_return(stage, happened.detail, rest)
+            return _judge_return(happened, rest)
         case Ending.WRONG:
             return Judged(Verdict.WRONG_RESULT, Evidence.VERIFIED, said)
         case Ending.RAISED | Ending.SIGNALLED | Ending.EXITED:
@@ -169,12 +169,20 @@ def _left_out(variant: str, planned: PlannedProbe | None) -> bool:
     return planned is not None and (planned.depth is Depth.STATIC or variant in planned.skipped_variants)
 
 
-def _judge_return(stage: Stage, told: str, rest: str) -> Judged:
-    match stage:
+def _judge_return(happened: CellOutcome | Outcome, rest: str) -> Judged:
+    told = happened.detail
+    refusal = short(happened.refusal) if isinstance(happened, CellOutcome) else ""
+    compares = isinstance(happened, CellOutcome) and happened.compares
+    match happened.stage:
+        case Stage.RAN | Stage.VERIFIED if refusal and not compares:
+            return Judged(Verdict.UNSUPPORTED, Evidence.DECLARED, f"the call is refused: {refusal}")
+        case Stage.VERIFIED if compares:
+            but = f" where the call is not refused: {refusal}" if refusal else ""
+            return Judged(Verdict.WORKS, Evidence.VERIFIED, f"numbers agree with the reference{but}")
         case Stage.VERIFIED:
-            return Judged(Verdict.WORKS, Evidence.VERIFIED, "numbers agree with the reference")
+            return Judged(Verdict.WORKS, Evidence.RAN, f"it ran here; {UNCOMPARED}")
         case Stage.RAN:
-            return Judged(Verdict.WORKS, Evidence.RAN, "it ran here; nothing to compare")
+            return Judged(Verdict.WORKS, Evidence.RAN, f"it ran here; {told or 'nothing to compare'}")
         case Stage.BUILT:
             return Judged(Verdict.UNKNOWN, Evidence.BUILT, f"it compiled and loaded here; {rest}")
         case Stage.IMPORTED | Stage.NONE:

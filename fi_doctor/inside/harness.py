@@ -223,9 +223,8 @@ def call(probe: Any, args: tuple[str, ...]) -> dict[str, object]:
     torch = cuda_in_use()
     if torch is not None:
         torch.cuda.synchronize()
-    if not isinstance(returned, dict):
-        raise TypeError(f"run() of {probe.__file__} returned {type(returned).__name__}, not a dict of measurements")
-    return {str(key): plain(value) for key, value in returned.items()}
+    # The kernel is not to blame for a run() that returns something else: it says of nothing that it was compared.
+    return {str(key): plain(value) for key, value in returned.items()} if isinstance(returned, dict) else {}
 
 
 def raised_by(exc: AssertionError, path: str) -> bool:
@@ -257,9 +256,10 @@ def packages_of(declared: dict[str, Any]) -> tuple[str, ...]:
 
 
 def plain(value: Any) -> bool | int | float | str:
-    """A number, text or truth; what JSON cannot say (NaN, infinity, a huge integer) becomes text."""
+    """A number, text or truth; what JSON cannot say (NaN, infinity, a huge integer, a whole tensor) becomes text."""
     if not isinstance(value, (bool, int, float, str)) and callable(getattr(value, "item", None)):
-        value = value.item()
+        with contextlib.suppress(ValueError, RuntimeError):  # it has more than one element
+            value = value.item()
     if isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**63):
         return value
     if isinstance(value, float) and math.isfinite(value):

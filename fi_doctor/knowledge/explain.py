@@ -1,13 +1,27 @@
-"""The text behind an id: a rule, a feature, a setting, a verdict or an evidence word."""
+"""The text behind an id: a rule, a feature, a setting, a probe, a variant, a verdict or an evidence word."""
 
 from __future__ import annotations
 
 import difflib
 import re
 import textwrap
+from collections.abc import Iterable
 
 from fi_doctor.errors import UsageError
-from fi_doctor.model import Evidence, Feature, KnowledgeBase, MisfitKind, Rule, Scope, Setting, Verdict, VllmUse
+from fi_doctor.model import (
+    OWN,
+    Evidence,
+    Feature,
+    KnowledgeBase,
+    MisfitKind,
+    ProbeSpec,
+    Requires,
+    Rule,
+    Scope,
+    Setting,
+    Verdict,
+    VllmUse,
+)
 
 WORDS = {
     Verdict.WORKS.value: (
@@ -23,7 +37,7 @@ WORDS = {
     ),
     Verdict.UNSUPPORTED.value: (
         "The installed packages say that it is not for this machine: a missing function, a compute capability that "
-        "they exclude, or a package that is not there. Where they say so is cited. "
+        "they exclude, a call that they refuse, or a package that is not there. Where they say so is cited, or what. "
         "It fails a check only where it is required."
     ),
     Verdict.UNKNOWN.value: (
@@ -31,10 +45,10 @@ WORDS = {
     ),
     Evidence.NONE.value: "Nothing was found out.",
     Evidence.DECLARED.value: (
-        "The installed packages say so; nothing was tried. For which GPUs FlashInfer has a function is read from its "
-        "source, which is not run: the lists that it is declared with, the majors that its module is compiled for, the "
-        "check in a kernel's C++ runner, and refusals that hang on nothing but the compute capability. What hangs on "
-        "more than that is not known."
+        "The installed packages say so, in their source or by refusing the call. For which GPUs FlashInfer has a "
+        "function is read from its source, which is not run: the lists that it is declared with, the majors that "
+        "its module is compiled for, the check in a kernel's C++ runner, and refusals that hang on nothing but the "
+        "compute capability. What hangs on more than that is not known."
     ),
     Evidence.PREDICTED.value: (
         "A known problem applies here; this row was not tried. What is measured beats what is predicted."
@@ -44,8 +58,9 @@ WORDS = {
     ),
     Evidence.RAN.value: "It ran here, and its numbers were not compared. For a failure: it failed while it ran.",
     Evidence.VERIFIED.value: (
-        "It ran here, and its numbers were compared with a reference of higher precision. Of a row: so it was for "
-        "every variant that decides it; the others, which vLLM does not call, may not have run."
+        "It ran here, and its numbers, which the probe counts, were compared with a reference of higher precision. "
+        "Of a row: so it was for every variant that decides it; the others, which vLLM does not call, may not have "
+        "run."
     ),
     "locked": (
         "It was measured on the day that is named, and every input that it rests on is what it was then: "
@@ -124,30 +139,29 @@ FINDINGS = (  # of these words
 )
 
 
-def explain(kb: KnowledgeBase, name: str) -> str:
-    """What is known under an id, as plain text of at most 80 columns.
+def explain(kb: KnowledgeBase, name: str, specs: tuple[ProbeSpec, ...] = ()) -> str:
+    """What is known under an id, as plain text of at most 80 columns: of a row and its probe of one name, both.
 
     Errors: UsageError with the nearest ids when there is none.
     """
-    for rule in kb.rules:
-        if name == rule.id or name in rule.aliases:
-            return _rule(rule)
-    for feature in kb.features:
-        if name == feature.id:
-            return _feature(feature)
-    found = [_setting(setting) for setting in kb.settings if setting.name == name]
+    found = [_rule(rule) for rule in kb.rules if name == rule.id or name in rule.aliases]
+    found += [_feature(feature) for feature in kb.features if feature.id == name]
+    found += [_setting(setting) for setting in kb.settings if setting.name == name]
+    found += [f"{name}\n\n{_wrapped(WORDS[name])}\n"] if name in WORDS else []
+    found += [_probe(spec) for spec in specs if spec.id == name]
+    if having := [spec for spec in specs if name in spec.variants]:
+        found.append(_variant(name, having))
     if found:
         return "\n".join(found)
-    if name in WORDS:
-        return f"{name}\n\n{_wrapped(WORDS[name])}\n"
     raise UsageError(f"there is nothing to explain under {name!r}", todo=_hint(kb, name))
 
 
-def ids(kb: KnowledgeBase) -> tuple[str, ...]:
+def ids(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...] = ()) -> tuple[str, ...]:
     """Everything that can be explained, sorted."""
     rules = {word for rule in kb.rules for word in (rule.id, *rule.aliases)}
     rows, settings = {feature.id for feature in kb.features}, {setting.name for setting in kb.settings}
-    return tuple(sorted(rules | rows | settings | set(WORDS)))
+    probes = {name for spec in specs for name in (spec.id, *spec.variants)}
+    return tuple(sorted(rules | rows | settings | probes | set(WORDS)))
 
 
 def _hint(kb: KnowledgeBase, name: str) -> str:
@@ -182,6 +196,41 @@ def _feature(feature: Feature) -> str:
     if feature.fallback:
         parts.append(_wrapped(f"Where it does not work: {feature.fallback}"))
     return "\n\n".join(parts) + "\n"
+
+
+def _probe(spec: ProbeSpec) -> str:
+    parts = [_wrapped(f"Probe {spec.id}: {spec.question}"), f"Decides the row: {spec.feature}"]
+    if spec.origin != OWN:
+        parts.append(_wrapped(f"Brought by: {spec.origin}"))
+    if spec.module:
+        parts.append(_wrapped(f"Builds FlashInfer's module: {spec.module}"))
+    if needs := _needs(spec.requires):
+        parts.append(_wrapped(f"Needs: {needs}"))
+    if spec.variants:
+        parts.append("Variants:\n" + _indented(", ".join(spec.variants)))
+    return "\n\n".join([*parts, f"Its script: fi-doctor probes show {spec.id}"]) + "\n"
+
+
+def _variant(name: str, having: Iterable[ProbeSpec]) -> str:
+    lines = []
+    for spec in having:
+        needs = _needs(spec.variants[name])
+        lines.append(_indented(f"{spec.id}, row {spec.feature}" + (f"; needs {needs}" if needs else "")))
+    head = f"{name}, a variant of these probes (what it calls is said in the script: fi-doctor probes show PROBE):"
+    return "\n".join([_wrapped(head), *lines]) + "\n"
+
+
+def _needs(requires: Requires) -> str:
+    ranges = {"compute capability": requires.sm, "FlashInfer": requires.flashinfer, "nvcc": requires.nvcc}
+    named = [f"{name} {wanted}" for name, wanted in ranges.items() if wanted]
+    packages = [f"{name} {wanted}".rstrip() for name, wanted in requires.packages.items()]
+    return ", ".join([*named, *packages, *requires.symbols])
+
+
+def _indented(text: str) -> str:
+    return textwrap.fill(
+        text, 80, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _use(use: VllmUse) -> str:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from fi_doctor.locking.model import Key, Lock, LockedRow, key_of
 from fi_doctor.model import (
+    COUNTS,
     Depth,
     Evidence,
     Facts,
@@ -150,8 +151,9 @@ def machine_differs(recorded: Facts, now: Facts) -> str:
 
 
 def _told(measurements: dict[str, float | int | str | bool]) -> dict[str, float | int | str | bool]:
-    """Those that a verdict speaks of: which tactics of a module were compiled."""
-    return {name: value for name, value in measurements.items() if name == "tactics"}
+    """Those that a verdict rests on or speaks of: what was compared or refused, which tactics were compiled."""
+    named = (*COUNTS, "answer", "refusal", "tactics")
+    return {name: value for name, value in measurements.items() if name in named}
 
 
 def _judgement(row: FeatureRow | LockedRow) -> tuple[Verdict, Evidence, Scope]:

@@ -47,6 +47,7 @@ from fi_doctor.model.policy import (
     Ruling,
 )
 from fi_doctor.model.probes import (
+    COUNTS,
     OWN,
     CellOutcome,
     Depth,
@@ -78,6 +79,7 @@ from fi_doctor.model.watch import Silent, Watch
 from fi_doctor.model.words import Evidence, Scope, Severity, Verdict
 
 __all__ = [
+    "COUNTS",
     "COVERAGE_SCHEMA",
     "DIFFERENCE_SCHEMA",
     "OWN",

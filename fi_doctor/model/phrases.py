@@ -5,6 +5,8 @@ SILENT = "a command ended without a word, as one that is killed does"
 
 # Between why something is not known and the command that settles it.
 REMEDY = "; settle it with: "
+# Of a probe that is to compare numbers and returned.
+UNCOMPARED = "its probe names nothing that it compared"
 # Of a row that a lock does not hold.
 NOT_LOCKED = "not in the lock, and not measured"
 

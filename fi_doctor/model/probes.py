@@ -57,6 +57,8 @@ class Subset(Strict, frozen=True):
 
 
 OWN = "fi-doctor"  # the origin of our own probes
+# What a probe may count of what it compared with a reference; the names are among what run() returns.
+COUNTS = ("elements", "bytes", "scales", "rows", "draws", "selected", "transfers")
 
 
 class ProbeSpec(Data, frozen=True):
@@ -75,11 +77,12 @@ class ProbeSpec(Data, frozen=True):
     build_timeout_s: int
     compiles: tuple[str, ...]  # nvcc, nvrtc, cute-dsl, cutile, triton, ptx
     has_build: bool
-    checks_numbers: bool  # False: a return is `ran`, not `verified` (imports)
+    checks_numbers: bool  # False: a return is `ran`, not `verified` (imports); True: where something was compared
     # It only asks whether FlashInfer's own checks let the call through: a return is `declared` and no more.
     gate_only: bool = False
     runs_by_hand: bool = True  # it has a __main__ block, which takes names of variants where there are any
     subset: Subset | None = None
+    fault: str = ""  # why it cannot be used, with file and line; nothing else of it is known then
     most_gpus: int = 0  # how many it takes where there are more than it needs; 0: no more than it needs
 
 
@@ -124,6 +127,18 @@ class CellOutcome(Data, frozen=True):
     # not tried, needs none, or has none.
     module_from: str = ""
     modules: tuple[str, ...] = ()  # their names, where it was asked which; of a part that of the whole module
+
+    @property
+    def compares(self) -> bool:
+        """Whether anything was compared with a reference: a count of it is above zero."""
+        counts = (self.measurements.get(name, 0) for name in COUNTS)
+        return any(not isinstance(count, (bool, str)) and count > 0 for count in counts)
+
+    @property
+    def refusal(self) -> str:
+        """The words with which the package refused some or all of the calls; "" where it took them all."""
+        before, said, words = str(self.measurements.get("answer", "")).partition("refused: ")
+        return str(self.measurements.get("refusal", words if said and not before else ""))
 
 
 class Outcome(Data, frozen=True):

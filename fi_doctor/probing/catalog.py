@@ -9,9 +9,10 @@ import importlib.util
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from fi_doctor.errors import BrokenDoctorError, DataError
-from fi_doctor.model import OWN, ProbeSpec
+from fi_doctor.model import OWN, ProbeSpec, Requires
 from fi_doctor.probing.declared import Declared, convert
 
 GROUP = "fi_doctor.probes"
@@ -24,64 +25,81 @@ _BROKEN_METADATA = (OSError, ValueError, TypeError, AttributeError, KeyError)
 _SENTENCE = re.compile(r".*?[.?!](?=\s|$)")
 
 
-def discover(extra: tuple[Path, ...] = ()) -> tuple[ProbeSpec, ...]:
-    """Every probe of the registered folders and of the extra ones, by id.
+class Broken(NamedTuple):
+    """What cannot be used: a file, a folder, or an entry point that leads nowhere."""
 
-    Errors: DataError with all that is wrong in other people's probes; BrokenDoctorError when it is one of ours.
+    origin: str
+    path: Path
+    why: str  # with the path, and the line where there is one
+
+
+def discover(extra: tuple[Path, ...] = ()) -> tuple[ProbeSpec, ...]:
+    """Every probe of the registered folders and of the extra ones, by id; broken ones have a fault.
+
+    Errors: BrokenDoctorError with all that is wrong where it is ours.
     """
-    errors: dict[str, list[str]] = {}
+    found, broken = _registered()
     specs: list[ProbeSpec] = []
-    for folder, origin in [*_registered(errors), *((path.absolute(), str(path.absolute())) for path in extra)]:
+    for folder, origin in [*found, *((path.absolute(), str(path.absolute())) for path in extra)]:
         paths = _files(folder)
         if isinstance(paths, str):
-            errors.setdefault(origin, []).append(paths)
+            broken.append(Broken(origin, folder, paths))
             continue
         for path in paths:
             read = _read(path, origin)
             if isinstance(read, ProbeSpec):
                 specs.append(read)
             else:
-                errors.setdefault(origin, []).extend(read)
-    _check_ids(specs, errors)
-    if errors:
-        _refuse(errors)
-    return tuple(sorted(specs, key=lambda spec: spec.id))
+                broken.append(Broken(origin, path, "; ".join(read)))
+    specs, again = _check_ids(specs)
+    broken += again
+    if ours := [one.why for one in broken if one.origin == OWN]:
+        why = "\n".join(ours)
+        raise BrokenDoctorError("fi-doctor's own probes are broken", why=why, todo="reinstall fi-doctor")
+    return tuple(sorted((*specs, *_faulty(broken, specs)), key=lambda spec: spec.id))
 
 
 def folders() -> tuple[Path, ...]:
     """The registered folders, as far as they can be found."""
-    return tuple(folder for folder, _ in _registered({}))
+    return tuple(folder for folder, _ in _registered()[0])
 
 
 def parse(text: str, path: str, origin: str) -> ProbeSpec | list[str]:
     """One probe from its source, or everything that is wrong with it, each with the path."""
     try:
         return _parsed(ast.parse(text, filename=path), path, origin)
-    except (SyntaxError, ValueError) as exc:
+    except SyntaxError as exc:
+        return [f"{path}:{exc.lineno}: not Python: {exc.msg}"]
+    except ValueError as exc:
         return [f"{path}: not Python: {exc}"]
     except (RecursionError, MemoryError):
         return [f"{path}: cannot be read: nested too deeply"]
 
 
 def source(spec: ProbeSpec) -> str:
-    """The probe's file as it stands."""
-    return Path(spec.path).read_text(encoding="utf-8")
+    """The probe's file as it stands. Errors: DataError where it cannot be read."""
+    try:
+        return Path(spec.path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise DataError(f"probe {spec.id} cannot be shown", why=spec.fault or f"{spec.path}: {exc}") from exc
 
 
 def _parsed(tree: ast.Module, path: str, origin: str) -> ProbeSpec | list[str]:
-    declared = _declared(tree)
-    errors = [declared] if isinstance(declared, str) else []
+    node = _assignment(tree)
+    declared = _literal(node) if node is not None else "it has no PROBE = {...}"
+    at = f"{path}:{node.lineno}" if node is not None else path
+    errors = [f"{at}: {declared}"] if isinstance(declared, str) else []
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     question = _question(tree)
     if "run" not in functions:
-        errors.append("it has no function run()")
+        errors.append(f"{path}: it has no function run()")
     if not question:
-        errors.append("its docstring must begin with the question that it answers")
+        errors.append(f"{path}: its docstring must begin with the question that it answers")
     literal = {} if isinstance(declared, str) else declared
     probe, wrong = convert(literal) if literal else (None, [])
-    errors += wrong
+    errors += [f"{at}: {error}" for error in wrong]
     if errors or probe is None:
-        return [f"{path}: {error}" for error in errors]
+        return errors
     fields = {name: getattr(probe, name) for name in Declared.__struct_fields__ if name != "checks"}
     return ProbeSpec(
         **fields,
@@ -95,17 +113,19 @@ def _parsed(tree: ast.Module, path: str, origin: str) -> ProbeSpec | list[str]:
     )
 
 
-def _registered(errors: dict[str, list[str]]) -> list[tuple[Path, str]]:
+def _registered() -> tuple[list[tuple[Path, str]], list[Broken]]:
     """The folders named by the entry points; a checkout's own probes stand beside the package and come first."""
     beside = _ROOT / "probes"
     checkout = beside.is_dir() and (_ROOT / "pyproject.toml").is_file()
     folders = [(beside, OWN)] if checkout else []
+    broken = []
     for origin, entry in _entries():
         if origin == OWN and checkout:
             continue
         folder = _locate(entry.value)
         if isinstance(folder, str):
-            errors.setdefault(origin, []).append(f"entry point {entry.name!r} in group {GROUP!r}: {folder}")
+            why = f"entry point {entry.name!r} in group {GROUP!r}: {folder}"
+            broken.append(Broken(origin, Path(entry.name), why))
         else:
             folders.append((folder, origin))
     if not any(origin == OWN for _, origin in folders):
@@ -113,8 +133,8 @@ def _registered(errors: dict[str, list[str]]) -> list[tuple[Path, str]]:
         if isinstance(own, Path):
             folders.append((own, OWN))
         else:
-            errors.setdefault(OWN, []).append(own)
-    return folders
+            broken.append(Broken(OWN, Path(OWN_PACKAGE), own))
+    return folders, broken
 
 
 def _entries() -> list[tuple[str, importlib.metadata.EntryPoint]]:
@@ -168,8 +188,8 @@ def _read(path: Path, origin: str) -> ProbeSpec | list[str]:
     return parse(text, str(path), origin)
 
 
-def _declared(tree: ast.Module) -> dict[str, object] | str:
-    """The PROBE literal, or why there is none."""
+def _assignment(tree: ast.Module) -> ast.stmt | None:
+    """The statement that gives PROBE its value."""
     for node in tree.body:
         if isinstance(node, ast.Assign):
             targets = node.targets
@@ -178,8 +198,8 @@ def _declared(tree: ast.Module) -> dict[str, object] | str:
         else:
             continue
         if any(isinstance(target, ast.Name) and target.id == "PROBE" for target in targets):
-            return _literal(node)
-    return "it has no PROBE = {...}"
+            return node
+    return None
 
 
 def _literal(node: ast.stmt) -> dict[str, object] | str:
@@ -212,17 +232,53 @@ def _question(tree: ast.Module) -> str:
     return found.group() if found else text
 
 
-def _check_ids(specs: Iterable[ProbeSpec], errors: dict[str, list[str]]) -> None:
+def _check_ids(specs: Iterable[ProbeSpec]) -> tuple[list[ProbeSpec], list[Broken]]:
     """Of two probes with one id the later is wrong, but never ours if the other is somebody else's."""
     seen: dict[str, ProbeSpec] = {}
+    again = []
     for spec in sorted(specs, key=lambda spec: spec.origin != OWN):
         first = seen.setdefault(spec.id, spec)
         if first is not spec:
-            errors.setdefault(spec.origin, []).append(f"{spec.path}: id {spec.id!r} is already that of {first.path}")
+            why = f"{spec.path}: id {spec.id!r} is already that of {first.path}"
+            again.append(Broken(spec.origin, Path(spec.path), why))
+    return list(seen.values()), again
 
 
-def _refuse(errors: dict[str, list[str]]) -> None:
-    lines = "\n".join(line for origin in sorted(errors) for line in errors[origin])
-    if OWN in errors:
-        raise BrokenDoctorError("fi-doctor's own probes are broken", why=lines, todo="reinstall fi-doctor")
-    raise DataError("a probe cannot be used", why=lines, todo=f"mend the file, or remove {' '.join(sorted(errors))}")
+def _faulty(broken: Iterable[Broken], sound: Iterable[ProbeSpec]) -> list[ProbeSpec]:
+    """What cannot be used, each as a probe with a row of its own: it takes none of the others with it."""
+    taken = {name for spec in sound for name in (spec.id, spec.feature)}
+    found = []
+    for one in broken:
+        stem = _word(one.path.stem)
+        # A file is named by its id, family_kernel.py.
+        names = (stem.replace("_", ".", 1), f"{_word(one.origin)}.{stem}")
+        name = next((name for name in names if "." in name and name not in taken), "")
+        while not name or name in taken:
+            name = f"{name or names[1]}_"
+        taken.add(name)
+        found.append(
+            ProbeSpec(
+                id=name,
+                feature=name,
+                path=str(one.path),
+                origin=one.origin,
+                question=f"It cannot be used: {one.why}",
+                module="",
+                requires=Requires(),
+                variants={},
+                gpus=1,
+                timeout_s=1,
+                build_timeout_s=1,
+                compiles=(),
+                has_build=False,
+                checks_numbers=False,
+                runs_by_hand=False,
+                fault=one.why,
+            )
+        )
+    return found
+
+
+def _word(text: str) -> str:
+    """The text as a part of an id."""
+    return re.sub(r"^[^a-z]+|_+$", "", re.sub(r"[^a-z0-9]+", "_", text.lower())) or "probe"

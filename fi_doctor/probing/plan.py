@@ -64,7 +64,9 @@ def _place(spec: ProbeSpec, facts: Facts, sm: int | Missing, uuids: tuple[str, .
     unnamed = _no_architecture(facts) if spec.gpus else ""
     # What holds for the whole probe is not said again of every variant.
     whole = (
-        "nothing is built or run at depth static"
+        f"its probe cannot be used: {spec.fault}"
+        if spec.fault
+        else "nothing is built or run at depth static"
         if depth is Depth.STATIC
         else _stack_obstacle(spec, facts) or unnamed or _silent_tool(spec, facts)
     )

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fi_doctor.model import CellOutcome, Data, Depth, Ending, Outcome, PlannedProbe, Stage
+from fi_doctor.model.phrases import UNCOMPARED
 from fi_doctor.probing.deciding import deciding_line
 from fi_doctor.probing.plan import ONLY_WHEN_CALLED
 from fi_doctor.sandbox import Result
@@ -195,9 +196,7 @@ def _cell(planned: PlannedProbe, record: Record, line: Line) -> CellOutcome:
     elif returned and planned.spec.gate_only:
         # A recording has to say so by itself: read without this probe it must not look like a run of the kernel.
         reached, detail = Stage.IMPORTED, GATE_OPEN
-    elif returned:
-        reached = Stage.VERIFIED if planned.spec.checks_numbers else Stage.RAN
-    return CellOutcome(
+    found = CellOutcome(
         variant=variant,
         stage=reached,
         ending=ending,
@@ -207,6 +206,14 @@ def _cell(planned: PlannedProbe, record: Record, line: Line) -> CellOutcome:
         measurements=line.measurements,
         seconds=round(line.seconds, 3),
     )
+    return _compared(found) if reached is Stage.RAN and returned and planned.spec.checks_numbers else found
+
+
+def _compared(cell: CellOutcome) -> CellOutcome:
+    """A variant that is to compare numbers and returned, as far as it says that it did."""
+    if cell.compares:
+        return replace(cell, stage=Stage.VERIFIED)
+    return cell if cell.refusal else replace(cell, detail=UNCOMPARED)
 
 
 def _reached(stage: str) -> Stage:

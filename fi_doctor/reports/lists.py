@@ -32,7 +32,7 @@ def explained(groups: dict[str, list[tuple[str, str]]], width: int = 80) -> str:
         for name, meaning in (entry for entry in entries if entry[1]):
             lines += wrap(f"{name}: {_first_sentence(meaning)}", width, "  ", "    ")
         blocks.append("\n".join(lines) + "\n")
-    return "\n".join([*blocks, "More on each: fi-doctor explain ID\n"])
+    return "\n".join([*blocks, "More on each, and on a variant: fi-doctor explain ID\n"])
 
 
 def _first_sentence(text: str) -> str:

@@ -68,6 +68,8 @@ MISTAKES = {
     "feature-unlike-any": (["check", "--feature", "zzz"], "'zzz'", "fi-doctor features"),
     "explain-no-slip": (["explain", "nope"], "'nope'", "fi-doctor explain"),
     "explain-a-part": (["explain", "rmsnorm"], "'rmsnorm'", "fi-doctor explain norm.fused_add_rmsnorm"),
+    "explain-a-probe": (["explain", "decode_xqa"], "'decode_xqa'", "fi-doctor explain attention.decode_xqa"),
+    "explain-a-variant": (["explain", "fa2_d81"], "'fa2_d81'", "fi-doctor explain fa2_d80"),
     "explain-unlike-any": (["explain", "zzz"], "'zzz'", "fi-doctor explain"),
     "probes-show-unlike-any": (["probes", "show", "zzz"], "'zzz'", "fi-doctor probes list"),
     "format-unlike-any": (["check", "--format", "zzz"], "'zzz'", "--format console"),
@@ -133,13 +135,15 @@ def test_the_depth_of_a_report_has_one_default(doctor):
 def test_explain_without_an_id_lists_every_id(doctor):
     from fi_doctor import knowledge
     from fi_doctor.knowledge import explain
+    from fi_doctor.probing import catalog
 
-    kb = knowledge.load()
+    kb, specs = knowledge.load(), catalog.discover()
     done = doctor("explain")
     assert (done.returncode, done.stderr) == (0, "")
     aliases = {alias for rule in kb.rules for alias in rule.aliases}
     listed = {word.rstrip(",:") for word in done.stdout.split()}
-    assert [name for name in explain.ids(kb) if name not in aliases and name not in listed] == []
+    names = {*explain.ids(kb), *(spec.id for spec in specs)}
+    assert [name for name in names if name not in aliases and name not in listed] == []
     groups = [line for line in done.stdout.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert groups == [
         "Verdicts:",
@@ -147,6 +151,7 @@ def test_explain_without_an_id_lists_every_id(doctor):
         "Scope, of what the evidence holds:",
         "Other words:",
         "Features:",
+        "Probes, besides those that have the name of their row:",
         "Findings:",
         "Settings:",
     ]
@@ -191,7 +196,7 @@ def test_explain_features_and_probes_print_what_they_know(doctor):
     assert [spec.id for spec in catalog.discover() if spec.id not in listed.stdout] == []
     spec = catalog.discover()[0]
     assert doctor("probes", "show", spec.id).stdout == catalog.source(spec)
-    for name in (kb.rules[0].id, kb.features[0].id, "wrong-result", "verified"):
+    for name in (kb.rules[0].id, kb.features[0].id, "wrong-result", "verified", "attention.decode_xqa", "fa2_d80"):
         done = doctor("explain", name)
         assert done.returncode == 0, done.stderr
         assert name in done.stdout

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from fi_doctor import knowledge
 from fi_doctor.diagnosis import findings, matrix
+from fi_doctor.locking.judging import stripped
 from fi_doctor.model import Admission, Depth, Ending, Evidence, Feature, Missing, Requires, Scope, Stage, Verdict
 
 KB = knowledge.load()
@@ -23,6 +24,11 @@ def judge(facts=None, planned=(), outcomes=(), **options):
 def only(feature="norm.rmsnorm", **inputs):
     [row] = judge(**inputs, selected=(feature,))
     return row
+
+
+AGREES = "numbers agree with the reference"
+UNCOMPARED = "it ran here; its probe names nothing that it compared"
+REFUSES = "the call is refused: no such size"
 
 
 def verdict(row):
@@ -53,6 +59,32 @@ def verdict(row):
 def test_an_ending_at_a_stage_gives_its_verdict(ending, stage, expected):
     row = only(planned=[make.planned()], outcomes=[make.outcome(ending=ending, stage=stage, detail="what was said")])
     assert verdict(row) == expected
+
+
+@pytest.mark.parametrize(
+    ("measured", "told"),
+    [
+        ({"elements": 64}, ("works", "verified", AGREES)),
+        ({"elements": 0, "scales": 64}, ("works", "verified", AGREES)),
+        ({}, ("works", "ran", UNCOMPARED)),
+        ({"elements": 0}, ("works", "ran", UNCOMPARED)),
+        ({"elements": True, "rows": "64", "seconds": 2.5}, ("works", "ran", UNCOMPARED)),
+        ({"answer": "refused", "refusal": "no such size", "elements": 0}, ("unsupported", "declared", REFUSES)),
+        ({"answer": "refused: no such size"}, ("unsupported", "declared", REFUSES)),
+        (
+            {"answer": "right where not refused: 1 of 2", "refusal": "no such size", "elements": 64},
+            ("works", "verified", "numbers agree with the reference where the call is not refused: no such size"),
+        ),
+        ({"answer": "right where not refused: 1 of 2", "elements": 64}, ("works", "verified", AGREES)),
+    ],
+    ids=["compared", "scales", "no-measurements", "no-elements", "no-count", "refused", "said", "in-part", "right"],
+)
+def test_verified_rests_on_a_count_of_what_was_compared(measured, told):
+    outcome = make.outcome(cells=(make.cell(measurements=measured),))
+    row = only(planned=[make.planned()], outcomes=[outcome])
+    assert (*verdict(row), row.why) == told
+    locked = only(planned=[make.planned()], outcomes=[stripped(outcome)])
+    assert (*verdict(locked), locked.why) == told
 
 
 def test_the_row_says_the_deciding_line_of_a_failure():

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -149,11 +150,24 @@ def test_an_exception_that_cannot_say_what_it_is_is_recorded(harness, base, endi
     assert (lines[-1]["end"], done.returncode) == (True, 0)
 
 
-def test_run_must_return_measurements(harness):
-    lines, _ = harness("PROBE = {}\ndef run(): return [1]")
+@pytest.mark.parametrize("returned", ["[1]", "None", "{}"])
+def test_a_run_that_returns_no_measurements_is_no_failure_of_the_kernel(harness, returned):
+    lines, _ = harness(f"PROBE = {{}}\ndef run(): return {returned}")
     [line] = [line for line in lines if "ending" in line]
-    assert line["error"] == "TypeError"
-    assert "not a dict" in line["message"]
+    assert (line["ending"], line["measurements"]) == ("returned", {})
+
+
+def test_a_measurement_that_is_more_than_one_number_is_said_as_text(harness):
+    source = """
+        PROBE = {}
+        class Tensor:
+            def item(self): raise RuntimeError("a Tensor with 2 elements cannot be converted to Scalar")
+            def __str__(self): return "tensor([1, 2])"
+        def run(): return {"elements": 2, "errors": Tensor()}
+    """
+    lines, _ = harness(textwrap.dedent(source))
+    [line] = [line for line in lines if "ending" in line]
+    assert line["measurements"] == {"elements": 2, "errors": "tensor([1, 2])"}
 
 
 def test_a_long_message_keeps_both_ends(harness):

@@ -12,8 +12,9 @@ from fi_doctor.conditions.ranges import version_in
 from fi_doctor.errors import DataError, UsageError
 from fi_doctor.knowledge.explain import WORDS, explain, ids
 from fi_doctor.model import Evidence, Severity, Verdict
+from fi_doctor.probing import catalog
 
-KB = knowledge.load()
+KB, SPECS = knowledge.load(), catalog.discover()
 HEAD = 'schema: fi-doctor.knowledge/1\nversion: "2026.01.02"\nchecked_on: [nothing]\n'
 FEATURES = """
 - id: norm.rmsnorm
@@ -239,6 +240,27 @@ def test_every_id_is_explained_in_80_columns(name):
     assert name in text
     long = [line for line in text.splitlines() if len(line) > 80 and not line.startswith("  ")]
     assert [line for line in long if not line.startswith(("Concerns", "Known from"))] == []
+
+
+def test_a_probe_and_a_variant_are_explained_with_the_row_and_the_script():
+    text = explain(KB, "attention.decode_xqa", SPECS)
+    assert text.startswith("Probe attention.decode_xqa: Does XQA give the right attention")
+    assert "Decides the row: attention.decode\n" in text
+    assert text.endswith("Its script: fi-doctor probes show attention.decode_xqa\n")
+    both = explain(KB, "norm.rmsnorm", SPECS)
+    assert both.startswith("norm.rmsnorm: RMSNorm\n")
+    assert "\n\nProbe norm.rmsnorm: " in both
+    having = [spec.id for spec in SPECS if "bf16" in spec.variants]
+    lines = [line for line in explain(KB, "bf16", SPECS).splitlines() if line.startswith("  ") and ", row " in line]
+    assert [line.split(",")[0].strip() for line in lines] == having
+    assert "  attention.xqa, row attention.xqa; needs FlashInfer >=0.6.7\n" in explain(KB, "graph_spec_d128", SPECS)
+
+
+@pytest.mark.parametrize("name", sorted(set(ids(KB, SPECS)) - set(ids(KB))))
+def test_what_probes_have_is_explained_in_80_columns(name):
+    text = explain(KB, name, SPECS)
+    assert name in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_every_verdict_and_evidence_word_is_explained():

@@ -1,9 +1,14 @@
 """Probes that let FlashInfer choose between FA2 and FA3 build what the architectures take, where no GPU says which."""
 
+import runpy
+import sys
+
 import loading
 import pytest
 
 torch = pytest.importorskip("torch")
+
+GPU_PROBES = sorted(path for path in loading.PROBES.glob("[!_]*.py") if not path.stem.startswith("import_"))
 
 
 @pytest.mark.parametrize("what", [("attention_cascade", "levels_d128"), ("attention_fp8_kv", "auto_bf16q_d128")])
@@ -28,3 +33,14 @@ def test_what_the_architectures_take_is_built(architectures, backends, what, pag
     probe, variant = what
     loading.load(probe).build(variant)
     assert {build[0] for build in flashinfer._paged.BUILDS} == backends
+
+
+@pytest.mark.parametrize("path", GPU_PROBES, ids=lambda path: path.stem)
+def test_by_hand_one_line_says_that_there_is_no_gpu(path, monkeypatch):
+    probe = loading.load(path.stem).PROBE
+    monkeypatch.setattr(sys, "argv", [str(path)])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: probe["gpus"] - 1)
+    with pytest.raises(SystemExit) as left:
+        runpy.run_path(str(path), run_name="__main__")
+    # With a text Python leaves with 1 and writes it on stderr.
+    assert left.value.code == f"{probe['id']} needs {probe['gpus']} GPU, torch sees {probe['gpus'] - 1}"

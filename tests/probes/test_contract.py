@@ -86,6 +86,23 @@ def test_the_file_runs_by_itself(path):
         assert """sys.argv[1:] or PROBE['variants']""" in ast.unparse(last)
 
 
+NO_GPU = """
+import torch
+
+if torch.cuda.device_count() < PROBE["gpus"]:
+    sys.exit(f"{PROBE['id']} needs {PROBE['gpus']} GPU, torch sees {torch.cuda.device_count()}")
+"""
+
+
+def test_by_hand_it_says_first_that_there_is_no_gpu(path):
+    """All in the same words, before anything is built; a process that the probe starts itself comes before."""
+    tree = ast.parse(path.read_text())
+    lines = [ast.unparse(node) for node in tree.body[-1].body]
+    expected = [ast.unparse(node) for node in ast.parse(NO_GPU).body] if probe_of(tree).get("gpus", 1) else []
+    rest = [line for line in lines if not re.match(r"if sys\.argv\[1:2\] == \['(rank|worker)'\]:", line)]
+    assert rest[:-1] == expected
+
+
 def test_only_the_standard_library_torch_and_flashinfer_are_imported(path):
     tree = ast.parse(path.read_text())
     names = set()

@@ -1,5 +1,6 @@
 import importlib.metadata
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from fi_doctor.errors import BrokenDoctorError, DataError
 from fi_doctor.model import ProbeSpec, Requires
 from fi_doctor.probing import catalog
 
+NEWLINE = "\n"  # in an f-string no backslash before Python 3.12
 GOOD = '''"""Does it work? More words."""
 raise SystemExit("a catalog never runs a probe")
 PROBE = {
@@ -106,7 +108,7 @@ def test_the_question_ends_where_the_sentence_does():
 def test_a_broken_probe_says_what_is_wrong(old, new, error):
     assert old in GOOD
     [line] = errors_of(GOOD.replace(old, new))
-    assert line.startswith("p.py: ")
+    assert re.match(r"p\.py(:[0-9]+)?: ", line)
     assert error in line
 
 
@@ -128,21 +130,22 @@ def test_the_fake_probes_can_be_added_by_folder():
     assert {spec.origin for spec in specs if spec.id.startswith("fake.")} == {str(fakes)}
 
 
-def test_errors_of_all_files_are_told_at_once(tmp_path):
+def test_what_is_broken_is_told_of_each_file_and_takes_no_other_with_it(tmp_path):
     (tmp_path / "a.py").write_text("x")
     (tmp_path / "b.py").write_text("(")
     (tmp_path / "_private.py").write_text("(")
-    with pytest.raises(DataError) as caught:
-        catalog.discover((tmp_path, tmp_path / "none"))
-    assert {Path(line.split(":")[0]).name for line in caught.value.why.splitlines()} == {"a.py", "b.py", "none"}
+    (tmp_path / "kv_copy.py").write_text(GOOD)
+    found = [spec for spec in catalog.discover((tmp_path, tmp_path / "none")) if spec.origin != "fi-doctor"]
+    assert {spec.id for spec in found if not spec.fault} == {"kv.copy"}
+    assert {Path(spec.fault.split(":")[0]).name for spec in found if spec.fault} == {"a.py", "b.py", "none"}
 
 
 def test_two_probes_of_one_id_are_both_named(tmp_path):
     (tmp_path / "a.py").write_text(GOOD)
     (tmp_path / "b.py").write_text(GOOD)
-    with pytest.raises(DataError, match="a probe cannot be used") as caught:
-        catalog.discover((tmp_path,))
-    assert caught.value.why == f"{tmp_path / 'b.py'}: id 'kv.copy' is already that of {tmp_path / 'a.py'}"
+    first, second = (spec for spec in catalog.discover((tmp_path,)) if spec.origin != "fi-doctor")
+    assert (first.id, first.path, first.fault) == ("kv.copy", str(tmp_path / "a.py"), "")
+    assert second.fault == f"{tmp_path / 'b.py'}: id 'kv.copy' is already that of {tmp_path / 'a.py'}"
 
 
 def test_a_broken_probe_of_our_own_is_our_fault(tmp_path, monkeypatch):
@@ -168,6 +171,7 @@ def third_party(tmp_path, monkeypatch):
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-kernels\nVersion: 1.0\n")
         (info / "entry_points.txt").write_text(f"[fi_doctor.probes]\nacme = {value}\n")
         monkeypatch.syspath_prepend(str(tmp_path))
+        return probes
 
     return install
 
@@ -177,24 +181,27 @@ def test_an_id_of_ours_that_somebody_else_takes_is_their_fault(third_party, tmp_
     [ours] = [spec for spec in catalog.discover() if spec.id == "import.torch"]
     theirs = tmp_path / "acme" / "probes" / "kv_copy.py"
     theirs.write_text(GOOD.replace("kv.copy", "import.torch"))
-    with pytest.raises(DataError) as caught:
-        catalog.discover()
-    assert caught.value.why == f"{theirs}: id 'import.torch' is already that of {ours.path}"
+    [faulty] = [spec for spec in catalog.discover() if spec.origin == "acme-kernels"]
+    assert faulty.fault == f"{theirs}: id 'import.torch' is already that of {ours.path}"
+    assert ours in catalog.discover()
 
 
 def test_it_is_their_fault_in_whatever_order_the_folders_are_read():
     ours, theirs = (catalog.parse(GOOD, f"{origin}.py", origin) for origin in (catalog.OWN, "acme"))
-    errors = {}
-    catalog._check_ids([theirs, ours], errors)
-    assert errors == {"acme": ["acme.py: id 'kv.copy' is already that of fi-doctor.py"]}
+    sound, broken = catalog._check_ids([theirs, ours])
+    assert sound == [ours]
+    assert [(one.origin, one.why) for one in broken] == [
+        ("acme", "acme.py: id 'kv.copy' is already that of fi-doctor.py")
+    ]
 
 
 def test_a_folder_that_has_our_name_is_not_ours(tmp_path, monkeypatch):
     (tmp_path / "fi-doctor").mkdir()
     (tmp_path / "fi-doctor" / "a.py").write_text("(")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError):
-        catalog.discover((Path("fi-doctor"),))
+    assert [spec.path for spec in catalog.discover((Path("fi-doctor"),)) if spec.fault] == [
+        str(tmp_path / "fi-doctor" / "a.py")
+    ]
 
 
 def test_what_is_no_regular_file_is_passed_over(tmp_path):
@@ -207,9 +214,8 @@ def test_what_is_no_regular_file_is_passed_over(tmp_path):
 
 def test_a_file_too_large_for_a_probe_is_refused(tmp_path):
     (tmp_path / "a.py").write_text(GOOD + "#" * catalog.MOST_BYTES)
-    with pytest.raises(DataError, match="a probe cannot be used") as caught:
-        catalog.discover((tmp_path,))
-    assert caught.value.why.startswith(f"{tmp_path / 'a.py'}: cannot be read: ")
+    [faulty] = [spec for spec in catalog.discover((tmp_path,)) if spec.fault]
+    assert faulty.fault.startswith(f"{tmp_path / 'a.py'}: cannot be read: ")
 
 
 @pytest.mark.parametrize(
@@ -241,11 +247,35 @@ def test_a_registered_folder_is_found_without_importing_anything(third_party):
 
 def test_an_entry_point_that_leads_nowhere_is_told(third_party):
     third_party("no_such_package.probes")
-    with pytest.raises(DataError) as caught:
-        catalog.discover()
-    assert caught.value.why == (
-        "entry point 'acme' in group 'fi_doctor.probes': no package 'no_such_package' is installed"
-    )
+    [faulty] = [spec for spec in catalog.discover() if spec.fault]
+    assert (faulty.id, faulty.origin) == ("acme_kernels.acme", "acme-kernels")
+    assert faulty.fault == ("entry point 'acme' in group 'fi_doctor.probes': no package 'no_such_package' is installed")
+    with pytest.raises(DataError, match=r"probe acme_kernels\.acme cannot be shown"):
+        catalog.source(faulty)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "row", "said"),
+    [
+        ("kv_paste.py", GOOD + "\n\ndef wrong(:\n", "kv.paste", f":{GOOD.count(NEWLINE) + 3}: not Python: "),
+        ("kv_paste.py", GOOD.replace("PROBE = {", "PROBE = {**{},"), "kv.paste", ":3: PROBE must be a literal"),
+        ("kv_paste.py", GOOD.replace('"sm"', '"sms"'), "kv.paste", "unknown field `sms`"),
+        ("norm_rmsnorm.py", "(", "acme_kernels.norm_rmsnorm", ":1: not Python: '(' was never closed"),
+        ("kv_copy.py", "(", "kv.copy", ":1: not Python: "),
+        ("copy.py", "(", "acme_kernels.copy", ":1: not Python: "),
+    ],
+    ids=["syntax", "no-literal", "unknown-key", "a-name-of-ours", "the-only-one", "no-id"],
+)
+def test_a_broken_probe_has_a_row_by_the_name_of_its_file_unless_that_is_taken(third_party, name, text, row, said):
+    folder = third_party("acme.probes")
+    ours = [spec for spec in catalog.discover() if spec.origin == "fi-doctor"]
+    (folder / name).write_text(text)
+    found = catalog.discover()
+    [faulty] = [spec for spec in found if spec.fault]
+    assert (faulty.id, faulty.feature, faulty.origin) == (row, row, "acme-kernels")
+    assert faulty.fault.startswith(str(folder / name))
+    assert said in faulty.fault
+    assert [spec for spec in found if spec.origin == "fi-doctor"] == ours
 
 
 def test_installed_probes_are_found_by_our_entry_point(tmp_path, monkeypatch):

@@ -341,7 +341,7 @@ def test_when_the_time_is_up_what_is_finished_stays_and_the_rest_is_named_and_no
     assert builds.modules["slow"].startswith("cut off: the time for building was up after ")
     assert outcomes["quick"].ending is Ending.RETURNED
     quick, slow = outcomes["mixed"].cells
-    assert (quick.stage, quick.ending) == (Stage.VERIFIED, Ending.RETURNED)
+    assert (quick.stage, quick.ending) == (Stage.RAN, Ending.RETURNED)
     assert (slow.stage, slow.ending) == (Stage.NONE, Ending.NOT_RUN)
     words = "budget of 12 s too short for its module: it was not finished in time; estimated "
     assert slow.detail.startswith(words)

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from test_plan import SPEC
 
 from fi_doctor.model import Depth, Ending, Request, Stage
+from fi_doctor.model.phrases import UNCOMPARED
 from fi_doctor.probing import record
 from fi_doctor.probing.plan import plan
 from fi_doctor.sandbox import Result
@@ -115,3 +116,29 @@ def test_what_a_stub_says_is_looked_for_in_the_same_words():
     from fi_doctor.inside import stubs
 
     assert record.ABSENT == stubs.MARK
+
+
+@pytest.mark.parametrize(
+    ("checks", "measured", "reached"),
+    [
+        (True, '{"elements": 64}', (Stage.VERIFIED, "")),
+        (True, '{"elements": 0}', (Stage.RAN, UNCOMPARED)),
+        (True, "{}", (Stage.RAN, UNCOMPARED)),
+        (True, '{"answer": "refused", "refusal": "no such size", "elements": 0}', (Stage.RAN, "")),
+        (False, '{"elements": 64}', (Stage.RAN, "")),
+    ],
+    ids=["compared", "none-compared", "nothing", "refused", "an-import"],
+)
+def test_a_return_is_verified_only_where_something_was_compared(bare_facts, checks, measured, reached):
+    [planned] = plan((replace(SPEC, checks_numbers=checks),), bare_facts, Request(depth=Depth.RUN))
+    lines = b"".join(
+        text.encode() + b"\n"
+        for text in (
+            '{"variant": "", "stage": "running"}',
+            '{"variant": "", "stage": "ran"}',
+            f'{{"variant": "", "ending": "returned", "measurements": {measured}}}',
+            '{"end": true}',
+        )
+    )
+    cell = record.cells(planned, ("",), record.read(lines), None)[""]
+    assert (cell.stage, cell.detail) == reached

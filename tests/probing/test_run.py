@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from fi_doctor import processes
 from fi_doctor.errors import UsageError
 from fi_doctor.model import Depth, Ending, Missing, Request, Requires, Silent, Stage
+from fi_doctor.model.phrases import UNCOMPARED
 from fi_doctor.probing import ahead, catalog, flow, memory, run, surroundings
 from fi_doctor.probing.plan import plan
 
@@ -83,17 +84,17 @@ EXPECTED = {
     "abort": (Stage.IMPORTED, Ending.SIGNALLED, "SIGABRT while building"),
     "hang": (Stage.BUILT, Ending.TIMED_OUT, "still running after 1 s"),
     "slow_build": (Stage.IMPORTED, Ending.TIMED_OUT, "still building after 1 s"),
-    "daemon": (Stage.VERIFIED, Ending.RETURNED, ""),
-    "loud": (Stage.VERIFIED, Ending.RETURNED, ""),
+    "daemon": (Stage.RAN, Ending.RETURNED, UNCOMPARED),
+    "loud": (Stage.RAN, Ending.RETURNED, UNCOMPARED),
     "cut": (Stage.BUILT, Ending.LOST, "its record is cut or unreadable; it was last seen while running"),
     "import": (Stage.NONE, Ending.RAISED, "a: No module named 'a_module_that_nobody_has'"),
     "thread": (Stage.RAN, Ending.RAISED, "in thread worker: division by zero"),
     "stdin": (Stage.RAN, Ending.RETURNED, ""),
-    "lazy": (Stage.VERIFIED, Ending.RETURNED, ""),
-    "called": (Stage.VERIFIED, Ending.RETURNED, ""),
+    "lazy": (Stage.RAN, Ending.RETURNED, UNCOMPARED),
+    "called": (Stage.RAN, Ending.RETURNED, UNCOMPARED),
     "by_hand": (Stage.IMPORTED, Ending.RAISED, "bad one: Triton: no such layout"),
     "build_raises": (Stage.IMPORTED, Ending.RAISED, "second: Ninja build failed"),
-    "crash_at_exit": (Stage.VERIFIED, Ending.RETURNED, ""),
+    "crash_at_exit": (Stage.RAN, Ending.RETURNED, UNCOMPARED),
     "exits": (Stage.BUILT, Ending.EXITED, "zero: left with status 0 while running variant zero, its record unfinished"),
     "wrong": (Stage.IMPORTED, Ending.WRONG, "own: max error 0.5 over 0.01"),
     "second_crashes": (Stage.BUILT, Ending.SIGNALLED, "second: SIGSEGV while running variant second"),
@@ -117,6 +118,7 @@ def test_no_process_is_left(everything):
 
 def test_measurements_are_plain_values(everything):
     assert everything["returned"].cells[0].measurements == {
+        "elements": 3,
         "error": 0.5,
         "nan": "nan",
         "inf": "-inf",
