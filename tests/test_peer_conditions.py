@@ -2,21 +2,16 @@
 
 import factory as make
 import pytest
-from msgspec.structs import replace
+from factory import link
 
 from fi_doctor.conditions import Truth, View, fill, holds
 from fi_doctor.conditions.peers import no_peers
 from fi_doctor.diagnosis.cells import cells_of
-from fi_doctor.model import Depth, PeerLink, Request, Requires, Verdict
+from fi_doctor.model import Depth, Request, Requires, Verdict
 from fi_doctor.probing.plan import plan
 
 LOST = make.missing("GPU is lost")
 ANY = {"matches": ""}
-
-
-def link(one, other, **changes):
-    base = PeerLink(one=f"GPU-{one:08d}", other=f"GPU-{other:08d}", pcie="SYS", nvlink=True, read="ok", write="ok")
-    return replace(base, **changes)
 
 
 def facts(*links, count=2, **changes):
