@@ -50,7 +50,11 @@ PROBE = {
     "id": "comm.all2all",
     "feature": "comm.all2all",
     "module": "comm",
-    "requires": {"flashinfer": ">=0.5", "symbols": ["flashinfer.comm.trtllm_alltoall.get_comm_alltoall_module"]},
+    "requires": {
+        "flashinfer": ">=0.5",
+        "symbols": ["flashinfer.comm.trtllm_alltoall.get_comm_alltoall_module"],
+        "peer_access": True,
+    },
     "variants": {
         "two_sided_bf16": {},
         "two_sided_fp8": {},

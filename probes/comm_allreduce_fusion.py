@@ -60,6 +60,7 @@ PROBE = {
             "flashinfer.comm.trtllm_allreduce_fusion",
             "flashinfer.comm.trtllm_lamport_initialize",
         ],
+        "peer_access": True,
     },
     "variants": {"oneshot_bf16": {}, "twoshot_bf16": {}, "oneshot_fp16": {}, "oneshot_bf16_h2880": {}},
     "gpus": 2,
