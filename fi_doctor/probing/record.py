@@ -126,7 +126,8 @@ def cells(planned: PlannedProbe, variants: Sequence[str], record: Record, end: F
 def outcome(planned: PlannedProbe, settled: dict[str, CellOutcome]) -> Outcome:
     """The probe's outcome from its cells, in declared order; variants that do not apply are among them, not run."""
     names = tuple(planned.spec.variants) or ("",)
-    tried = [settled[name] for name in names if name in settled and settled[name].ending is not Ending.NOT_RUN]
+    known = [settled[name] for name in names if name in settled]
+    tried = [cell for cell in known if cell.ending is not Ending.NOT_RUN]
     rest = {
         name: CellOutcome(
             variant=name,
@@ -137,7 +138,7 @@ def outcome(planned: PlannedProbe, settled: dict[str, CellOutcome]) -> Outcome:
         for name in names
     }
     bad = next((cell for cell in tried if cell.ending is not Ending.RETURNED), None)
-    least = min(tried, key=lambda cell: cell.stage.rank, default=None)
+    least = min(tried or known, key=lambda cell: cell.stage.rank, default=None)
     return Outcome(
         probe=planned.spec.id,
         feature=planned.spec.feature,

@@ -87,7 +87,8 @@ def test_a_probe_that_could_not_look_has_not_failed_and_hides_nothing_of_the_oth
         assert (settled["a"].ending, settled["a"].detail) == (Ending.NOT_RUN, "no")
         assert record.outcome(planned, settled).ending is Ending(ending)
     alone = record.cells(planned, ("a",), record.read((skipped % "unittest.case.SkipTest").encode()), None)
-    assert record.outcome(planned, alone).ending is Ending.NOT_RUN
+    outcome = record.outcome(planned, alone)
+    assert (outcome.ending, outcome.detail) == (Ending.NOT_RUN, "no")
     raised = record.cells(planned, ("a",), record.read((skipped % "RuntimeError").encode()), None)
     assert raised["a"].ending is Ending.RAISED
 
