@@ -60,6 +60,7 @@ PROBE = {
             "flashinfer.comm.trtllm_allreduce_fusion",
             "flashinfer.comm.trtllm_lamport_initialize",
         ],
+        "peer_access": True,
     },
     "variants": {"oneshot_bf16": {}, "twoshot_bf16": {}, "oneshot_fp16": {}, "oneshot_bf16_h2880": {}},
     "gpus": 2,
@@ -74,9 +75,10 @@ EPS = 1e-5
 ROW_SCALES = (1e-3, 1.0, 30.0)
 GUARD = 64  # elements before and after a tensor; keeps it aligned to 128 bytes
 DEADLINE_S = 60.0  # for one variant; the first one starts the ranks as well
-FORKED_DEADLINE_S = 40.0  # the same for forked ranks, after which fresh ones are asked
+FORKED_DEADLINE_S = 35.0  # the same for forked ranks, after which fresh ones are asked
 REHEARSAL_S = 5.0  # for a forked process that only ends
 GRACE_S = 10.0  # for the other rank, once one has failed
+KILLED_S = 5.0  # for killed processes to go away
 PAGE = 1 << 21  # FlashInfer rounds its shared buffers up to 2 MiB
 BARRIER_FLAGS = 256  # per rank
 CALLS = (  # tokens, hidden size, form
@@ -241,8 +243,10 @@ class _Ranks:
         """End both; a kernel that waits for the other rank ends with its process."""
         for process in self.processes:
             process.kill()
+        end = time.monotonic() + KILLED_S
         for process in self.processes:
-            process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # one that the driver does not let go is left behind
+                process.wait(max(0.1, end - time.monotonic()))
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
         self.folder.cleanup()
@@ -276,10 +280,18 @@ class _Forked:
         self.returncode = None
 
     def poll(self):
-        return self._reaped(os.WNOHANG)
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
 
-    def wait(self):
-        return self._reaped(0)
+    def wait(self, timeout):
+        end = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired("a forked process", timeout)
+            time.sleep(0.001)
+        return self.returncode
 
     def kill(self):
         self.send_signal(signal.SIGKILL)
@@ -287,12 +299,6 @@ class _Forked:
     def send_signal(self, number):
         if self.poll() is None:  # else the number may be another process's by now
             os.kill(self.pid, number)
-
-    def _reaped(self, options):
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, options)
-            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
-        return self.returncode
 
 
 def _take_streams(reading, log):
@@ -351,8 +357,12 @@ def _not_rehearsed():
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.001)
         process.kill()
-        status = process.wait()
-    except (AttributeError, OSError) as exc:  # no such question, no fork, or somebody else takes notice of its end
+        status = process.wait(KILLED_S)
+    except (
+        AttributeError,
+        OSError,
+        subprocess.TimeoutExpired,
+    ) as exc:  # no such question, no fork, or somebody else takes notice of its end
         return f"{type(exc).__name__}: {exc}"
     return f"a forked process ended with status {status}" if status else ""
 

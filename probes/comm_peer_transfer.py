@@ -11,9 +11,10 @@ all-reduce do. The processes talk to the driver (libcuda) only: neither torch no
 multicast object is made. The link is not asked for here (NVML knows it); native_atomics says what the driver does: they
 go over NVLink and not over PCIe.
 
-Where the driver reports no peer access, peer_copy goes through host memory, and has to arrive all the same; ipc fails
-there, as FlashInfer's shared buffers would. A process that does not come back is killed, its pair is named, and the
-other pairs are checked by new processes.
+Where the driver reports no peer access, peer_copy goes through host memory, and has to arrive all the same; ipc leaves
+such pairs out and names them: vLLM's own all-reduce asks the driver the same and lets NCCL serve. A process that does
+not come back is killed, its pair is named, and the other pairs are checked by new processes. Pairs for which no time is
+left are no failure: nothing is said then (SkipTest), unless another pair fails.
 
 Shapes: 4 bytes, 1 KiB, 1 MiB + 4 bytes and 64 MiB, with 4 KiB of guard before and behind. All four buffers of a pair
 hold patterns that no other transfer has; what is not the target must stay as it is (up to 1 MiB + 4 of it).
@@ -36,6 +37,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 from pathlib import Path
 
 PROBE = {
@@ -43,7 +45,7 @@ PROBE = {
     "feature": "comm.peer_transfer",
     "module": "",
     "requires": {},
-    "variants": {"peer_copy": {}, "ipc": {}},
+    "variants": {"peer_copy": {}, "ipc": {"peer_access": True}},
     "gpus": 2,
     "most_gpus": 8,
     "timeout_s": 120,
@@ -59,7 +61,7 @@ BOXES = ("in", "out")
 START_S = 45.0  # for drivers and contexts
 STALL_S = 10.0  # for one step, which takes a tenth of a second at most
 MOST_STALLS = 2  # after which the other pairs are not checked
-DEADLINE_S = 105.0  # for a variant
+DEADLINE_S = 95.0  # for all steps of a variant, the start of drivers among them
 KILLED_S = 5.0  # for a killed process to go away
 TIMED_COPIES = 3
 MOST_COUNTED = 1 << 20  # words that are wrong, which takes a second
@@ -110,10 +112,13 @@ def run(variant):
     verdict = _verdict(failures, team.names)
     if verdict is not None:
         raise verdict
+    if not speeds:
+        raise unittest.SkipTest("the driver reports no peer access between any two GPUs")
     slowest, fastest = min(speeds, key=speeds.get), max(speeds, key=speeds.get)
     return {
         "gpus": ", ".join(f"{gpu} {name}" for gpu, name in enumerate(team.names)),
         "peer_access": team.said_of("access"),
+        "left_out": " ".join(f"{one}-{other}" for one, other in team.left_out),
         "native_atomics": team.said_of("atomics"),
         "pairs": len(team.pairs),
         "transfers": checked,
@@ -141,11 +146,9 @@ class _FailedError(Exception):
 def _check_pairs(team):
     """Failures (kind, sentence), how many transfers were right, and GB/s by "0>1"."""
     failures, checked, speeds = [], 0, {}
-    deadline = time.monotonic() + DEADLINE_S
     for done, (one, other) in enumerate(team.pairs):
-        if sum(kind != "wrong" for kind, _ in failures) >= MOST_STALLS or time.monotonic() > deadline:
-            left = " ".join(f"{a}-{b}" for a, b in team.pairs[done:])
-            failures.append(("unchecked", f"not checked any more: pairs {left}"))
+        if sum(kind != "wrong" for kind, _ in failures) >= MOST_STALLS or team.seconds_left() <= 0:
+            failures.append(("unchecked", _unchecked(team.pairs[done:])))
             break
         try:
             team.join(one, other)
@@ -155,9 +158,15 @@ def _check_pairs(team):
                 failures += [("wrong", sentence) for sentence in wrong]
             speeds.update({f"{a}>{b}": team.speed(a, b) for a, b in ((one, other), (other, one))})
         except _FailedError as exc:
-            failures.append((exc.kind, str(exc)))
+            # Of a step that was cut short at the end of the time nobody knows whether it hangs.
+            late = exc.kind == "stalls" and team.seconds_left() <= 0
+            failures.append(("unchecked", _unchecked([(one, other)])) if late else (exc.kind, str(exc)))
             team.close()
     return failures, checked, speeds
+
+
+def _unchecked(pairs):
+    return f"not checked any more: pairs {' '.join(f'{one}-{other}' for one, other in pairs)}"
 
 
 def _transfers(team, one, other):
@@ -208,7 +217,9 @@ def _verdict(failures, names):
     wrong = [sentence for kind, sentence in failures if kind == "wrong"]
     shown = wrong[:6] + ([f"{len(wrong) - 6} more like these"] if len(wrong) > 6 else []) + shown
     meant = ", ".join(f"GPU {gpu}: {name}" for gpu, name in enumerate(names))
-    return (AssertionError if wrong else RuntimeError)(f"{'; '.join(shown)} ({meant})")
+    late = all(kind == "unchecked" for kind, _ in failures)
+    kind = AssertionError if wrong else unittest.SkipTest if late else RuntimeError
+    return kind(f"{f'no time was left ({DEADLINE_S:g} s): ' if late else ''}{'; '.join(shown)} ({meant})")
 
 
 class _Team:
@@ -216,9 +227,10 @@ class _Team:
 
     def __init__(self, variant):
         self.variant, self.doing, self.patterns, self.no_kernel = variant, "starting", itertools.count(1), ""
+        self.end = time.monotonic() + DEADLINE_S
         self.workers, asking = {}, _Worker(())
         try:
-            said = asking.ask("report", START_S, "asking the driver")
+            said = asking.ask("report", self.limit(START_S), "asking the driver")
         except _FailedError as exc:
             raise RuntimeError(str(exc)) from None
         finally:
@@ -227,7 +239,16 @@ class _Team:
         if len(self.names) < PROBE["gpus"]:
             raise RuntimeError(f"{PROBE['gpus']} GPUs are needed, {len(self.names)} are visible")
         del self.names[PROBE["most_gpus"] :]
-        self.pairs = list(itertools.combinations(range(len(self.names)), 2))
+        pairs = list(itertools.combinations(range(len(self.names)), 2))
+        self.left_out = [pair for pair in pairs if variant == "ipc" and not self.has_access(*pair)]
+        self.pairs = [pair for pair in pairs if pair not in self.left_out]
+
+    def seconds_left(self):
+        return self.end - time.monotonic()
+
+    def limit(self, most_s):
+        """Seconds for a step: no more than are left for all."""
+        return max(0.1, min(most_s, self.seconds_left()))
 
     def start(self):
         gpus = range(len(self.names))
@@ -239,7 +260,7 @@ class _Team:
         for worker in self._each():
             worker.tell("start", gpus=worker.gpus, largest=SIZES[-1])
         for worker in self._each():  # together, because a context takes a while
-            said = worker.answer(START_S, f"GPU {', '.join(map(str, worker.gpus))}: {self.doing}")
+            said = worker.answer(self.limit(START_S), f"GPU {', '.join(map(str, worker.gpus))}: {self.doing}")
             self.no_kernel = self.no_kernel or said["no_kernel"]
             self.handles.update({(worker.gpus[0], box): handle for box, handle in said["handles"].items()})
 
@@ -249,9 +270,6 @@ class _Team:
     def join(self, one, other):
         """Give each of the two the other's memory."""
         self.doing = f"GPU {one} and GPU {other}"
-        if self.variant == "ipc" and not (self.access[one][other] and self.access[other][one]):
-            said = "the driver reports no peer access, so that memory cannot be shared through CUDA IPC"
-            raise _FailedError("raised", f"GPU {one} and GPU {other}: {said}")
         if not self.workers:
             self.start()
         for gpu, owner in ((one, other), (other, one)):
@@ -266,7 +284,7 @@ class _Team:
                 self.ask(gpu, "open", gpu=gpu, owner=owner, box=box, handle=self.handles[owner, box])
 
     def ask(self, place, step, **words):
-        return self.workers[place].ask(step, STALL_S, self.doing, **words)
+        return self.workers[place].ask(step, self.limit(STALL_S), self.doing, **words)
 
     def speed(self, sender, receiver):
         """GB/s of the largest copy, written by the sender."""

@@ -27,6 +27,7 @@ from fi_doctor.model import (
     Nvcc,
     Outcome,
     Package,
+    PeerLink,
     PlannedProbe,
     ProbeSpec,
     Requires,
@@ -75,6 +76,12 @@ def gpu(*, sm: int | Missing = 90, index: int = 0, visible: bool = True, **chang
         pci_bus=f"00000000:{index:02x}:00.0",
     )
     return replace(base, **changes)
+
+
+def link(one: int, other: int, **changes) -> PeerLink:
+    """What lies between two GPUs of these numbers: NVLink, and nothing in the way."""
+    ends = {"one": f"GPU-{one:08d}", "other": f"GPU-{other:08d}"}
+    return replace(PeerLink(**ends, pcie="SYS", nvlink=True, read="ok", write="ok"), **changes)
 
 
 def gpu_facts(*gpus: Gpu, driver: str | Missing = "580.159.04", cuda: str = "13.0", **changes) -> GpuFacts:

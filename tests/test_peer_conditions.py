@@ -2,18 +2,16 @@
 
 import factory as make
 import pytest
-from msgspec.structs import replace
+from factory import link
 
 from fi_doctor.conditions import Truth, View, fill, holds
-from fi_doctor.model import PeerLink
+from fi_doctor.conditions.peers import no_peers
+from fi_doctor.diagnosis.cells import cells_of
+from fi_doctor.model import Depth, Request, Requires, Verdict
+from fi_doctor.probing.plan import plan
 
 LOST = make.missing("GPU is lost")
 ANY = {"matches": ""}
-
-
-def link(one, other, **changes):
-    base = PeerLink(one=f"GPU-{one:08d}", other=f"GPU-{other:08d}", pcie="SYS", nvlink=True, read="ok", write="ok")
-    return replace(base, **changes)
 
 
 def facts(*links, count=2, **changes):
@@ -52,6 +50,38 @@ def test_a_pair_of_which_cuda_sees_one_gpu_only_says_nothing():
 def test_refusal_to_write_counts_as_refusal_to_read_does():
     assert fill("{peers_refused}", View(facts(link(0, 1, write="not supported")))) == "0-1 (not supported)"
     assert truth({"peers_refused": ANY}, facts(link(0, 1))) is Truth.NO
+
+
+REFUSED = {"read": "chipset not supported"}
+
+
+@pytest.mark.parametrize(
+    ("links", "told"),
+    [
+        ([link(0, 1, **REFUSED), link(0, 2, **REFUSED), link(1, 2, **REFUSED)], "0-1 (chipset not supported), 0-2 "),
+        ([link(0, 1, **REFUSED), link(0, 2, **REFUSED), link(1, 2)], ""),
+        ([link(0, 1, **REFUSED), link(0, 2, **REFUSED), link(1, 2, read=LOST)], ""),
+        ([], ""),
+    ],
+    ids=["none", "one", "not-known", "not-read"],
+)
+def test_only_where_every_pair_is_refused_there_are_no_peers(links, told):
+    said = no_peers(facts(*links, count=3), 90)
+    assert said.startswith(f"NVML says that these GPUs do not reach each other's memory: {told}" if told else "")
+    assert bool(said) == bool(told)
+    assert no_peers(facts(*links, count=3), 100) == ""
+
+
+def test_a_variant_that_needs_peers_is_unsupported_without_them_and_the_others_decide():
+    of = make.spec("comm.peer_transfer", gpus=2, variants={"peer_copy": Requires(), "ipc": Requires(peer_access=True)})
+    machine = facts(link(0, 1, **REFUSED))
+    [planned] = plan([of], machine, Request(depth=Depth.RUN))
+    assert planned.variants == ("peer_copy",)
+    cells = cells_of(planned, make.outcome(of.id, cells=(make.cell(variant="peer_copy"),)), machine)
+    assert [cell.verdict for cell in cells] == [Verdict.WORKS, Verdict.UNSUPPORTED]
+    assert cells[1].why == planned.skipped_variants["ipc"]
+    [planned] = plan([of], facts(link(0, 1)), Request(depth=Depth.RUN))
+    assert planned.variants == ("peer_copy", "ipc")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.conditions.relations import Relation, visible_gpus
 from fi_doctor.model import Facts, Gpu, Missing, PeerLink
@@ -58,6 +60,20 @@ def peers_refused(facts: Facts) -> Relation:
         return link.read if link.read != "ok" else link.write
 
     return _pairs(facts, said, lambda link: said(link) != "ok", said)
+
+
+def no_peers(facts: Facts, sm: int | Missing) -> str:
+    """That no two visible GPUs of this kind reach each other's memory, by NVML; "" where two do or it is open."""
+    gpus, links = _gpus(facts), facts.gpus.links
+    if isinstance(gpus, Missing) or isinstance(links, Missing):
+        return ""
+    ours = {uuid for uuid, gpu in gpus.items() if gpu.sm == sm}
+    between = [link for link in links if link.one in ours and link.other in ours]
+    refused = peers_refused(replace(facts, gpus=replace(facts.gpus, links=tuple(between))))
+    told = () if isinstance(refused, Missing) else tuple(one for one in refused if isinstance(one, str))
+    if not between or len(told) < len(between):
+        return ""
+    return f"NVML says that these GPUs do not reach each other's memory: {', '.join(told)}"
 
 
 def iommu_translates(facts: Facts) -> Relation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fi_doctor.conditions.peers import no_peers
 from fi_doctor.conditions.ranges import number_in, version_in
 from fi_doctor.model import Facts, Feature, Majors, Missing, PlannedProbe, Requires
 from fi_doctor.model.phrases import UNPROBED
@@ -82,6 +83,8 @@ def _unmet(need: Requires, sm: int | Missing, facts: Facts) -> str:
     if said := _outside("flashinfer-python", version, need.flashinfer):
         return said
     if said := _outside("the CUDA version that FlashInfer's gates read", facts.toolkit.gate_version, need.nvcc):
+        return said
+    if need.peer_access and (said := no_peers(facts, sm)):
         return said
     return next((said for name, wanted in need.packages.items() if (said := _no_package(name, wanted, facts))), "")
 

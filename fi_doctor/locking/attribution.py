@@ -99,7 +99,8 @@ class Attribution:
         self._add_vllm(found, use)
         ranks = max((spec.gpus for spec in specs), default=0)
         if ranks:
-            self._add_gpus(found, row.sm, ranks)
+            found.add("driver", *gpus(row.sm, specs))
+            self._add_libraries(found, ranks)
         groups = self._add_imports(found, imports_of(specs) - (frozenset() if is_import(row.feature) else taken))
         if self._python is not None and any(map(needs_flashinfer, specs)):
             groups.append(self._add_python(found, row.feature, specs, use))
@@ -116,8 +117,7 @@ class Attribution:
         self.groups.update({group: names for group, names in self._imports.items() if group in used})
         return sorted(used)
 
-    def _add_gpus(self, found: Names, sm: int | Missing, ranks: int) -> None:
-        found.add("driver", *gpus(sm, ranks))
+    def _add_libraries(self, found: Names, ranks: int) -> None:
         names = (name for name in self._facts.libraries if name != "cuda" and (name != "nccl" or ranks > 1))
         found.add(*(f"library:{name}" for name in names))
         if ranks > 1:

@@ -14,6 +14,7 @@ from fi_doctor.locking.digests import Digests, of_text
 from fi_doctor.locking.loads import file_of
 from fi_doctor.locking.model import ABSENT, NOT_KNOWN
 from fi_doctor.locking.names import ALL_PYTHON, FLASHINFER, VLLM
+from fi_doctor.locking.peers import between, tracing
 from fi_doctor.locking.resolving import NAMESPACE, Resolver
 from fi_doctor.model import (
     OWN,
@@ -33,7 +34,7 @@ _SITES = ("site-packages", "dist-packages")  # where Python reads .pth files
 _CODE = re.compile(r"^import[ \t]", re.MULTILINE)  # a line that is run. Source: site.addpackage
 _PLUGINS = re.compile(r"^\[torch\.backends\]\s*\n(?P<lines>(?:[^\[\n].*\n?|\n)*)", re.MULTILINE)  # torch imports them
 _NUMBER = re.compile(r"\d{1,9}")
-_LONGEST = 200  # characters of a variable that are shown as they are
+_LONGEST = 200  # characters of a value that are shown as they are
 
 
 class Inputs:
@@ -75,6 +76,7 @@ class Inputs:
             "library": self._library,
             "loads": self._loaded,
             "package": self._package,
+            "peers": self._peers,
             "probe": self._probe,
             "setting": self._setting,
             "variable": self._variable,
@@ -85,6 +87,8 @@ class Inputs:
             return f"{self._facts.interpreter.implementation} {self._facts.interpreter.version}"
         if kind == "startup":
             return self._startup()
+        if kind == "tracing":
+            return tracing()
         if kind == "workspace":
             return self._workspace()
         if kind == "driver":
@@ -127,6 +131,14 @@ class Inputs:
         if len(ours) < int(number or 1):
             return ABSENT
         return "present, in MIG mode" if any(gpu.mig is True for gpu in ours) else "present"
+
+    def _peers(self, rest: str) -> str:
+        """How so many GPUs of a kind, at most, reach each other; long words as their digest."""
+        sm, _, most = rest.partition(":")
+        if not most.isdigit():
+            return NOT_KNOWN
+        said = between(self._facts, sm, int(most))
+        return said if len(said) <= _LONGEST else of_text(said)
 
     def _probe(self, name: str) -> str:
         """The file of one of ours; of somebody else's the whole folder, in which its kernel may lie, too."""

@@ -42,11 +42,13 @@ def always(feature: str, probes: Iterable[str]) -> tuple[str, ...]:
     return "python", f"knowledge:{feature}", "package:torch", f"package:{VLLM}", *named, *variables
 
 
-def gpus(sm: int | Missing, ranks: int) -> tuple[str, ...]:
-    """The GPUs of a row that needs so many."""
-    if isinstance(sm, Missing):
+def gpus(sm: int | Missing, specs: Iterable[ProbeSpec]) -> tuple[str, ...]:
+    """The GPUs of a row with these probes, as many as they need; of several also how they reach each other."""
+    needed = [(spec.gpus, max(spec.gpus, spec.most_gpus)) for spec in specs]
+    ranks, most = (max(numbers, default=0) for numbers in zip(*needed, strict=True)) if needed else (1, 1)
+    if isinstance(sm, Missing) or not ranks:
         return ()
-    return f"gpu:sm{sm}", *([f"gpu:sm{sm}:{ranks}"] if ranks > 1 else [])
+    return f"gpu:sm{sm}", *([f"gpu:sm{sm}:{ranks}", f"peers:sm{sm}:{most}", "tracing"] if ranks > 1 else [])
 
 
 def unfounded(lock: Lock, specs: Iterable[ProbeSpec]) -> dict[Key, str]:
@@ -71,7 +73,7 @@ def _least(
     if lacking := needed if is_import(row.feature) else needed - imports:
         found += ["startup", *sorted(map(loads_group, lacking))]
     if not isinstance(row.sm, Missing):
-        found += ["driver", *gpus(row.sm, max((spec.gpus for spec in specs), default=1))]
+        found += ["driver", *gpus(row.sm, specs)]
     if any(map(needs_flashinfer, specs)):
         found += [f"package:{FLASHINFER}", f"python:{row.feature}"]
     held = {*row.inputs, *row.groups}

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from fi_doctor.conditions.peers import no_peers
 from fi_doctor.conditions.ranges import number_in, version_in
 from fi_doctor.model import (
     Depth,
@@ -192,6 +193,7 @@ def _obstacle(requires: Requires, facts: Facts, sm: int | Missing) -> str:
         _range_obstacle("nvcc", requires.nvcc, facts.toolkit.gate_version),
         *(_symbol_obstacle(name, flashinfer) for name in requires.symbols),
         *(_package_obstacle(name, wanted, facts.packages.get(name)) for name, wanted in requires.packages.items()),
+        no_peers(facts, sm) if requires.peer_access else "",
     ]
     return next((reason for reason in reasons if reason), "")
 

@@ -24,6 +24,8 @@ TRACEBACK_LIMIT = 4 * 1024
 ABSENT = "fi-doctor: not compiled in this part of the module: "  # inside/stubs.py
 
 _ABSENT_LIMIT = 600  # of a C++ name
+_GOOD = (Ending.RETURNED, Ending.NOT_RUN)
+_SKIPPED = "unittest.case.SkipTest"  # how a probe says that it could not look: that is no failure of what it looks at
 
 
 class Line(Data, frozen=True):
@@ -125,7 +127,8 @@ def cells(planned: PlannedProbe, variants: Sequence[str], record: Record, end: F
 def outcome(planned: PlannedProbe, settled: dict[str, CellOutcome]) -> Outcome:
     """The probe's outcome from its cells, in declared order; variants that do not apply are among them, not run."""
     names = tuple(planned.spec.variants) or ("",)
-    tried = [settled[name] for name in names if name in settled]
+    known = [settled[name] for name in names if name in settled]
+    tried = [cell for cell in known if cell.ending is not Ending.NOT_RUN]
     rest = {
         name: CellOutcome(
             variant=name,
@@ -136,7 +139,7 @@ def outcome(planned: PlannedProbe, settled: dict[str, CellOutcome]) -> Outcome:
         for name in names
     }
     bad = next((cell for cell in tried if cell.ending is not Ending.RETURNED), None)
-    least = min(tried, key=lambda cell: cell.stage.rank, default=None)
+    least = min(tried or known, key=lambda cell: cell.stage.rank, default=None)
     return Outcome(
         probe=planned.spec.id,
         feature=planned.spec.feature,
@@ -151,8 +154,7 @@ def outcome(planned: PlannedProbe, settled: dict[str, CellOutcome]) -> Outcome:
 
 def first_failed(planned: PlannedProbe, settled: Mapping[str, CellOutcome]) -> str | None:
     """The first variant, in declared order, that was tried and did not end well."""
-    good = (Ending.RETURNED, Ending.NOT_RUN)
-    return next((name for name in planned.variants if name in settled and settled[name].ending not in good), None)
+    return next((name for name in planned.variants if name in settled and settled[name].ending not in _GOOD), None)
 
 
 def failed_in_build(planned: PlannedProbe, variant: str, records: Sequence[Record]) -> bool:
@@ -187,6 +189,9 @@ def _cell(planned: PlannedProbe, record: Record, line: Line) -> CellOutcome:
     returned = ending is Ending.RETURNED
     stages = [one.stage for one in record.lines if one.variant == line.variant and one.stage]
     reached = _reached(stages[-1]) if stages else Stage.NONE
+    if line.error == _SKIPPED:
+        said = deciding_line(line.message)
+        return CellOutcome(variant=variant, stage=reached, ending=Ending.NOT_RUN, detail=said, seconds=line.seconds)
     if ending is Ending.WRONG:
         reached = Stage.RAN
     detail = "" if returned else deciding_line(line.message)

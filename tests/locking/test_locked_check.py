@@ -163,7 +163,9 @@ def test_a_feature_that_this_version_does_not_know_is_unknown(machine):
     assert machine.checked(lock).to_measure() == (Key("norm.of_the_future", 90),)
 
 
-@pytest.mark.parametrize("inputs", [("quantum:flux",), ("gpu:sm90:many",)], ids=["kind", "form"])
+@pytest.mark.parametrize(
+    "inputs", [("quantum:flux",), ("gpu:sm90:many",), ("peers:sm90",)], ids=["kind", "form", "number"]
+)
 def test_an_input_that_this_version_cannot_read_is_never_as_it_was(machine, inputs):
     lock = machine.lock()
     value = dict.fromkeys(inputs, "not known to this fi-doctor!")
@@ -381,6 +383,8 @@ LACKING = {
     "driver": "norm.rmsnorm",
     "gpu:sm90": "norm.rmsnorm",
     "gpu:sm90:2": "comm.allreduce_fusion",
+    "peers:sm90:2": "comm.allreduce_fusion",
+    "tracing": "comm.allreduce_fusion",
     "module:norm": "norm.rmsnorm",
     "python:norm.rmsnorm": "norm.rmsnorm",
 }

@@ -57,8 +57,8 @@ def version(name, to):
     return facts(packages=lambda old: {**old.packages, name: replace(old.packages[name], version=to)})
 
 
-def gpus(*listed):
-    return facts(gpus=lambda _: make.gpu_facts(*listed))
+def gpus(*listed, **changes):
+    return facts(gpus=lambda _: make.gpu_facts(*listed, **changes))
 
 
 def compiler(**changes):
@@ -136,6 +136,14 @@ CHANGES = {
     "another-kind-of-gpu": (gpus(make.gpu(sm=100, index=0), make.gpu(sm=100, index=1)), GPU),
     "one-gpu-less": (gpus(make.gpu(index=0)), RANKS),
     "one-gpu-hidden": (gpus(make.gpu(index=0), make.gpu(index=1, visible=False)), RANKS),
+    "the-way-between-two-gpus": (
+        gpus(
+            make.gpu(index=0), make.gpu(index=1), links=(make.link(0, 1, read="disabled by a setting of the driver"),)
+        ),
+        RANKS,
+    ),
+    "a-link-that-is-down": (gpus(make.gpu(index=0, nvlinks=(True, False)), make.gpu(index=1)), RANKS),
+    "an-iommu-that-translates": (gpus(make.gpu(index=0, iommu="DMA-FQ"), make.gpu(index=1)), RANKS),
     "mig-mode": (gpus(make.gpu(index=0, mig=True), make.gpu(index=1)), GPU),
     "nvcc": (compiler(build="13.1.20"), COMPILED),
     "nvcc-itself": (other_file("cuda/bin/nvcc"), COMPILED),
@@ -265,6 +273,9 @@ IRRELEVANT = {
     "the-name-of-a-gpu": gpus(make.gpu(index=0, name="another"), make.gpu(index=1, name="another")),
     "other-gpus-of-the-same-kind": gpus(make.gpu(index=0, uuid="GPU-9"), make.gpu(index=1, uuid="GPU-8")),
     "one-more-gpu": gpus(make.gpu(index=0), make.gpu(index=1), make.gpu(index=2)),
+    "how-a-gpu-is-joined-that-no-row-takes": gpus(
+        make.gpu(index=0), make.gpu(index=1), make.gpu(index=2, iommu="DMA"), links=(make.link(1, 2, nvlink=False),)
+    ),
     "a-gpu-of-another-kind-beside": gpus(make.gpu(index=0), make.gpu(index=1), make.gpu(sm=100, index=2)),
     "free-memory": gpus(make.gpu(index=0, memory_free_mib=1), make.gpu(index=1)),
     "how-many-jobs": variable("MAX_JOBS", "3"),

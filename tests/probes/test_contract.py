@@ -13,7 +13,7 @@ KEYS = {
     "id", "feature", "module", "requires", "variants", "gpus", "timeout_s", "build_timeout_s", "compiles", "checks",
     "subset", "most_gpus",
 }  # fmt: skip
-REQUIRES = {"sm", "flashinfer", "nvcc", "symbols", "packages"}
+REQUIRES = {"sm", "flashinfer", "nvcc", "symbols", "packages", "peer_access"}
 
 pytestmark = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 from test_plan import SPEC
 
-from fi_doctor.model import Depth, Ending, Request, Stage
+from fi_doctor.model import Depth, Ending, Request, Requires, Stage
 from fi_doctor.model.phrases import UNCOMPARED
 from fi_doctor.probing import record
 from fi_doctor.probing.plan import plan
@@ -75,6 +75,23 @@ def test_the_name_of_the_signal_comes_first(number, detail):
 def planned(bare_facts):
     [planned] = plan([replace(SPEC, gpus=0, module="")], bare_facts, Request(depth=Depth.RUN))
     return planned
+
+
+def test_a_probe_that_could_not_look_has_not_failed_and_hides_nothing_of_the_others(bare_facts):
+    spec = replace(SPEC, gpus=0, module="", variants={"a": Requires(), "b": Requires()})
+    [planned] = plan([spec], bare_facts, Request(depth=Depth.RUN))
+    skipped = '{"variant": "a", "ending": "raised", "error": "%s", "message": "no"}\n'
+    looked = '{"variant": "b", "stage": "ran"}\n{"variant": "b", "ending": "%s"}\n{"end": true}\n'
+    for ending in ("returned", "raised"):
+        read = record.read((skipped % "unittest.case.SkipTest" + looked % ending).encode())
+        settled = record.cells(planned, ("a", "b"), read, None)
+        assert (settled["a"].ending, settled["a"].detail) == (Ending.NOT_RUN, "no")
+        assert record.outcome(planned, settled).ending is Ending(ending)
+    alone = record.cells(planned, ("a",), record.read((skipped % "unittest.case.SkipTest").encode()), None)
+    outcome = record.outcome(planned, alone)
+    assert (outcome.ending, outcome.detail) == (Ending.NOT_RUN, "no")
+    raised = record.cells(planned, ("a",), record.read((skipped % "RuntimeError").encode()), None)
+    assert raised["a"].ending is Ending.RAISED
 
 
 def test_a_process_that_dies_while_it_waits_had_only_been_imported(planned):

@@ -106,6 +106,8 @@ NO_CUDNN = "cuDNN is not available. Please install cuDNN to use FP8 GEMM functio
 NO_CHECKSUMS = "Failed to get checksums.txt from 55bba5/batched_gemm-b3c1646-c111d7c/checksums.txt"
 PAIR_HANGS = "GPU 0 -> GPU 1, 4 bytes, written by GPU 0 (memcpy): hangs: nothing came back within 10 s"
 NO_PEER_ACCESS = "GPU 0 and GPU 1: the driver reports no peer access"
+NOT_TRACED = "rank 0: RuntimeError: pidfd_getfd(pidfd=40, fd=35) failed with errno 1: Operation not permitted."
+NO_PIDFD = "rank 0: RuntimeError: pidfd_getfd(pidfd=40, fd=35) failed with errno 38: Function not implemented."
 TWO_GPUS = make.gpu_facts(make.gpu(), make.gpu(index=1))
 NO_LINK = {"cudart": make.absent("libcudart.so is in none of: /usr/local/lib64"), "cuda": "/usr/lib/libcuda.so"}
 NO_STUB = {"cudart": "/usr/local/cuda/lib64/libcudart.so", "cuda": make.absent("libcuda.so is in none of: /usr/lib")}
@@ -323,6 +325,12 @@ EXAMPLES: dict[str, Example] = {
         make.facts(gpus=TWO_GPUS),
         (_cell("comm.peer_transfer", make.cell(Ending.RAISED, Stage.BUILT, "ipc", detail=PAIR_HANGS)),),
         (_cell("comm.peer_transfer", make.cell(Ending.RAISED, Stage.BUILT, "ipc", detail=NO_PEER_ACCESS)),),
+    ),
+    "descriptors-of-other-ranks-forbidden": Example(
+        make.facts(gpus=TWO_GPUS),
+        make.facts(gpus=TWO_GPUS),
+        (_cell("comm.all2all", make.cell(Ending.RAISED, Stage.BUILT, "two_sided_bf16", detail=NOT_TRACED)),),
+        (_cell("comm.all2all", make.cell(Ending.RAISED, Stage.BUILT, "two_sided_bf16", detail=NO_PIDFD)),),
     ),
     "iommu-translates-between-gpus": Example(
         _pair(nvlink=False, iommu="DMA-FQ"),

@@ -93,8 +93,8 @@ def trtllm_allreduce_fusion(
 ):
     assert pattern_code == AllReduceFusionPattern.kARResidualRMSNorm
     assert allreduce_in.shape == (token_num, hidden_dim)
-    _set_fault(world_rank)
-    _misbehave()
+    set_fault(world_rank)
+    misbehave()
     exchange = _oneshot if use_oneshot else _twoshot
     parts = exchange(allreduce_in.flatten(), world_rank, world_size, workspace_ptrs.tolist())
     if faults.has("contribution_missing"):
@@ -179,13 +179,13 @@ def _spoil(norm_out, residual_out, residual_in, gamma):
     faults.spoil(norm_out)
 
 
-def _set_fault(rank):
+def set_fault(rank):
     path = os.environ.get("FI_DOCTOR_FAKE_FAULT")
     name, _, only = Path(path).read_text().partition("@") if path else ("", "", "")
     faults.ACTIVE = name if only in {"", str(rank)} else ""
 
 
-def _misbehave():
+def misbehave():
     if faults.has("segfault"):
         os.kill(os.getpid(), signal.SIGSEGV)
     if faults.has("raises"):
