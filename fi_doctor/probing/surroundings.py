@@ -167,24 +167,21 @@ def reproduce(  # noqa: PLR0913 - the whole of what a process was started with, 
     *,
     failed: str | None = None,
     in_build: bool = False,
-    parts: Mapping[str, str] | None = None,
 ) -> str:
     """A shell line that does the same by hand; values that facts hide are left out.
 
     failed: the variant that it is about, None for all that were tried. in_build: whether it failed in its build().
-    parts: files that were loaded in place of whole modules.
-    The line runs the probe's own file where that does the same, else the harness, which prints its record.
+    The line runs the probe's own file where that does the same, else the harness, which prints its record. Where a
+    part of a module was loaded it compiles the whole one: the part is in a cache of ours, and nobody else's.
     """
     words = [*_shown_variables(planned, facts, child, base), shlex.quote(facts.interpreter.executable)]
     names = planned.variants if failed is None else (failed,)
     only_build = in_build or planned.depth is Depth.BUILD
-    if only_build or parts or not planned.spec.runs_by_hand:
+    if only_build or not planned.spec.runs_by_hand:
         depth = Depth.BUILD if only_build else planned.depth
         options = ["--record-fd=1", f"--depth={depth}", *(f"--variant={name}" for name in names)]
-        options += [f"--use={name}={path}" for name, path in (parts or {}).items()]
         return " ".join([*words, *map(shlex.quote, [str(HARNESS), *options, planned.spec.path])])
-    are_all = failed is None and not planned.skipped_variants
-    named = [] if are_all else [name for name in names if name]
+    named = () if names == tuple(planned.spec.variants) else filter(None, names)  # without names all are run
     return " ".join([*words, *map(shlex.quote, [planned.spec.path, *named])])
 
 

@@ -43,7 +43,7 @@ def run(variant):
     assert library.run(3, 16) == 30
     if variant == "all_tactics":
         assert library.run(3, 32) == 30
-    return {{"tactics": "0 and 0"}}
+    return {{"tactics": "0 and 0", "elements": 1}}
 '''
 SUBSET = {"units": "bf16", "variants": ["tactic_0"]}
 HEADER = """#pragma once

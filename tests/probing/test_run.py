@@ -269,6 +269,8 @@ def test_where_variants_were_left_out_the_shell_line_names_those_that_were_tried
     left_out = replace(planned, variants=("good",), skipped_variants={"bad one": "needs SM100"})
     line = surroundings.reproduce(left_out, bare_facts, {}, None)
     assert line == f"{sys.executable} {FAKES / 'fake_by_hand.py'} good"
+    no_time = replace(planned, variants=("good",))
+    assert surroundings.reproduce(no_time, bare_facts, {}, None) == line
     assert surroundings.reproduce(planned, bare_facts, {}, None) == line.removesuffix(" good")
 
 

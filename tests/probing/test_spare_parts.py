@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 
 import pytest
 from msgspec.structs import replace
@@ -42,7 +43,14 @@ def run(variant):
     library = ctypes.CDLL(str(get_module("batch_prefill_fake_sm90").__self__.path))
     mask = 2 if variant == "custom" else 1
     assert library.run(mask, 0) == mask
-    return {{"mask": mask}}
+    return {{"mask": mask, "elements": 1}}
+
+
+if __name__ == "__main__":
+    import sys
+
+    for name in sys.argv[1:] or PROBE["variants"]:
+        print(name, run(name))
 '''
 DISPATCHER = """
 namespace flashinfer {
@@ -147,6 +155,16 @@ def test_a_mask_that_is_left_out_says_its_name_when_it_is_called(machine):
     _, _, found = machine.judged(SHORT)
     assert found["prefill"]["custom"].verdict is Verdict.BROKEN
     assert "not compiled in this part of the module: int flashinfer::Paged<2>()" in found["prefill"]["custom"].why
+
+
+def test_the_shell_line_needs_nothing_of_ours_where_a_part_was_run(machine, tmp_path):
+    machine.probe_of("prefill", "no_mask_or_causal")
+    outcomes, _, found = machine.judged(SHORT)
+    assert found["prefill"]["custom"].scope is Scope.SUBSET
+    line = outcomes["prefill"].reproduce
+    assert line.endswith(f"{sys.executable} {machine.folder / 'fake_prefill.py'} custom")
+    assert str(tmp_path / "kept") not in line
+    assert "harness" not in line
 
 
 def test_probes_that_want_the_same_part_share_it(machine):
