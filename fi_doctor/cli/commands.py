@@ -259,5 +259,6 @@ def progress(asked: Asked) -> Iterator[Watch]:
     from fi_doctor.probing.measured import BUILD_S
     from fi_doctor.reports.progress import Progress
 
-    with Progress(sys.stderr, is_terminal=sys.stderr.isatty(), estimates=BUILD_S) as progress:
+    is_terminal, selected = sys.stderr.isatty(), bool(asked.features)
+    with Progress(sys.stderr, is_terminal=is_terminal, estimates=BUILD_S, selected=selected) as progress:
         yield progress

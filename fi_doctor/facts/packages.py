@@ -235,10 +235,10 @@ def _why_no_answer(result: sandbox.Result) -> str:
 
 def _holds(copy: Distribution, origin: str) -> bool:
     """Whether the module at `origin` belongs to this copy."""
-    folder = Path(origin).parent.resolve()
+    folder = Path(origin).parent
     if copy.editable and isinstance(copy.source, str):
-        return folder.is_relative_to(Path(copy.source).resolve())
-    return folder.parent == Path(copy.location).resolve()
+        return folder.resolve().is_relative_to(Path(copy.source).resolve())
+    return folder.parent.resolve() == Path(copy.location).resolve()  # the folder itself may be a link to elsewhere
 
 
 def _from_metadata(copy: Distribution, copies: list[Distribution], origin: str) -> Package:

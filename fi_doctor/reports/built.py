@@ -25,14 +25,15 @@ def cost_line(builds: Builds) -> str:
     )
 
 
-def first_start_line(found: FirstStart) -> str:
-    """How much it is and what does it beforehand; "" where there is nothing."""
+def first_start_line(found: FirstStart, *, selected: bool) -> str:
+    """How much it is and what does it beforehand; "" where there is nothing. selected: not all rows were asked for."""
     if not found.modules:
         return ""
     objects, jobs = amount(found.objects, "object"), amount(found.jobs, "job")
     caller = f"; {clean(found.caller)}" if found.caller else ""
+    whose = "For the selected rows a" if selected else "A"
     return (
-        f"A server's first start would compile {amount(len(found.modules), 'module')} here ({objects}, "
+        f"{whose} server's first start would compile {amount(len(found.modules), 'module')} here ({objects}, "
         f"{about(found.estimated_seconds)} with {jobs}{caller}): {clean(found.command)}"
     )
 

@@ -95,7 +95,8 @@ def _answer(report: Report, width: int) -> Iterator[Text]:
         yield from _plain(pack(unknown, width, "Not known: ", "  "))
     if not any(row.needs_gpu for row in report.features):
         return  # what was compiled is for rows that nobody asks for now
-    for line in (cost_line(report.builds), first_start_line(report.builds.first_start)):
+    first_start = first_start_line(report.builds.first_start, selected=bool(report.request.features))
+    for line in (cost_line(report.builds), first_start):
         if line:
             yield from _plain(wrap(line, width, "", "  "))
 

@@ -42,7 +42,8 @@ def summary(outcome: Outcome, report: Report) -> str:
     reached = f"stage reached: {stage}{f'; module from: {source}' if source else ''}"
     day = _locked(outcome, report)
     how = f"{f'locked {clean(day, 40)}: ' if day else ''}{ending}: {detail} ({reached})"
-    return f"{title(outcome)}{f', {variants}' if variants else ''}: {how}"
+    others = [f"{clean(cell.variant, 60)}: {cell.ending}: {clean(cell.detail, 120)}" for cell in _other_cells(outcome)]
+    return "; ".join([f"{title(outcome)}{f', {variants}' if variants else ''}: {how}", *others])
 
 
 def title(outcome: Outcome) -> str:
@@ -105,6 +106,12 @@ def _bad_cells(outcome: Outcome) -> list[CellOutcome]:
     """The variants that ended as the first bad one did."""
     bad = [cell for cell in outcome.cells if cell.ending not in _GOOD]
     return [cell for cell in bad if (cell.ending, cell.stage) == (bad[0].ending, bad[0].stage)]
+
+
+def _other_cells(outcome: Outcome) -> list[CellOutcome]:
+    """The variants that ended badly in another manner."""
+    shown = _bad_cells(outcome)
+    return [cell for cell in outcome.cells if cell.ending not in _GOOD and cell not in shown]
 
 
 def _ran_out(outcome: Outcome) -> bool:

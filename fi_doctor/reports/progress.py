@@ -35,6 +35,7 @@ class Progress:
 
     As a context manager it also runs a ticker, which keeps the status line alive and a silent log from looking dead.
     `estimates`: module -> seconds that its build takes when nothing of it is cached; leave out what is cached.
+    `selected`: whether only some rows were asked for.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class Progress:
         is_terminal: bool,
         now: Callable[[], float] = time.monotonic,
         estimates: Mapping[str, float] | None = None,
+        selected: bool = False,
     ) -> None:
         self._stream = stream
         self._is_terminal = is_terminal
         self._now = now
         self._begin = self._last = now()
         self._schedule = Schedule(estimates or {}, now)
+        self._selected = selected
         self._lock = threading.RLock()  # a signal handler may end up here while its own thread holds it
         self._stop = threading.Event()
         self._ticker: threading.Thread | None = None
@@ -111,7 +114,7 @@ class Progress:
     def first_start(self, found: FirstStart) -> None:
         """A line, where there is anything."""
         with self._lock:
-            if line := first_start_line(found):
+            if line := first_start_line(found, selected=self._selected):
                 self._line(line)
 
     def begun(self, modules: tuple[str, ...]) -> None:

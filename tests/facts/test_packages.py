@@ -90,6 +90,16 @@ def test_an_editable_package_lies_in_its_source_tree(tmp_path):
     assert (found.editable, found.location, found.shadowed) == (True, str(tmp_path / "vllm"), ())
 
 
+def test_a_package_whose_folder_is_a_link_lies_where_the_link_is(tmp_path):
+    module(tmp_path / "store", "flashinfer")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/flashinfer").symlink_to(tmp_path / "store/flashinfer")
+    copy = distribution("flashinfer-python", "0.7.2", tmp_path / "site")
+    found = package(seen(copy, flashinfer=tmp_path / "site/flashinfer/__init__.py"), "flashinfer-python")
+    assert isinstance(found, Package)
+    assert (found.version, found.location, found.shadowed) == ("0.7.2", str(tmp_path / "site"), ())
+
+
 @pytest.mark.parametrize(
     ("name", "files", "version", "commit"),
     [

@@ -214,7 +214,10 @@ WORDS = "A server's first start would compile 2 modules here (183 objects, about
 
 def test_a_short_first_start_and_the_vllm_that_is_assumed_are_said():
     found = replace(FIRST, estimated_seconds=20.0, caller="vLLM 0.33.0, which is installed")
-    assert "(183 objects, under 1 min with 16 jobs; vLLM 0.33.0, which is installed): fi-" in first_start_line(found)
+    assert "(183 objects, under 1 min with 16 jobs; vLLM 0.33.0, which is installed): fi-" in first_start_line(
+        found, selected=False
+    )
+    assert first_start_line(found, selected=True).startswith("For the selected rows a server's first start would ")
 
 
 def test_a_check_says_first_and_last_what_a_server_would_compile():
