@@ -66,7 +66,7 @@ def settle(parts: Iterable[Module]) -> None:
 
 def recall(part: Module) -> str:
     """What the compiler said, with NOTE and when it was; "" where there is nothing or anything has changed."""
-    with contextlib.suppress(OSError, UnicodeDecodeError, ValueError, TypeError, KeyError):
+    with contextlib.suppress(Exception):  # whatever is in the file: then it is compiled again
         kept = json.loads(_file(part).read_text(encoding="utf-8"))
         if kept["state"] == _state(part, kept["output"], kept["read"]):
             when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(kept["time"]))

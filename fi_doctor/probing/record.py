@@ -110,7 +110,9 @@ def cells(planned: PlannedProbe, variants: Sequence[str], record: Record, end: F
         if line.ending and line.variant is None:  # importing failed, for all of them
             return {variant: _cell(planned, record, replace(line, variant=variant)) for variant in variants}
         if line.ending and line.variant is not None:
-            settled[line.variant] = _cell(planned, record, line)
+            known = settled.get(line.variant)
+            if known is None or known.ending is Ending.RETURNED:  # a probe that forks may end a variant twice
+                settled[line.variant] = _cell(planned, record, line)
     if end is None:
         return settled
     variant, stage = record.place

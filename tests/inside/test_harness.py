@@ -157,6 +157,14 @@ def test_a_run_that_returns_no_measurements_is_no_failure_of_the_kernel(harness,
     assert (line["ending"], line["measurements"]) == ("returned", {})
 
 
+@pytest.mark.parametrize("returned", ["(None for _ in ())", "never()"])
+def test_a_run_of_which_nothing_was_executed_could_not_look(harness, returned):
+    source = f"PROBE = {{}}\nasync def never(): assert False\ndef run(): return {returned}"
+    lines, _ = harness(source)
+    [line] = [line for line in lines if "ending" in line]
+    assert (line["ending"], line["error"]) == ("raised", "unittest.case.SkipTest")
+
+
 def test_a_measurement_that_is_more_than_one_number_is_said_as_text(harness):
     source = """
         PROBE = {}

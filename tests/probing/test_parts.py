@@ -294,6 +294,20 @@ def test_what_a_compiler_refused_is_not_compiled_again_while_nothing_has_changed
     assert "not compiled again: what the compiler read has not changed since 20" in outcome.traceback
 
 
+@pytest.mark.parametrize(
+    "change", ['"said": null', '"time": 1e30', "[" * 200_000, "\0"], ids=["said", "time", "deep", "nul"]
+)
+def test_a_damaged_memory_of_what_was_refused_is_none(refusing, kept, change):
+    refusing.judged()
+    [memory] = kept.rglob("failed.json")
+    text = memory.read_text()
+    key, _, _ = change.partition(":")
+    memory.write_text(text.replace(key, f'{change}, {key[:-1]}_"', 1) if ":" in change else change)
+    found, outcome, was_compiled = refusing.judged()
+    assert (found.verdict, was_compiled) == (Verdict.BROKEN, True)
+    assert "not compiled again" not in outcome.traceback
+
+
 @pytest.mark.parametrize("change", ["source", "header", "compiler", "variable", "flags"])
 def test_it_is_compiled_again_once_anything_has_changed(refusing, change):
     machine = refusing.machine

@@ -94,6 +94,13 @@ def test_a_probe_that_could_not_look_has_not_failed_and_hides_nothing_of_the_oth
     assert raised["a"].ending is Ending.RAISED
 
 
+@pytest.mark.parametrize("order", [("returned", "wrong-result"), ("wrong-result", "returned")])
+def test_a_forked_probe_that_ends_a_variant_twice_is_as_bad_as_the_worse_of_them(planned, order):
+    lines = "".join(f'{{"variant": "", "ending": "{ending}", "message": "1 == 2"}}\n' for ending in order)
+    settled = record.cells(planned, ("",), record.read(f'{lines}{{"end": true}}\n'.encode()), None)
+    assert settled[""].ending is Ending.WRONG
+
+
 def test_a_process_that_dies_while_it_waits_had_only_been_imported(planned):
     read = record.read(b'{"stage": "imported"}\n{"variant": "", "stage": "waiting"}\n')
     fate = record.fate(read, replace(ENDED, returncode=None, signal=11), None)
