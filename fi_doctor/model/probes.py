@@ -44,6 +44,7 @@ class Requires(Strict, frozen=True):
     nvcc: str = ""  # version range of the CUDA version that FlashInfer's gates compare
     symbols: tuple[str, ...] = ()  # dotted names that the installed package must have
     packages: dict[str, str] = {}  # distribution -> version range, "" for any
+    gpus: int = 0  # of one kind, where a variant needs more than its probe
 
 
 class Subset(Strict, frozen=True):
