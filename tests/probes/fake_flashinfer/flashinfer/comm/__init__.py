@@ -2,5 +2,6 @@ from flashinfer.comm.trtllm_ar import AllReduceFusionPattern as AllReduceFusionP
 from flashinfer.comm.trtllm_ar import CudaRTLibrary as CudaRTLibrary
 from flashinfer.comm.trtllm_ar import QuantizationSFLayout as QuantizationSFLayout
 from flashinfer.comm.trtllm_ar import create_shared_buffer as create_shared_buffer
+from flashinfer.comm.trtllm_ar import stand_in_for_a_graph as stand_in_for_a_graph
 from flashinfer.comm.trtllm_ar import trtllm_allreduce_fusion as trtllm_allreduce_fusion
 from flashinfer.comm.trtllm_ar import trtllm_lamport_initialize as trtllm_lamport_initialize
