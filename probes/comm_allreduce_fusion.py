@@ -91,8 +91,14 @@ PROBE = {
         "twoshot_fp8_bf16": {},
         "oneshot_fp8_fp16": {},
         "twoshot_fp8_fp16": {},
-        "oneshot_fp4_bf16": {"sm": ">=100"},
-        "twoshot_fp4_bf16": {"sm": ">=100"},
+        "oneshot_fp4_bf16": {
+            "sm": ">=100",
+            "symbols": ["data/include/flashinfer/comm/trtllm_allreduce_fusion.cuh:cvt_warp_fp16_to_fp4"],
+        },
+        "twoshot_fp4_bf16": {
+            "sm": ">=100",
+            "symbols": ["data/include/flashinfer/comm/trtllm_allreduce_fusion.cuh:cvt_warp_fp16_to_fp4"],
+        },
         "graph_oneshot_bf16": {},
         "graph_twoshot_bf16": {},
         "graph_oneshot_fp8_bf16": {},
@@ -110,7 +116,11 @@ PROBE = {
         "twoshot_fp16_tp4": {"gpus": 4},
         "oneshot_fp8_bf16_tp4": {"gpus": 4},
         "twoshot_fp8_bf16_tp4": {"gpus": 4},
-        "oneshot_fp4_bf16_tp4": {"sm": ">=100", "gpus": 4},
+        "oneshot_fp4_bf16_tp4": {
+            "sm": ">=100",
+            "gpus": 4,
+            "symbols": ["data/include/flashinfer/comm/trtllm_allreduce_fusion.cuh:cvt_warp_fp16_to_fp4"],
+        },
         "graph_oneshot_bf16_tp4": {"gpus": 4},
         "graph_twoshot_bf16_tp4": {"gpus": 4},
         "oneshot_bf16_tp4_load500": {"gpus": 4},
@@ -170,6 +180,7 @@ DEBUGGER_S = 15.0  # for cuda-gdb
 PAGE = 1 << 21  # FlashInfer rounds its shared buffers up to 2 MiB
 BARRIER_FLAGS = 256  # per rank
 TURNS = 3  # replays of a CUDA graph
+AT_ONCE = 1 << 22  # elements that are drawn at once
 LOAD_SIZE = 4096  # of the square matrices whose products keep the other stream busy
 CALLING = ": call "  # stands in the steps of which each has STALL_S
 # What faulthandler prints besides a rank's own stack: the parent's, from which it was forked, and names of modules.
@@ -576,6 +587,10 @@ def _end_ranks():
     ranks.close()
 
 
+class _OutOfMemoryError(RuntimeError):
+    """A GPU has too little memory left, which says nothing of the kernels."""
+
+
 def _verdict(results):
     """The exception that says what went wrong; None when nothing did.
 
@@ -589,7 +604,7 @@ def _verdict(results):
     if order[failed[0][0]] == "wrong":
         return AssertionError(sentences)
     more = "".join(f"\nLast lines of rank {rank}:\n{r['more']}" for _, rank, r in failed if r.get("more"))
-    return RuntimeError(sentences + more)
+    return (_OutOfMemoryError if "out of memory" in sentences else RuntimeError)(sentences + more)
 
 
 def _signal_name(number):
@@ -823,6 +838,9 @@ def _measured(team, asked, calls):
     name = torch.cuda.get_device_name(team.device) if team.device.type == "cuda" else "CPU"
     shapes = dict.fromkeys(f"{tokens}x{hidden}/{form}" for tokens, hidden, form in calls)
     saturated = sum(one.saturated for one in errors.values())
+    made.clear()
+    if team.device.type == "cuda":
+        torch.cuda.empty_cache()  # other probes use this GPU, too
     return {
         "gpu": f"{name} ({team.gpu})",
         "calls": len(calls) * (TURNS if asked.is_graph else 1),
@@ -988,12 +1006,17 @@ def _drawn(seed, shape, device):
     """Sums of four 16-bit numbers of a hash (splitmix64), shifted and scaled to mean 0 and variance 1; float32."""
     import torch
 
-    mixed = torch.arange(math.prod(shape), device=device) * -7046029254386353131 + seed * 1000003
-    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685), (31, 1)):
-        mixed ^= (mixed >> shift) & ((1 << (64 - shift)) - 1)
-        mixed *= factor
-    total = sum((mixed >> shift) & 0xFFFF for shift in (0, 16, 32, 48))
-    return ((total - 131070).float() * 2.6429e-5).view(shape)
+    count = math.prod(shape)
+    drawn = torch.empty(count, device=device)
+    for begin in range(0, count, AT_ONCE):  # int64 takes four times the memory of a tensor
+        end = min(begin + AT_ONCE, count)
+        mixed = torch.arange(begin, end, device=device) * -7046029254386353131 + seed * 1000003
+        for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685), (31, 1)):
+            mixed ^= (mixed >> shift) & ((1 << (64 - shift)) - 1)
+            mixed *= factor
+        total = sum((mixed >> shift) & 0xFFFF for shift in (0, 16, 32, 48))
+        drawn[begin:end] = (total - 131070).float() * 2.6429e-5
+    return drawn.view(shape)
 
 
 class _Errors:

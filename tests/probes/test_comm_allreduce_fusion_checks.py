@@ -263,6 +263,14 @@ def test_a_debugger_that_is_there_is_asked_for_the_kernels(probe, surroundings, 
         probe.run("oneshot_bf16")
 
 
+def test_too_little_memory_has_a_name_that_is_no_fault_of_the_kernel(probe, surroundings, monkeypatch):
+    monkeypatch.setattr(probe, "GRACE_S", 0.5)
+    surroundings("out_of_memory")
+    with pytest.raises(RuntimeError, match=r"^rank 0: torch.OutOfMemoryError: CUDA out of memory") as caught:
+        probe.run("oneshot_bf16")
+    assert type(caught.value).__name__.endswith("OutOfMemoryError")
+
+
 def test_what_a_rank_cannot_import_is_said_with_its_words(probe, monkeypatch, tmp_path):
     (tmp_path / "flashinfer").mkdir()
     (tmp_path / "flashinfer" / "__init__.py").write_text("raise RuntimeError('libcudart is not loaded')")

@@ -245,6 +245,8 @@ def _set_fault(rank):
 def _misbehave():
     if faults.has("segfault"):
         os.kill(os.getpid(), signal.SIGSEGV)
+    if faults.has("out_of_memory"):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 64.00 MiB.")
     if faults.has("raises"):
         raise ValueError("allreduce_fusion_op failed with error code\ninvalid argument")
     assert not faults.has("asserts"), "sequence length should be larger than tp_size"
