@@ -165,7 +165,9 @@ def symbols_of(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> tuple[str, ..
     named = ((*feature.entry, feature.generator, feature.call, feature.runner) for feature in kb.features)
     entries = {name for names in named for name in names if "." in name}
     entries |= {name for operator in kb.operators for name in (*operator.entry, *operator.patterns)}
-    return tuple(sorted(entries.union(*(spec.requires.symbols for spec in specs))))
+    return tuple(
+        sorted(entries.union(*(one.symbols for spec in specs for one in (spec.requires, *spec.variants.values()))))
+    )
 
 
 def now() -> str:

@@ -1,50 +1,70 @@
-"""Does trtllm_allreduce_fusion add up two ranks, add the residual and normalise the sum, through plain CUDA IPC memory?
+"""Does trtllm_allreduce_fusion add up the ranks, add the residual, normalise and quantise, through CUDA IPC memory?
 
-Two processes, one GPU each, make the calls of vLLM's fusion pass (pattern kARResidualRMSNorm, fp32_acc, launched with
-PDL, completion triggered at the end): residual_out holds input 0 + input 1 + residual, norm_out holds residual_out /
-sqrt(mean(residual_out^2) + eps) * gamma, the same on both ranks. Three forms: outputs of their own (poisoned with NaN;
-the inputs must stay), vLLM's "in_place" (norm_out is the input, residual_out is the residual), and vLLM's "first_norm"
-(the residual is zero, residual_out is the input).
+Two processes (four in variants of tp4), one GPU each, make the calls of vLLM's fusion pass (fp32_acc, launched with
+PDL, completion triggered at the end): residual_out holds the sum of the inputs + residual, norm_out holds
+residual_out / sqrt(mean(residual_out^2) + eps) * gamma, the same on all ranks. Three forms: outputs of their own
+(poisoned with NaN; the inputs must stay), vLLM's "in_place" (norm_out is the input, residual_out is the residual), and
+vLLM's "first_norm" (the residual is zero, residual_out is the input). fp8: kARResidualRMSNormFP8Quant, which writes no
+norm_out, and for outputs of their own kARResidualRMSNormOutFP8Quant: quant_out holds the norm / scale in e4m3,
+saturated. fp4: the same in NVFP4, a scale for each 16 elements in the 128x4 layout; it is for SM100 and newer: on
+others the kernel writes zeros (trtllm_allreduce_fusion.cuh, cvt_warp_fp16_to_fp4), and vLLM does not ask for it
+(has_device_capability(100) in allreduce_rms_fusion.py).
+
+limits: sizes one token below, at and above those up to which the installed vLLM takes one-shot, and FlashInfer at all
+(FI_ALLREDUCE_FUSION_MAX_SIZE_MB; its source is read, not imported). graph: captured in one CUDA graph, replayed three
+times with other inputs. load500: 500 calls while another stream is busy with products of matrices. order: the ranks of
+the process group are on the GPUs in another order.
 
 No CUDA multicast object is made: the workspace is FlashInfer's create_shared_buffer (cudaMalloc and CUDA IPC handles,
 exchanged through gloo and a file) in the layout of trtllm_create_ipc_workspace_for_all_reduce_fusion up to 0.6.9. vLLM
-may use another workspace (symmetric memory, or multicast) with the same kernels.
+may use another workspace (symmetric memory, or multicast) with the same kernels. A kernel that does not end is killed
+with its rank, after what it waits for and the ranks' stacks are noted, and the next variant gets new ranks.
 
 Shapes: 9 calls one after the other, without waiting, on one workspace: 1 to 520 tokens of 4096 or 1536 elements, sizes
 up and down, inputs new each time, so that what an earlier call left in one of the three Lamport buffers comes out.
 Rows differ in scale (0.001, 1 and 30), so that eps = 1e-5 decides the result of every third row; some inputs are -0.0,
-which the one-shot kernels use as "not yet there". two-shot: 3 to 520 tokens, also odd numbers, which the ranks share
-unevenly. oneshot_bf16_h2880: 2880 elements (gpt-oss), for which a block ends with an incomplete warp: before 0.6.15 the
+which the one-shot kernels use as "not yet there". two-shot: more tokens than ranks, also numbers that the ranks share
+unevenly. h2880: 2880 elements (gpt-oss), for which a block ends with an incomplete warp: before 0.6.15 the
 kernel adds up lanes there that do not exist, which is undefined (fixed by pull request 3880).
 
 Tolerance: u is half a unit in the last place of the dtype (bf16 has 8 significant bits: 2^-8; fp16 has 11: 2^-11).
-residual_out: a kernel may round the sum of the ranks to the dtype and then the sum with the residual, u * |in0 + in1| *
+residual_out: a kernel may round the sum of the ranks to the dtype and then the sum with the residual, u * |sum| *
 (1 + u) + u * |expected|. norm_out, against the norm of the residual_out that the kernel returned: 3 * u * |expected|,
 one for its own rounding and two because it may normalise the sum before that is rounded (the element and the mean).
-Plus 2^-16, relative, for the float32 arithmetic of kernel and reference; for fp16 plus 2^-24, one smallest subnormal,
-and what the normalisation makes of it. Each rank computes the reference in float32 from the same seeds.
+Plus 2^-16, relative, and 2^-21 of the sum of the absolute inputs, for the float32 arithmetic of kernel and reference;
+for fp16 plus 2^-24, one smallest subnormal, and what the normalisation makes of it. Quantised numbers lie between those
+that the lowest and the highest norm so allowed round to (2^-20, relative, for the scaling); where norm_out is written,
+it is that one norm. Each rank computes the reference in float32 from the seeds of all inputs, so that no communication
+can spoil it; that NCCL adds up the same is checked by comm_allreduce.py.
 
 Upstream: include/flashinfer/comm/trtllm_allreduce_fusion.cuh, flashinfer/comm/trtllm_ar.py, flashinfer/comm/cuda_ipc.py
 """
 
+import ast
 import atexit
 import contextlib
 import ctypes
 import faulthandler
 import functools
 import gc
+import importlib
+import importlib.util
 import io
+import itertools
 import json
 import math
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
+import types
 import warnings
 from pathlib import Path
 
@@ -62,25 +82,65 @@ PROBE = {
         ],
         "peer_access": True,
     },
-    "variants": {"oneshot_bf16": {}, "twoshot_bf16": {}, "oneshot_fp16": {}, "oneshot_bf16_h2880": {}},
+    "variants": {
+        "oneshot_bf16": {},
+        "twoshot_bf16": {},
+        "oneshot_fp16": {},
+        "twoshot_fp16": {},
+        "oneshot_bf16_h2880": {},
+        "oneshot_fp8_bf16": {},
+        "twoshot_fp8_bf16": {},
+        "oneshot_fp8_fp16": {},
+        "twoshot_fp8_fp16": {},
+        "oneshot_fp4_bf16": {
+            "sm": ">=100",
+            "symbols": ["data/include/flashinfer/comm/trtllm_allreduce_fusion.cuh:cvt_warp_fp16_to_fp4"],
+        },
+        "twoshot_fp4_bf16": {
+            "sm": ">=100",
+            "symbols": ["data/include/flashinfer/comm/trtllm_allreduce_fusion.cuh:cvt_warp_fp16_to_fp4"],
+        },
+        "graph_oneshot_bf16": {},
+        "graph_twoshot_bf16": {},
+        "graph_oneshot_fp8_bf16": {},
+        "oneshot_bf16_load500": {},
+        "twoshot_bf16_load500": {},
+        "oneshot_bf16_limits": {},
+        "twoshot_bf16_limits": {},
+        "oneshot_fp16_limits": {},
+        "twoshot_fp16_limits": {},
+        "oneshot_bf16_order": {},
+        "twoshot_bf16_order": {},
+        "oneshot_bf16_tp4": {"gpus": 4},
+        "twoshot_bf16_tp4": {"gpus": 4},
+        "oneshot_fp16_tp4": {"gpus": 4},
+        "twoshot_fp16_tp4": {"gpus": 4},
+        "oneshot_fp8_bf16_tp4": {"gpus": 4},
+        "twoshot_fp8_bf16_tp4": {"gpus": 4},
+        "oneshot_fp4_bf16_tp4": {
+            "sm": ">=100",
+            "gpus": 4,
+            "symbols": ["data/include/flashinfer/comm/trtllm_allreduce_fusion.cuh:cvt_warp_fp16_to_fp4"],
+        },
+        "graph_oneshot_bf16_tp4": {"gpus": 4},
+        "graph_twoshot_bf16_tp4": {"gpus": 4},
+        "oneshot_bf16_tp4_load500": {"gpus": 4},
+        "twoshot_bf16_tp4_load500": {"gpus": 4},
+        "oneshot_bf16_tp4_limits": {"gpus": 4},
+        "twoshot_bf16_tp4_limits": {"gpus": 4},
+        "oneshot_bf16_tp4_order": {"gpus": 4},
+        "twoshot_bf16_tp4_order": {"gpus": 4},
+    },
     "gpus": 2,
+    "most_gpus": 4,
     "timeout_s": 120,
     "build_timeout_s": 900,
     "compiles": ["nvcc"],
     "checks": "numbers",
 }
 
-WORLD = 2
 EPS = 1e-5
-ROW_SCALES = (1e-3, 1.0, 30.0)
-GUARD = 64  # elements before and after a tensor; keeps it aligned to 128 bytes
-DEADLINE_S = 60.0  # for one variant; the first one starts the ranks as well
-FORKED_DEADLINE_S = 35.0  # the same for forked ranks, after which fresh ones are asked
-REHEARSAL_S = 5.0  # for a forked process that only ends
-GRACE_S = 10.0  # for the other rank, once one has failed
-KILLED_S = 5.0  # for killed processes to go away
-PAGE = 1 << 21  # FlashInfer rounds its shared buffers up to 2 MiB
-BARRIER_FLAGS = 256  # per rank
+DETAILS = {"pattern": "kARResidualRMSNorm and those that quantise after it", "eps": EPS}
 CALLS = (  # tokens, hidden size, form
     (7, 4096, "in_place"),
     (1, 4096, "separate"),
@@ -92,8 +152,39 @@ CALLS = (  # tokens, hidden size, form
     (129, 4096, "separate"),
     (1, 4096, "in_place"),
 )
-INCOMPLETE_WARP = 2880  # the hidden size of oneshot_bf16_h2880
-FEWEST_TWOSHOT_TOKENS = 3  # FlashInfer asks for more tokens than ranks
+GRAPH_CALLS = ((7, 4096, "in_place"), (1, 4096, "separate"), (130, 1536, "first_norm"), (33, 4096, "in_place"))
+LOADED_CALLS = ((1, 4096, "in_place"), (33, 4096, "in_place"), (8, 4096, "separate"), (130, 1536, "first_norm"))
+LOADED = 500
+FORMS = ("in_place", "first_norm", "separate")
+LIMITS_HIDDEN = 4096
+INCOMPLETE_WARP = 2880  # the hidden size of h2880
+FP8_SCALE = 0.0061  # takes norms beyond 2.7 to the end of e4m3, which is 448
+FP4_SCALE = 190.0  # 448 * 6 / the largest norm, about
+BLOCK = 16  # elements with one scale in NVFP4
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+HALFWAY = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)  # where e2m1 rounds up
+SCALING = 2**-20  # relative, for the approximate divisions by scales
+
+# From here to "What this probe calls" the text is the same in comm_allreduce.py and comm_allreduce_fusion.py.
+
+ORDERS = {2: (1, 0), 4: (2, 0, 3, 1)}  # ranks -> the GPU of each, for variants with another order
+ROW_SCALES = (1e-3, 1.0, 30.0)
+GUARD = 128  # bytes before and after a tensor, and what they and outputs hold: NaN in every dtype that is called
+POISON = 0xFF
+DEADLINE_S = 60.0  # for one variant; the first one starts the ranks as well
+FORKED_DEADLINE_S = 35.0  # the same for forked ranks, after which fresh ones are asked
+STALL_S = 15.0  # for one step of a call, which takes a tenth of a second at most
+LATE_S = 5.0  # after which a rank says what its kernel waits for
+REHEARSAL_S = 5.0  # for a forked process that only ends
+GRACE_S = 10.0  # for the other ranks, once one has failed
+KILLED_S = 5.0  # for killed processes to go away
+DEBUGGER_S = 15.0  # for cuda-gdb
+PAGE = 1 << 21  # FlashInfer rounds its shared buffers up to 2 MiB
+BARRIER_FLAGS = 256  # per rank
+TURNS = 3  # replays of a CUDA graph
+AT_ONCE = 1 << 22  # elements that are drawn at once
+LOAD_SIZE = 4096  # of the square matrices whose products keep the other stream busy
+CALLING = ": call "  # stands in the steps of which each has STALL_S
 # What faulthandler prints besides a rank's own stack: the parent's, from which it was forked, and names of modules.
 BESIDE_THE_POINT = re.compile(r"(?<= in _serve\n)(  File .*\n)+|^Extension modules: .*\n", re.MULTILINE)
 _FRESH = []  # why ranks are not forked any more
@@ -107,6 +198,13 @@ RANK_ENVIRONMENT = {
     "PYTHONSAFEPATH": "1",
     "PYTHONUNBUFFERED": "1",
 }
+# vLLM's tables, {compute capability: {ranks: MiB}}: up to which size of the input it calls FlashInfer, and one-shot.
+TABLES = ("FI_ALLREDUCE_FUSION_MAX_SIZE_MB", "_FI_ALLREDUCE_ONE_SHOT_MAX_SIZES_MB")
+TABLE_FILES = ("compilation/passes/fusion/allreduce_rms_fusion.py", "compilation/collective_fusion.py")
+TABLES_OF_0_33 = (
+    {"90": {"2": 64, "4": 2}, "100": {"2": 64, "4": 32}, "103": {"2": 64, "4": 64}, "107": {"2": 64, "4": 64}},
+    {"90": {"2": 32, "4": 2}, "100": {"2": 32, "4": 4}, "103": {"2": 32, "4": 4}, "107": {"2": 32, "4": 4}},
+)
 
 
 def build(variant):  # noqa: ARG001 - one module serves every variant
@@ -117,130 +215,218 @@ def build(variant):  # noqa: ARG001 - one module serves every variant
 
 
 def run(variant):
-    calls = _calls(variant)
-    pair = _pair()
-    results = pair.ask(variant, calls)
+    begun = time.monotonic()
+    asked = _Asked(variant)
+    ranks = _ranks()
+    results = ranks.ask(asked)
     verdict = _verdict(results)
-    if pair.started == "forked" and verdict is not None and not isinstance(verdict, AssertionError):
+    if ranks.started == "forked" and verdict is not None and not isinstance(verdict, AssertionError):
         # What forking alone might have done is no verdict: fresh ranks say whether it is the kernel.
-        _end_pair()
+        _end_ranks()
         _FRESH.append(f"forked ranks failed: {verdict}"[:200])
-        pair = _pair()
-        results = pair.ask(variant, calls)
+        ranks = _ranks()
+        results = ranks.ask(asked)
         verdict = _verdict(results)
     if verdict is not None:  # flags, buffers or the CUDA context may be in any state: the next variant gets new ranks
-        _end_pair()
+        if any(result.get("error") == "hangs" for result in results):
+            ranks.add_cuda_stack(verdict, results, PROBE["timeout_s"] - 10 - (time.monotonic() - begun))
+        _end_ranks()
         raise verdict
     shares = {key: max(result[key] for result in results) for key in results[0] if key.endswith("share")}
+    told = {key: results[0][key] for key in ("calls", "shapes", "limits", "saturated") if key in results[0]}
     return {
-        "world_size": WORLD,
-        "ranks": pair.started,
-        "workspace": "CUDA IPC",
-        "pattern": "kARResidualRMSNorm",
-        "kernel": variant.partition("_")[0],
-        "eps": EPS,
-        "calls": len(calls),
-        "shapes": " ".join(f"{tokens}x{hidden}/{form}" for tokens, hidden, form in calls),
-        "gpus": ", ".join(result["gpu"] for result in results),
+        "world_size": asked.world,
+        "ranks": ranks.started,
+        "workspace": "NCCL's own" if asked.kernel == "nccl" else "CUDA IPC",
+        "multicast": "not run",
+        "kernel": asked.kernel,
+        **DETAILS,
+        **told,
+        "gpus": ", ".join(f"rank {rank}: {result['gpu']}" for rank, result in enumerate(results)),
         "elements": sum(result["elements"] for result in results),
         **shares,
     }
 
 
-def _calls(variant):
-    fewest = FEWEST_TWOSHOT_TOKENS if variant.startswith("twoshot") else 1
-    hidden = INCOMPLETE_WARP if variant.endswith("_h2880") else None
-    return [(max(tokens, fewest), hidden or usual, form) for tokens, usual, form in CALLS]
+class _Asked:
+    """What the name of a variant says: its words in any order."""
+
+    def __init__(self, variant):
+        words = variant.split("_")
+        self.variant = variant
+        self.world = 4 if "tp4" in words else 2
+        self.order = ORDERS[self.world] if "order" in words else tuple(range(self.world))
+        self.kernel = next(word for word in words if word in {"oneshot", "twoshot", "nccl"})
+        self.dtype = "float16" if "fp16" in words else "bfloat16"
+        self.quant = next((word for word in words if word in {"fp8", "fp4"}), "")
+        self.is_graph = "graph" in words
+        self.has_load = "load500" in words
+        self.at_limits = "limits" in words
+        self.seed = 1000 * list(PROBE["variants"]).index(variant)
+        # FlashInfer asks two-shot calls for more tokens than ranks.
+        self.fewest = self.world + 1 if self.kernel == "twoshot" else 1
+
+    def calls(self):
+        """Tokens, hidden size and form of each; none where vLLM's limits say how many, which hang on the GPU."""
+        if self.at_limits:
+            return []
+        calls = CALLS
+        if self.has_load:
+            calls = tuple(itertools.islice(itertools.cycle(LOADED_CALLS), LOADED))
+        elif self.is_graph:
+            calls = GRAPH_CALLS
+        hidden = INCOMPLETE_WARP if self.variant.endswith("_h2880") else None
+        return [(max(tokens, self.fewest), hidden or usual, form) for tokens, usual, form in calls]
+
+    def command(self, number):
+        words = {"variant": self.variant, "calls": self.calls(), "number": number, "late_s": LATE_S}
+        return {**words, "limits": _limits()} if self.at_limits else words
+
+
+def _limits():
+    """The two tables of vLLM, and where they stand; vLLM is read and not imported."""
+    spec = importlib.util.find_spec("vllm")
+    root = Path(spec.origin).parent if spec and spec.origin else None
+    for path in (root / name for name in TABLE_FILES if root is not None):
+        with contextlib.suppress(OSError, SyntaxError, ValueError):
+            found = _tables(path.read_text(encoding="utf-8"))
+            if set(TABLES) <= set(found):
+                return *(found[name] for name in TABLES), f"vllm/{path.relative_to(root)}"
+    return *TABLES_OF_0_33, "those of vLLM 0.33.0, since no vLLM with such tables is installed"
+
+
+def _tables(text):
+    """The literals that have these names, with texts for keys, as JSON has them."""
+    found = {}
+    for node in ast.parse(text).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        for name in (one.id for one in targets if isinstance(one, ast.Name) and one.id in TABLES):
+            found[name] = json.loads(json.dumps(ast.literal_eval(node.value)))
+    return found
 
 
 # The parent: starts the ranks, waits for them and says what became of them.
 
 
 class _Ranks:
-    """Two processes that carry out one variant after the other: of this file, or forked from this process."""
+    """A process for each GPU; they carry out one variant after the other: of this file, or forked from this process."""
 
     def __init__(self):
         # fi-doctor removes its folder also when this process is killed.
         self.folder = tempfile.TemporaryDirectory(prefix="fi-doctor-ranks-", dir=os.environ.get("FI_DOCTOR_SCRATCH"))
         self.path = Path(self.folder.name)
         self.asked = 0
+        self.started = ""
         self.processes = []
-        elements = max(tokens * hidden for variant in PROBE["variants"] for tokens, hidden, _ in _calls(variant))
-        with _forking() as obstacle:
-            self.started = f"fresh: {obstacle}" if obstacle else "forked"
-            for rank in range(WORLD):
-                with self._log(rank).open("wb") as log:
-                    self.processes.append((self._start if obstacle else self._fork)(rank, elements, log))
 
-    def _start(self, rank, elements, log):
-        words = [sys.executable, str(Path(__file__).absolute()), "rank", *map(str, (rank, self.path, elements))]
+    def have(self, count):
+        """Start those that are missing; each is known by its GPU."""
+        if len(self.processes) >= count:
+            return
+        with _forking() as obstacle:
+            self.started = f"fresh: {obstacle}" if obstacle else self.started or "forked"
+            for gpu in range(len(self.processes), count):
+                with self._log(gpu).open("wb") as log:
+                    self.processes.append((self._start if obstacle else self._fork)(gpu, log))
+
+    def _start(self, gpu, log):
+        words = [sys.executable, str(Path(__file__).absolute()), "rank", str(gpu), str(self.path)]
         environment = {**os.environ, **RANK_ENVIRONMENT}
         return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, env=environment)
 
-    def _fork(self, rank, elements, log):
+    def _fork(self, gpu, log):
         """The same without a new interpreter, which would import torch and flashinfer again."""
 
         def work():
-            for process in self.processes:  # else the earlier rank would not see the end of its commands
+            for process in self.processes:  # else the earlier ranks would not see the end of their commands
                 process.stdin.close()
             gc.freeze()  # a collection would copy every page that it looks at, and finalise what is the parent's
-            _serve(rank, self.path, elements)
+            _serve(gpu, self.path)
 
         return _Forked(work, log.fileno())
 
-    def ask(self, variant, calls):
-        """What each rank says of the variant, or what is to be said of a rank that does not answer."""
+    def ask(self, asked):
+        """What each rank says of the variant, in their order, or what is to be said of one that does not answer."""
+        self.have(asked.world)
         self.asked += 1
-        command = json.dumps({"variant": variant, "calls": calls, "number": self.asked}) + "\n"
-        for process in self.processes:
+        command = json.dumps(asked.command(self.asked)) + "\n"
+        for gpu in asked.order:
             with contextlib.suppress(BrokenPipeError):  # it is dead, which is seen below
-                process.stdin.write(command.encode())
-                process.stdin.flush()
-        results = [None] * WORLD
-        begun = time.monotonic()
+                self.processes[gpu].stdin.write(command.encode())
+                self.processes[gpu].stdin.flush()
+        results = dict.fromkeys(asked.order)
+        begun = since = time.monotonic()
         deadline = begun + (FORKED_DEADLINE_S if self.started == "forked" else DEADLINE_S)
-        while None in results and time.monotonic() < deadline:
+        steps = None
+        while None in results.values() and time.monotonic() < deadline:
             time.sleep(0.01)
-            for rank in range(WORLD):
-                results[rank] = results[rank] or self._result(rank)
-            if any(result and "error" in result for result in results):
+            results = {gpu: result or self._result(gpu) for gpu, result in results.items()}
+            now = [self._step(gpu) for gpu in asked.order]
+            if now != steps:
+                steps, since = now, time.monotonic()
+            elif all(CALLING in step for step in now) and time.monotonic() - since > STALL_S:
+                break
+            if any(result and "error" in result for result in results.values()):
                 deadline = min(deadline, time.monotonic() + GRACE_S)
-        silent = [rank for rank in range(WORLD) if results[rank] is None]
-        self._print_stacks(silent)
-        for rank in silent:
-            message = f"did not come back from '{self._step(rank)}' within {deadline - begun:.0f} s"
-            results[rank] = {"error": "hangs", "message": message, "more": self._last_lines(rank)}
-        return results
+        self._name_silent(results, time.monotonic() - begun)
+        return list(results.values())
 
-    def _result(self, rank):
-        ended = self.processes[rank].poll()
-        path = self.path / f"result.{self.asked}.{rank}"
+    def _name_silent(self, results, seconds):
+        silent = [gpu for gpu, result in results.items() if result is None]
+        self._print_stacks(silent)
+        for gpu in silent:
+            late = self._said(f"late.{gpu}")
+            message = f"did not come back from '{self._step(gpu)}' within {seconds:.0f} s{f' ({late})' if late else ''}"
+            results[gpu] = {"error": "hangs", "message": message, "more": self._last_lines(gpu), "gpu": gpu}
+
+    def _result(self, gpu):
+        ended = self.processes[gpu].poll()
+        path = self.path / f"result.{self.asked}.{gpu}"
         if path.exists():
             return json.loads(path.read_text(encoding="utf-8"))
         if ended is None:
             return None
         how = f"was killed by {_signal_name(-ended)}" if ended < 0 else f"ended with status {ended}"
-        return {"error": "died", "message": f"{how} at '{self._step(rank)}'", "more": self._last_lines(rank)}
+        return {"error": "died", "message": f"{how} at '{self._step(gpu)}'", "more": self._last_lines(gpu)}
 
-    def _print_stacks(self, ranks):
-        for rank in ranks:
-            self.processes[rank].send_signal(signal.SIGUSR1)
-        if ranks:
+    def _print_stacks(self, silent):
+        for gpu in silent:
+            self.processes[gpu].send_signal(signal.SIGUSR1)
+        if silent:
             time.sleep(0.5)
 
-    def _step(self, rank):
-        path = self.path / f"step.{rank}"
-        return path.read_text(encoding="utf-8") if path.exists() else "starting"
+    def add_cuda_stack(self, verdict, results, seconds):
+        """Add to the exception what cuda-gdb, where there is one, says of the kernels of the first rank that hangs."""
+        home = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
+        debugger = shutil.which("cuda-gdb") or shutil.which("cuda-gdb", path=f"{home}/bin")
+        if debugger is None or seconds < 1:
+            return
+        pid = self.processes[next(result["gpu"] for result in results if result.get("error") == "hangs")].pid
+        words = [debugger, "-nx", "-batch", "-p", str(pid), "-ex", "info cuda kernels", "-ex", "bt 5"]
+        said = ""
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            limit_s = min(seconds, DEBUGGER_S)
+            done = subprocess.run(words, check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s)
+            said = done.stdout.decode(errors="replace")
+        if said.strip():
+            verdict.args = (f"{verdict}\ncuda-gdb says:\n{said[-1500:]}",)
 
-    def _last_lines(self, rank):
-        text = self._log(rank).read_text(encoding="utf-8", errors="replace")
+    def _step(self, gpu):
+        return self._said(f"step.{gpu}") or "starting"
+
+    def _said(self, name):
+        path = self.path / name
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    def _last_lines(self, gpu):
+        text = self._log(gpu).read_text(encoding="utf-8", errors="replace")
         return "\n".join(BESIDE_THE_POINT.sub("", text).splitlines()[-25:])[-3000:]
 
-    def _log(self, rank):
-        return self.path / f"log.{rank}"
+    def _log(self, gpu):
+        return self.path / f"log.{gpu}"
 
     def close(self):
-        """End both; a kernel that waits for the other rank ends with its process."""
+        """End them all; a kernel that waits for another rank ends with its process."""
         for process in self.processes:
             process.kill()
         end = time.monotonic() + KILLED_S
@@ -387,26 +573,32 @@ def _fork_early():
 
     Only where the GPUs are named that they will run on: else this process may have been started to compile.
     """
-    if os.environ.get("CUDA_VISIBLE_DEVICES", "").count(",") + 1 < WORLD:
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "").count(",") + 1
+    enough = [world for world in {_Asked(variant).world for variant in PROBE["variants"]} if world <= named]
+    if not enough:
         return
     with _forking() as obstacle:
         pass
     if not obstacle:
-        _pair()
+        _ranks().have(max(enough))
 
 
 @functools.cache
-def _pair():
-    pair = _Ranks()
-    atexit.register(pair.close)
-    return pair
+def _ranks():
+    ranks = _Ranks()
+    atexit.register(ranks.close)
+    return ranks
 
 
-def _end_pair():
-    pair = _pair()
-    _pair.cache_clear()
-    atexit.unregister(pair.close)
-    pair.close()
+def _end_ranks():
+    ranks = _ranks()
+    _ranks.cache_clear()
+    atexit.unregister(ranks.close)
+    ranks.close()
+
+
+class _OutOfMemoryError(RuntimeError):
+    """A GPU has too little memory left, which says nothing of the kernels."""
 
 
 def _verdict(results):
@@ -422,7 +614,7 @@ def _verdict(results):
     if order[failed[0][0]] == "wrong":
         return AssertionError(sentences)
     more = "".join(f"\nLast lines of rank {rank}:\n{r['more']}" for _, rank, r in failed if r.get("more"))
-    return RuntimeError(sentences + more)
+    return (_OutOfMemoryError if "out of memory" in sentences else RuntimeError)(sentences + more)
 
 
 def _signal_name(number):
@@ -436,51 +628,94 @@ def _signal_name(number):
 
 
 class _WrongNumbersError(Exception):
-    """FlashInfer's numbers are wrong, or it changed what it must not change."""
+    """The numbers are wrong, or what must not change was changed."""
 
 
-def _serve(rank, folder, elements):
-    """Carry out the commands on stdin until it ends; the result of each is a file. elements: of the largest tensor."""
+def _serve(gpu, folder):
+    """Carry out the commands on stdin until it ends; the result of each is a file."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG: a rank does not outlive its parent
     os.environ.update(RANK_ENVIRONMENT)
-    steps = Path(folder) / f"step.{rank}"
-    team = None
+    team = _Team(gpu, Path(folder))
+    threading.Thread(target=team.watch, daemon=True).start()
     for line in sys.stdin:
-        team = team or _Team(rank, Path(folder), elements, steps.write_text)
         command = json.loads(line)
-        result = _carried_out(team, command["variant"], command["calls"])
-        path = Path(folder) / f"result.{command['number']}.{rank}"
-        draft = path.with_name(f"draft.{rank}")
+        result = _carried_out(team, command)
+        path = Path(folder) / f"result.{command['number']}.{gpu}"
+        draft = path.with_name(f"draft.{gpu}")
         draft.write_text(json.dumps(result), encoding="utf-8")
         draft.replace(path)
-    os._exit(0)  # without the teardown of gloo and CUDA, which the other rank may not live to see
+    os._exit(0)  # without the teardown of gloo and CUDA, which the other ranks may not live to see
 
 
-def _carried_out(team, variant, calls):
+def _carried_out(team, command):
     try:
-        team.join()
-        return _measured(team, variant, calls)
+        asked = _Asked(command["variant"])
+        team.late_s = command["late_s"]
+        team.step("starting")
+        (team.folder / f"late.{team.gpu}").unlink(missing_ok=True)
+        team.take_gpu()
+        calls, limits = command["calls"], None
+        if asked.at_limits:
+            calls, limits = _at_limits(asked, command["limits"], team.sm)
+        team.join(asked, max(tokens * hidden for tokens, hidden, _ in calls), command["number"])
+        measured = _measured(team, asked, [tuple(call) for call in calls])
     except _WrongNumbersError as exc:
         return {"error": "wrong", "message": str(exc)}
     except Exception as exc:  # noqa: BLE001 - the parent is to know of every kind
         kind = type(exc)
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
         return {"error": "raised", "message": f"{name}: {exc}", "more": traceback.format_exc()[-3000:]}
+    finally:
+        team.call = None
+    return {**measured, "limits": limits} if limits else measured
+
+
+def _at_limits(asked, limits, sm):
+    """The calls around vLLM's limits for one-shot and for any call, and what these are, in words."""
+    most, most_oneshot, source = limits
+    row = 2 * LIMITS_HIDDEN  # bytes
+    sizes = [table.get(str(sm), table["90"])[str(asked.world)] for table in (most, most_oneshot)]
+    tokens = sorted({int(size * 2**20) // row + more for size in sizes for more in (-1, 0, 1)})
+    mixed = [*tokens[1::2], *tokens[::2]]  # up and down
+    calls = [(max(n, asked.fewest), LIMITS_HIDDEN, FORMS[at % len(FORMS)]) for at, n in enumerate(mixed)]
+    unknown = "" if str(sm) in most else f", which has no SM{sm}: those of SM90"
+    return calls, f"{sizes[0]:g} MiB, one-shot {sizes[1]:g} MiB ({source}{unknown})"
 
 
 class _Team:
-    """One rank's place among the ranks: its device, and the workspace that they share."""
+    """One process's place among the ranks: its device, and the workspace that they share."""
 
-    def __init__(self, rank, folder, elements, step):
-        self.rank, self.folder, self.elements, self.step = rank, folder, elements, step
-        self.device = None
+    def __init__(self, gpu, folder):
+        self.gpu, self.folder = gpu, folder
+        self.device = self.place = self.call = None
+        self.since, self.elements, self.late_s = time.monotonic(), 0, LATE_S
 
-    def join(self):
-        """Once: import, take the GPU, meet the other ranks and make the workspace."""
+    def step(self, words):
+        self.since = time.monotonic()
+        (self.folder / f"step.{self.gpu}").write_text(words, encoding="utf-8")
+
+    def watch(self):
+        """In a thread: once a kernel is late, say what it waits for."""
+        told = None
+        while True:
+            time.sleep(0.1)
+            call = self.call
+            if call is None or call is told or time.monotonic() - self.since < self.late_s:
+                continue
+            told = call
+            try:
+                words = self._awaited(call)
+            except Exception as exc:  # noqa: BLE001 - it only adds to what is said of a hang
+                words = f"what it waits for cannot be read: {exc}"
+            if self.call is call:
+                (self.folder / f"late.{self.gpu}").write_text(words, encoding="utf-8")
+
+    def take_gpu(self):
+        """Once: import and take the GPU."""
         if self.device is not None:
             return
         self.step("importing torch and flashinfer.comm")
@@ -490,18 +725,46 @@ class _Team:
 
         self.step("taking its GPU")
         name = os.environ.get("FI_DOCTOR_PROBE_DEVICE", "cuda")
-        self.device = torch.device(name, self.rank) if name == "cuda" else torch.device(name)
-        if self.device.type == "cuda":
-            if torch.cuda.device_count() < WORLD:
-                raise RuntimeError(f"{WORLD} GPUs are needed, {torch.cuda.device_count()} are visible")
-            torch.cuda.set_device(self.device)
-        self.step("meeting the other rank (gloo)")
-        store = torch.distributed.FileStore(str(self.folder / "store"), WORLD)
-        torch.distributed.init_process_group("gloo", store=store, rank=self.rank, world_size=WORLD)
-        self.step("making the workspace (CUDA IPC)")
-        self.workspace = self._workspace(flashinfer.comm.CudaRTLibrary())
+        device = torch.device(name, self.gpu) if name == "cuda" else torch.device(name)
+        self.sm = 90
+        if device.type == "cuda":
+            if torch.cuda.device_count() <= self.gpu:
+                raise RuntimeError(f"GPU {self.gpu} is needed, {torch.cuda.device_count()} are visible")
+            torch.cuda.set_device(device)
+            major, minor = torch.cuda.get_device_capability(device)
+            self.sm = 10 * major + minor
+        self.runtime = flashinfer.comm.CudaRTLibrary()
+        self.device = device
 
-    def _workspace(self, runtime):
+    def join(self, asked, elements, number):
+        """Meet the other ranks, and make a workspace for tensors of so many elements, unless there is one."""
+        import torch.distributed
+
+        place = (asked.order.index(self.gpu), asked.world, asked.order)
+        if place != self.place:
+            self.step("meeting the other ranks (gloo)")
+            if torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()
+            store = torch.distributed.FileStore(str(self.folder / f"store.{number}"), asked.world)
+            torch.distributed.init_process_group("gloo", store=store, rank=place[0], world_size=asked.world)
+            self.place, self.elements, self.nccl = place, 0, None
+        self.rank, self.world, _ = place
+        if asked.kernel == "nccl":
+            self._meet_in_nccl()
+        elif elements > self.elements:
+            self.step("making the workspace (CUDA IPC)")
+            # What was shared before stays until the process ends: 0.5.3 frees it while others have it mapped.
+            self.workspace, self.elements = self._workspace(elements), elements
+
+    def _meet_in_nccl(self):
+        import torch.distributed
+
+        if self.nccl is None:
+            self.step("meeting the other ranks (NCCL)")
+            backend = "nccl" if self.device.type == "cuda" else "gloo"
+            self.nccl = torch.distributed.new_group(backend=backend)
+
+    def _workspace(self, elements):
         """int64 pointers: each rank's buffer, flags and Lamport buffers, and this rank's own counters.
 
         A buffer takes two tensors (two-shot: input and sum). A Lamport buffer, of which there are three in one piece,
@@ -510,14 +773,14 @@ class _Team:
         import flashinfer.comm
         import torch
 
-        lamport = WORLD * self.elements * 2
-        sizes = [_rounded_up(size) for size in (2 * self.elements * 2, WORLD * BARRIER_FLAGS * 4, 3 * lamport)]
-        shared = [flashinfer.comm.create_shared_buffer(size, group=None) for size in sizes]
-        runtime.cudaMemset(ctypes.c_void_p(shared[1][self.rank]), 0, sizes[1])
-        flashinfer.comm.trtllm_lamport_initialize(shared[2][self.rank], sizes[2] // 2, torch.float16)
+        lamport = self.world * elements * 2
+        sizes = [_rounded_up(size) for size in (2 * elements * 2, self.world * BARRIER_FLAGS * 4, 3 * lamport)]
+        self.shared = [flashinfer.comm.create_shared_buffer(size, group=None) for size in sizes]
+        self.runtime.cudaMemset(ctypes.c_void_p(self.shared[1][self.rank]), 0, sizes[1])
+        flashinfer.comm.trtllm_lamport_initialize(self.shared[2][self.rank], sizes[2] // 2, torch.float16)
         # blocks that have read the flags, two-shot flag, which Lamport buffer, size of one in bytes, what to clear
         self.counters = torch.tensor([0, 0, 0, lamport, 0], dtype=torch.int32, device=self.device)
-        pointers = [pointer for ranks in shared for pointer in ranks] + [self.counters.data_ptr()]
+        pointers = [pointer for ranks in self.shared for pointer in ranks] + [self.counters.data_ptr()]
         table = torch.tensor(pointers, dtype=torch.int64, device=self.device)
         self.wait()
         torch.distributed.barrier()
@@ -529,117 +792,207 @@ class _Team:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
+    def _awaited(self, call):
+        """What of the other ranks is not there for the kernel that runs: read on a stream of its own, beside it."""
+        import torch
+
+        if call.asked.kernel == "nccl" or call.asked.is_graph:
+            return ""  # neither says which of its kernels it is
+        with contextlib.ExitStack() as stack:
+            if self.device.type == "cuda":
+                torch.cuda.set_device(self.device)
+                stack.enter_context(torch.cuda.stream(torch.cuda.Stream(self.device)))
+            _, flag, which, lamport, _ = self.counters.cpu().tolist()
+            if call.asked.kernel == "twoshot":
+                flags = self._read(self.shared[1][self.rank], BARRIER_FLAGS * self.world, torch.int32)
+                seen = [sorted(set(column.tolist())) for column in flags.view(-1, self.world).t()]
+                told = ", ".join(f"rank {rank}: {values}" for rank, values in enumerate(seen))
+                return f"barrier flags by the rank that sets them: {told}; before the call: {flag}"
+            count = math.prod(call.shape)
+            parts = self._read(self.shared[2][self.rank] + which % 3 * lamport, self.world * count, torch.int16)
+            missing = (parts.view(self.world, -1) == -(2**15)).sum(1).tolist()
+            told = ", ".join(f"{number} of {count} from rank {rank}" for rank, number in enumerate(missing) if number)
+            return f"elements that have not arrived: {told or 'none'}"
+
+    def _read(self, pointer, count, dtype):
+        """A copy on the CPU of this rank's memory, which FlashInfer has allocated."""
+        import torch
+
+        size = count * dtype.itemsize
+        if self.device.type != "cuda":
+            return torch.frombuffer((ctypes.c_byte * size).from_address(pointer), dtype=dtype).clone()
+        memory = {"data": (pointer, False), "shape": (size,), "typestr": "|u1", "version": 3}
+        memory = types.SimpleNamespace(__cuda_array_interface__=memory)
+        return torch.as_tensor(memory, device=self.device).cpu().view(dtype)
+
 
 def _rounded_up(size):
     return -(-size // PAGE) * PAGE
 
 
-def _measured(team, variant, calls):
+def _measured(team, asked, calls):
     """Make the calls, then look at what each has written."""
     import torch
 
     made = []
     for number, (tokens, hidden, form) in enumerate(calls, 1):
-        label = f"{variant}: call {number} of {len(calls)}, {tokens}x{hidden}, {form}"
+        label = f"{asked.variant}: call {number} of {len(calls)}, {tokens}x{hidden}, {form}"
         team.step(f"{label}: preparing")
-        made.append(_Call(team, variant, number, tokens, hidden, form, label))
-    team.wait()
-    for call in made:
-        team.step(f"{call.label}: launching")
-        call.launch(team)
-    for call in made:
-        team.step(f"{call.label}: waiting for the kernel")
-        call.wait()
-    rounding, smallest = _rounding(made[0].dtype)
-    sums, norms = _Errors(), _Errors()
-    for call in made:
-        team.step(f"{call.label}: comparing")
-        call.check(rounding, smallest, sums, norms)
+        made.append(_Call(team, asked, number, (tokens, hidden), form, label))
+    errors = {}
+    if asked.is_graph:
+        _replay(team, made, errors)
+    else:
+        _launch_all(team, made, load=_load(team) if asked.has_load else None)
+        _check_all(team, made, errors)
     name = torch.cuda.get_device_name(team.device) if team.device.type == "cuda" else "CPU"
+    shapes = dict.fromkeys(f"{tokens}x{hidden}/{form}" for tokens, hidden, form in calls)
+    saturated = sum(one.saturated for one in errors.values())
+    made.clear()
+    if team.device.type == "cuda":
+        torch.cuda.empty_cache()  # other probes use this GPU, too
     return {
-        "gpu": name,
-        "elements": sums.elements + norms.elements,
-        "residual_max_share": sums.max_share,
-        "norm_max_share": norms.max_share,
+        "gpu": f"{name} ({team.gpu})",
+        "calls": len(calls) * (TURNS if asked.is_graph else 1),
+        "shapes": " ".join(shapes),
+        "elements": sum(one.elements for one in errors.values()),
+        **{f"{name}_max_share": one.max_share for name, one in errors.items() if one.max_share},
+        **({"saturated": saturated} if saturated else {}),
     }
 
 
-class _Call:
-    """One call of trtllm_allreduce_fusion: its tensors, and what must be in them afterwards."""
+def _launch_all(team, made, load=None):
+    """One after the other without waiting, then wait for each. load: what is launched beside each on another stream."""
+    team.wait()
+    for call in made:
+        team.step(f"{call.label}: launching")
+        team.call = call
+        if load is not None:
+            load()
+        call.launch(team)
+        call.record()
+    for call in made:
+        team.step(f"{call.label}: waiting for the kernel")
+        team.call = call
+        call.wait()
+    team.call = None
 
-    def __init__(self, team, variant, number, tokens, hidden, form, label):  # noqa: PLR0913, PLR0917 - what a call is
+
+def _load(team):
+    """A function that launches a product of matrices on a stream of its own, which takes longer than a call."""
+    import torch
+
+    if team.device.type != "cuda":
+        return lambda: None
+    stream = torch.cuda.Stream(team.device)
+    ones = torch.ones((LOAD_SIZE, LOAD_SIZE), dtype=torch.bfloat16, device=team.device)
+    product = torch.empty_like(ones)
+
+    def load():
+        with torch.cuda.stream(stream):
+            torch.mm(ones, ones, out=product)
+
+    load()
+    team.wait()  # cuBLAS takes its workspace now
+    return load
+
+
+def _replay(team, made, errors):
+    """Capture all calls in one CUDA graph and replay it, each time with other numbers in the same memory."""
+    import torch
+
+    _launch_all(team, made)  # what is done once only (loading, asking for the number of registers) is not captured
+    team.wait()
+    label = made[0].label
+    team.step(f"{label}: capturing")
+    if team.device.type == "cuda":
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            for call in made:
+                call.launch(team)
+        replay = graph.replay
+    else:
+        replay = importlib.import_module("flashinfer.comm").stand_in_for_a_graph(
+            lambda: [call.launch(team) for call in made]
+        )
+    wrong = []
+    for turn in range(1, TURNS + 1):
+        for call in made:
+            call.label = f"{call.label.partition('; ')[0]}; replay {turn} of {TURNS}"
+            call.fill(turn)
+        team.wait()
+        team.step(f"{made[0].label}: launching")
+        team.call = made[0]
+        replay()
+        made[-1].record()
+        team.step(f"{made[-1].label}: waiting for the graph")
+        made[-1].wait()
+        team.call = None
+        try:
+            _check_all(team, made, errors)
+        except _WrongNumbersError as exc:  # the other ranks replay all the same, and would wait for this one
+            wrong.append(exc)
+    if wrong:
+        raise wrong[0]
+
+
+def _check_all(team, made, errors):
+    for call in made:
+        team.step(f"{call.label}: comparing")
+        call.check(errors)
+        call.check_guards()
+
+
+class _Tensors:
+    """The tensors of one call, each with guards around it, and the numbers that they are filled with."""
+
+    def __init__(self, team, asked, number, shape, form, label):  # noqa: PLR0913, PLR0917 - what a call is
         import torch
 
-        self.label, self.form, self.shape, self.event = label, form, (tokens, hidden), None
-        self.oneshot = variant.startswith("oneshot")
-        self.dtype = torch.float16 if "fp16" in variant else torch.bfloat16
-        seed = 100 * list(PROBE["variants"]).index(variant) + 10 * number
-        # On the CPU: what a GPU draws from a seed depends on its number of multiprocessors.
-        self.inputs = [self._values(seed + rank, number) for rank in range(WORLD)]
-        residual = torch.zeros(self.shape) if form == "first_norm" else self._values(seed + WORLD, number)
-        self.given_residual = residual.to(self.dtype)
-        draw = torch.Generator().manual_seed(seed + WORLD + 1)
-        self.given_gamma = torch.randn(hidden, generator=draw).to(self.dtype)
-        self.given = self.inputs[team.rank]
+        self.rank, self.world, self.device = team.rank, team.world, team.device
+        self.asked, self.shape, self.form, self.label = asked, shape, form, label
+        self.dtype = getattr(torch, asked.dtype)
+        self.number, self.turn, self.event = number, 0, None
         self.buffers = []
-        self.input = self._placed(self.given, team.device)
-        self.residual = self._placed(self.given_residual, team.device)
-        self.gamma = self.given_gamma.to(team.device, copy=True)
-        nothing = torch.full(self.shape, math.nan, dtype=self.dtype)
-        self.norm_out = self.input if form == "in_place" else self._placed(nothing, team.device)
-        own = {"in_place": self.residual, "first_norm": self.input}
-        self.residual_out = own[form] if form in own else self._placed(nothing, team.device)
 
-    def _values(self, seed, number):
-        """Normal random numbers, each row in its own scale, with -0.0 in one column and in one whole vector."""
+    def place(self, shape, dtype):
+        """Memory that holds NaN, with guards before and behind it."""
         import torch
 
-        values = torch.randn(self.shape, generator=torch.Generator().manual_seed(seed))
-        scales = torch.tensor(ROW_SCALES)[(torch.arange(self.shape[0]) + number) % len(ROW_SCALES)]
-        values *= scales[:, None]
+        size = math.prod(shape) * dtype.itemsize
+        buffer = torch.full((GUARD + size + GUARD,), POISON, dtype=torch.uint8, device=self.device)
+        self.buffers.append(buffer)
+        return buffer[GUARD:-GUARD].view(dtype).view(shape)
+
+    def values(self, which):
+        """The numbers of one tensor (the ranks' inputs first), nearly normal, each row in its own scale.
+
+        -0.0 stands in one column and in one whole vector. A hash of the place gives them, in whole numbers: the same
+        on every device, where what torch draws from a seed depends on the number of multiprocessors.
+        """
+        import torch
+
+        values = _drawn(self.seed(which), self.shape, self.device)
+        rows = torch.arange(self.shape[0], device=self.device)
+        values *= torch.tensor(ROW_SCALES, device=self.device)[(rows + self.number + self.turn) % len(ROW_SCALES)][
+            :, None
+        ]
         values[:, 3] = -0.0
         values[-1, 8:16] = -0.0
         return values.to(self.dtype)
 
-    def _placed(self, values, device):
-        """A copy on the device with NaN before and behind it."""
+    def seed(self, which):
+        return ((self.asked.seed + self.number) * (TURNS + 1) + self.turn) * 16 + which
+
+    def summed(self):
+        """The sum of the ranks' inputs in float32, and that of their absolute values."""
+        inputs = [self.values(rank).float() for rank in range(self.world)]
+        return sum(inputs[1:], inputs[0]), sum((one.abs() for one in inputs[1:]), inputs[0].abs())
+
+    def record(self):
         import torch
 
-        buffer = torch.full((GUARD + values.numel() + GUARD,), math.nan, dtype=self.dtype, device=device)
-        self.buffers.append(buffer)
-        return buffer[GUARD:-GUARD].view(self.shape).copy_(values)
-
-    def launch(self, team):
-        import flashinfer.comm
-        import torch
-
-        patterns, layouts = flashinfer.comm.AllReduceFusionPattern, flashinfer.comm.QuantizationSFLayout
-        returned = flashinfer.comm.trtllm_allreduce_fusion(
-            allreduce_in=self.input,
-            world_size=WORLD,
-            world_rank=team.rank,
-            token_num=self.shape[0],
-            hidden_dim=self.shape[1],
-            workspace_ptrs=team.workspace,
-            launch_with_pdl=True,
-            trigger_completion_at_end=True,
-            fp32_acc=True,
-            pattern_code=patterns.kARResidualRMSNorm,
-            use_oneshot=self.oneshot,
-            allreduce_out=None,
-            residual_in=self.residual,
-            residual_out=self.residual_out,
-            norm_out=self.norm_out,
-            quant_out=None,
-            scale_out=None,
-            rms_gamma=self.gamma,
-            rms_eps=EPS,
-            scale_factor=None,
-            layout_code=layouts.SWIZZLED_128x4,
-        )
-        if returned is not None:
-            raise _WrongNumbersError(f"{self.label}: returned {type(returned).__name__} instead of None")
-        if team.device.type == "cuda":
+        if self.device.type == "cuda":
             self.event = torch.cuda.Event()
             self.event.record()
 
@@ -647,44 +1000,40 @@ class _Call:
         if self.event is not None:
             self.event.synchronize()
 
-    def check(self, rounding, smallest, sums, norms):
-        """Raises _WrongNumbersError; sums and norms note how close the errors come to what is allowed."""
-        device = self.gamma.device
-        reduced = self.inputs[0].to(device).float() + self.inputs[1].to(device).float()
-        total = reduced + self.given_residual.to(device).float()
-        allowed = (rounding * (1 + rounding) + 2**-16) * reduced.abs() + (rounding + 2**-16) * total.abs() + smallest
-        sums.check(self.residual_out, total, allowed, f"{self.label}: residual_out")
-        returned = self.residual_out.float()
-        factor = (returned.square().mean(-1, keepdim=True) + EPS).rsqrt() * self.given_gamma.to(device).float()
-        expected = returned * factor
-        allowed = (3 * rounding + 2**-16) * expected.abs() + smallest * (1 + factor.abs())
-        norms.check(self.norm_out, expected, allowed, f"{self.label}: norm_out")
-        self._check_the_rest()
+    def check_kept(self, name, tensor, given):
+        import torch
 
-    def _check_the_rest(self):
-        """What is not an output is unchanged, and nothing is written around the tensors."""
-        outputs = (self.norm_out, self.residual_out)
-        kept = {"the input": (self.input, self.given), "the residual": (self.residual, self.given_residual)}
-        kept["gamma"] = (self.gamma, self.given_gamma)
-        for name, (tensor, given) in kept.items():
-            if not any(tensor is output for output in outputs) and not _same_bits(tensor, given):
-                raise _WrongNumbersError(f"{self.label}: {name} was changed")
+        if not torch.equal(tensor.view(torch.int16), given.view(torch.int16)):
+            raise _WrongNumbersError(f"{self.label}: {name} was changed")
+
+    def check_guards(self):
         for buffer in self.buffers:
-            if not (buffer[:GUARD].isnan().all() and buffer[-GUARD:].isnan().all()):
+            if not ((buffer[:GUARD] == POISON).all() and (buffer[-GUARD:] == POISON).all()):
                 raise _WrongNumbersError(f"{self.label}: something was written outside of the tensors")
 
 
-def _same_bits(tensor, given):
+def _drawn(seed, shape, device):
+    """Sums of four 16-bit numbers of a hash (splitmix64), shifted and scaled to mean 0 and variance 1; float32."""
     import torch
 
-    return torch.equal(tensor.cpu().view(torch.int16), given.view(torch.int16))
+    count = math.prod(shape)
+    drawn = torch.empty(count, device=device)
+    for begin in range(0, count, AT_ONCE):  # int64 takes four times the memory of a tensor
+        end = min(begin + AT_ONCE, count)
+        mixed = torch.arange(begin, end, device=device) * -7046029254386353131 + seed * 1000003
+        for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685), (31, 1)):
+            mixed ^= (mixed >> shift) & ((1 << (64 - shift)) - 1)
+            mixed *= factor
+        total = sum((mixed >> shift) & 0xFFFF for shift in (0, 16, 32, 48))
+        drawn[begin:end] = (total - 131070).float() * 2.6429e-5
+    return drawn.view(shape)
 
 
 class _Errors:
     """How close the errors so far have come to what is allowed."""
 
     def __init__(self):
-        self.max_share, self.elements = 0.0, 0
+        self.max_share, self.elements, self.saturated = 0.0, 0, 0
 
     def check(self, got, expected, allowed, where):
         """Raises _WrongNumbersError when an element is off or NaN."""
@@ -699,6 +1048,17 @@ class _Errors:
         self.max_share = max(self.max_share, round(share.max().item(), 4))
         self.elements += bad.numel()
 
+    def check_between(self, got, lowest, highest, where):
+        """The same for numbers of a coarse grid: between what the lowest and the highest value allowed round to."""
+        bad = ~((got >= lowest) & (got <= highest))
+        if bad.any():
+            at = tuple(bad.nonzero()[0].tolist())
+            raise _WrongNumbersError(
+                f"{where}: {int(bad.sum())} of {bad.numel()} elements are wrong, the first at {at}: "
+                f"got {got[at].item():.6g}, expected {lowest[at].item():.6g} to {highest[at].item():.6g}"
+            )
+        self.elements += bad.numel()
+
 
 def _rounding(dtype):
     """Half a unit in the last place, relative, and what is allowed beyond it near zero."""
@@ -707,9 +1067,174 @@ def _rounding(dtype):
     return (2**-8, 0.0) if dtype is torch.bfloat16 else (2**-11, 2**-24)
 
 
+# What this probe calls.
+
+
+class _Call(_Tensors):
+    """One call of trtllm_allreduce_fusion, and what must be in its tensors afterwards."""
+
+    def __init__(self, *words):
+        super().__init__(*words)
+        import torch
+
+        self.input, self.residual = self.place(self.shape, self.dtype), self.place(self.shape, self.dtype)
+        self.gamma = self.place(self.shape[1:], self.dtype)
+        self.norm_out = self.input if self.form == "in_place" else self.place(self.shape, self.dtype)
+        own = {"in_place": self.residual, "first_norm": self.input}
+        self.residual_out = own[self.form] if self.form in own else self.place(self.shape, self.dtype)
+        self.quant_out = self.scale_out = self.scale = None
+        if self.asked.quant == "fp8":
+            self.quant_out = self.place(self.shape, torch.float8_e4m3fn)
+            self.scale = torch.full((1,), FP8_SCALE, device=self.device)
+        elif self.asked.quant == "fp4":
+            rows, columns = -(-self.shape[0] // 128) * 128, -(-self.shape[1] // (4 * BLOCK)) * 4
+            self.quant_out = self.place((self.shape[0], self.shape[1] // 2), torch.uint8)
+            self.scale_out = self.place((rows, columns), torch.float8_e4m3fn)
+            self.scale = torch.full((1,), FP4_SCALE, device=self.device)
+        self.fill(0)
+
+    @property
+    def writes_norm(self):
+        return not self.asked.quant or self.form == "separate"
+
+    def given(self, name):
+        """What is in the input, the residual or gamma before the call."""
+        if name == "residual" and self.form == "first_norm":
+            return self.values(self.world).zero_()
+        which = {"input": self.rank, "residual": self.world, "gamma": self.world + 1}[name]
+        return (
+            _drawn(self.seed(which), self.shape[1:], self.device).to(self.dtype)
+            if name == "gamma"
+            else self.values(which)
+        )
+
+    def fill(self, turn):
+        """New numbers in what is read, and NaN in what is only written."""
+        import torch
+
+        self.turn = turn
+        for name, tensor in (("input", self.input), ("residual", self.residual), ("gamma", self.gamma)):
+            tensor.copy_(self.given(name))
+        for tensor in (self.norm_out, self.residual_out, self.quant_out, self.scale_out):
+            if not (tensor is None or tensor is self.input or tensor is self.residual):
+                tensor.view(torch.uint8).fill_(POISON)
+
+    def launch(self, team):
+        import flashinfer.comm
+
+        patterns, layouts = flashinfer.comm.AllReduceFusionPattern, flashinfer.comm.QuantizationSFLayout
+        pattern = {
+            "": patterns.kARResidualRMSNorm,
+            "fp8": patterns.kARResidualRMSNormOutFP8Quant if self.writes_norm else patterns.kARResidualRMSNormFP8Quant,
+            "fp4": patterns.kARResidualRMSNormOutFP4Quant if self.writes_norm else patterns.kARResidualRMSNormFP4Quant,
+        }
+        returned = flashinfer.comm.trtllm_allreduce_fusion(
+            allreduce_in=self.input,
+            world_size=self.world,
+            world_rank=self.rank,
+            token_num=self.shape[0],
+            hidden_dim=self.shape[1],
+            workspace_ptrs=team.workspace,
+            launch_with_pdl=True,
+            trigger_completion_at_end=True,
+            fp32_acc=True,
+            pattern_code=pattern[self.asked.quant],
+            use_oneshot=self.asked.kernel == "oneshot",
+            allreduce_out=None,
+            residual_in=self.residual,
+            residual_out=self.residual_out,
+            norm_out=self.norm_out,
+            quant_out=self.quant_out,
+            scale_out=self.scale_out,
+            rms_gamma=self.gamma,
+            rms_eps=EPS,
+            scale_factor=self.scale,
+            layout_code=layouts.SWIZZLED_128x4,
+        )
+        if returned is not None:
+            raise _WrongNumbersError(f"{self.label}: returned {type(returned).__name__} instead of None")
+
+    def check(self, errors):
+        """Raises _WrongNumbersError; errors notes how close the numbers come to what is allowed."""
+        rounding, smallest = _rounding(self.dtype)
+        reduced, size = self.summed()
+        total = reduced + self.given("residual").float()
+        allowed = (rounding * (1 + rounding) + 2**-16) * reduced.abs() + (rounding + 2**-16) * total.abs()
+        sums = errors.setdefault("residual", _Errors())
+        sums.check(self.residual_out, total, allowed + 2**-21 * size + smallest, f"{self.label}: residual_out")
+        returned = self.residual_out.float()
+        factor = (returned.square().mean(-1, keepdim=True) + EPS).rsqrt() * self.given("gamma").float()
+        norm = returned * factor
+        allowed = (3 * rounding + 2**-16) * norm.abs() + smallest * (1 + factor.abs())
+        if self.writes_norm:
+            errors.setdefault("norm", _Errors()).check(self.norm_out, norm, allowed, f"{self.label}: norm_out")
+            norm, allowed = self.norm_out.float(), 0.0
+        if self.asked.quant == "fp8":
+            self._check_fp8(norm, allowed, errors.setdefault("fp8", _Errors()))
+        elif self.asked.quant == "fp4":
+            self._check_fp4(norm, allowed, errors.setdefault("fp4", _Errors()))
+        self._check_the_rest()
+
+    def _check_fp8(self, norm, allowed, errors):
+        import torch
+
+        lowest, highest = _scaled(norm, allowed, 1 / self.scale)
+        bounds = [one.clamp(-448, 448).to(torch.float8_e4m3fn).float() for one in (lowest, highest)]
+        errors.check_between(self.quant_out.float(), *bounds, f"{self.label}: quant_out")
+        errors.saturated += int((bounds[0].abs() == 448).sum())
+
+    def _check_fp4(self, norm, allowed, errors):
+        """The scales, then the numbers by the scales that came back: the low half of a byte is the earlier one."""
+        import torch
+
+        blocks, allowed = (one.unflatten(1, (-1, BLOCK)) for one in (norm, allowed + 0 * norm))
+        largest = blocks.abs().amax(2), (blocks.abs() - allowed).amax(2), (blocks.abs() + allowed).amax(2)
+        rounded = [
+            (one.clamp_min(0) * self.scale / 6 * (1 + side)).clamp(max=448).to(torch.float8_e4m3fn).float()
+            for one, side in ((largest[1], -SCALING), (largest[2], SCALING))
+        ]
+        scales = self.scale_out.view(torch.uint8).flatten()[_swizzled(*largest[0].shape, self.device)]
+        scales = scales.view(torch.float8_e4m3fn).float()
+        errors.check_between(scales, *rounded, f"{self.label}: scale_out")
+        up = torch.where(scales > 0, self.scale / scales, 0.0)[..., None]
+        bounds = [_to_e2m1(one).flatten(1) for one in _scaled(blocks, allowed, up)]
+        halves = torch.stack((self.quant_out & 15, self.quant_out >> 4), -1).flatten(1).long()
+        values = torch.tensor((*E2M1, *(-number for number in E2M1)), device=self.device)[halves]
+        errors.check_between(values, *bounds, f"{self.label}: quant_out")
+
+    def _check_the_rest(self):
+        """What is not an output is unchanged."""
+        outputs = (self.residual_out, self.norm_out if self.writes_norm else None)
+        for name, tensor in (("input", self.input), ("residual", self.residual), ("gamma", self.gamma)):
+            if not any(tensor is output for output in outputs):
+                self.check_kept("gamma" if name == "gamma" else f"the {name}", tensor, self.given(name))
+
+
+def _scaled(norm, allowed, factor):
+    """The lowest and the highest number that may be rounded."""
+    lowest, highest = (norm - allowed) * factor, (norm + allowed) * factor
+    return lowest - SCALING * lowest.abs(), highest + SCALING * highest.abs()
+
+
+def _to_e2m1(values):
+    import torch
+
+    halfway, numbers = (torch.tensor(one, device=values.device) for one in (HALFWAY, E2M1))
+    return numbers[torch.bucketize(values.abs(), halfway)].copysign(values)
+
+
+def _swizzled(rows, columns, device):
+    """Where the scale of each block stands: tiles of 128 rows and 4 columns, in each 32 x 4 rows x 4 columns."""
+    import torch
+
+    row, column = torch.arange(rows, device=device)[:, None], torch.arange(columns, device=device)
+    tile = row // 128 * -(-columns // 4) + column // 4
+    return tile * 512 + row % 32 * 16 + row % 128 // 32 * 4 + column % 4
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["rank"]:
-        _serve(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
+        _serve(int(sys.argv[2]), sys.argv[3])
     import torch
 
     if torch.cuda.device_count() < PROBE["gpus"]:

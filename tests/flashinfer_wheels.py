@@ -13,9 +13,10 @@ import platformdirs
 import pytest
 
 VERSIONS = ("0.5.2", "0.5.3", "0.6.7.post3", "0.7.2.post1")
-# What is read of the rest of a wheel: the runner of the trtllm-gen kernels, and who makes one.
+# What is read of the rest of a wheel: the runner of the trtllm-gen kernels, who makes one, and all-reduce with NVFP4.
 SOURCES = (
     "flashinfer/data/include/flashinfer/trtllm/fmha/fmhaRunner.cuh",
+    "flashinfer/data/include/flashinfer/comm/trtllm_allreduce_fusion.cuh",
     "flashinfer/data/csrc/trtllm_fmha_kernel_launcher.cu",
 )
 

@@ -30,6 +30,7 @@ from fi_doctor.model import (
     Outcome,
     Package,
     PlannedProbe,
+    Requires,
     Rule,
     Scope,
     Verdict,
@@ -63,7 +64,7 @@ def judge(  # noqa: PLR0913 - the whole of what a verdict rests on
         for sm in _sms(feature, ours, theirs, facts):
             cells = _predicted(_cells(ours, theirs, sm, facts), feature, rules)
             silent = frozenset(probe.spec.id for probe in ours if probe.spec.gate_only and not probe.is_tried)
-            rows.append(_row(feature, sm, cells, facts, rules, beyond=_beyond_parts(ours), silent=silent))
+            rows.append(_row(feature, sm, cells, facts, rules, beyond=_beyond(ours), silent=silent))
     return tuple(sorted(rows, key=lambda row: (row.feature, -1 if isinstance(row.sm, Missing) else row.sm)))
 
 
@@ -161,15 +162,15 @@ def _predicted(cells: tuple[Cell, ...], feature: Feature, rules: tuple[Rule, ...
     return tuple(msgspec.structs.replace(cell, **said) if cell.verdict is Verdict.UNKNOWN else cell for cell in cells)
 
 
-def _beyond_parts(planned: tuple[PlannedProbe, ...]) -> frozenset[str]:
-    """Variants that need a whole module where others do with a part of it."""
-    return frozenset(
-        name
-        for probe in planned
-        if (subset := probe.spec.subset) is not None and subset.variants and not subset.if_short
-        for name in probe.spec.variants
-        if name not in subset.variants
-    )
+def _beyond(planned: tuple[PlannedProbe, ...]) -> frozenset[str]:
+    """Variants that need more than others and than there is: a whole module in place of a part of it, or more GPUs."""
+    found = set()
+    for probe in planned:
+        subset = probe.spec.subset
+        parts = subset.variants if subset is not None and not subset.if_short else ()
+        found |= {name for name in probe.spec.variants if parts and name not in parts}
+        found |= {name for name in probe.skipped_variants if probe.spec.variants.get(name, Requires()).gpus}
+    return frozenset(found)
 
 
 def _row(  # noqa: PLR0913 - as judge
@@ -183,6 +184,7 @@ def _row(  # noqa: PLR0913 - as judge
     silent: frozenset[str],
 ) -> FeatureRow:
     # What only the whole module could show, which is not there, keeps no verdict from the row: its scope says so.
+    # So little does what more GPUs than there are would show: no server here runs on them.
     # A gate that was not asked, as where rows are only built, says no more than an open one. Nor does what the probe
     # did not ask yet when it ran.
     shown = tuple(

@@ -79,11 +79,12 @@ def read_flashinfer(
 def read_named(root: Path, version: str, symbols: tuple[str, ...]) -> Named:
     """What the source says of names, of patterns and of calls; version: what it is called where a name is not found.
 
-    symbols: "flashinfer.norm.rmsnorm", "*awq*", "flashinfer.bmm_fp8(backend='x')", "data/include/flashinfer/x.cuh".
+    symbols: "flashinfer.norm.rmsnorm", "*awq*", "flashinfer.bmm_fp8(backend='x')", "data/include/flashinfer/x.cuh",
+    "data/include/flashinfer/x.cuh:function".
     """
     names = Symbols(root, version, whole=QUICK)
     patterns = [name for name in symbols if "*" in name]
-    runners = {name: read_runner(root, name) for name in symbols if name.endswith(RUNNER)}
+    runners = {name: read_runner(root, name) for name in symbols if RUNNER in name}
     rest = [name for name in symbols if name not in runners and "*" not in name]
     places = {name: names.where(name) for name in rest if "(" not in name}
     calls = [name for name in rest if not _is_generator(name)]

@@ -81,7 +81,8 @@ def read_named(root: Path, version: str, symbols: tuple[str, ...], *, folder: Pa
     """What FlashInfer's source says of names, from `folder` where its Python files and the runners are as they were."""
     key = ""
     with contextlib.suppress(OSError):
-        runners = [name for name in symbols if name.endswith(RUNNER) and (root / name).exists()]
+        named = {name.partition(":")[0] for name in symbols if RUNNER in name}
+        runners = [name for name in sorted(named) if (root / name).exists()]
         files = [Found(name, str(root / name), (root / name).stat()) for name in runners]
         key = quick_key([*scan(root, (".py",), without="data"), *files])
     asked = hashlib.sha256("\0".join((str(root), version, *symbols)).encode("utf-8", "surrogateescape")).hexdigest()

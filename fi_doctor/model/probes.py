@@ -45,6 +45,7 @@ class Requires(Strict, frozen=True):
     symbols: tuple[str, ...] = ()  # dotted names that the installed package must have
     packages: dict[str, str] = {}  # distribution -> version range, "" for any
     peer_access: bool = False  # that at least two of the GPUs reach each other's memory
+    gpus: int = 0  # of one kind, where a variant needs more than its probe
 
 
 class Subset(Strict, frozen=True):

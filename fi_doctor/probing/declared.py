@@ -72,8 +72,13 @@ def _check(probe: Declared) -> list[str]:
     if probe.subset is not None:
         errors += _check_subset(probe.subset, probe)
     errors += _check_ranges("PROBE['requires']", probe.requires)
+    if probe.requires.gpus:
+        errors.append("PROBE['requires']['gpus']: only a variant has it; what all of them need is PROBE['gpus']")
     for name, requires in probe.variants.items():
         errors += _check_ranges(f"PROBE['variants'][{name!r}]", requires)
+        if requires.gpus and not probe.gpus < requires.gpus <= probe.most_gpus:
+            where = f"PROBE['variants'][{name!r}]['gpus']"
+            errors.append(f"{where}: expected more than PROBE['gpus'], PROBE['most_gpus'] at most, got {requires.gpus}")
         if not name:
             errors.append("PROBE['variants']: a variant needs a name")
     return errors

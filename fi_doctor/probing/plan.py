@@ -71,7 +71,13 @@ def _place(spec: ProbeSpec, facts: Facts, sm: int | Missing, uuids: tuple[str, .
         if depth is Depth.STATIC
         else _stack_obstacle(spec, facts) or unnamed or _silent_tool(spec, facts)
     )
-    obstacles = {name: "" if whole else _obstacle(requires, facts, sm) for name, requires in variants.items()}
+    seen = len(uuids)
+    # Where there are too few GPUs for any variant, all of them are built alike.
+    needed = {name: requires.gpus if seen >= spec.gpus else 0 for name, requires in variants.items()}
+    obstacles = {
+        name: "" if whole else _obstacle(requires, facts, sm) or _gpu_obstacle(needed[name], seen)
+        for name, requires in variants.items()
+    }
     planned = PlannedProbe(
         spec=spec,
         sm=sm,
@@ -85,13 +91,13 @@ def _place(spec: ProbeSpec, facts: Facts, sm: int | Missing, uuids: tuple[str, .
         return replace(planned, skip=obstacle)
     if not planned.variants:
         return replace(planned, skip=f"none of its variants applies here: {next(iter(obstacles.values()))}")
-    return _deepen(planned, facts, depth, seen=len(uuids))
+    return _deepen(planned, facts, depth, seen=seen)
 
 
 def _deepen(planned: PlannedProbe, facts: Facts, depth: Depth, seen: int) -> PlannedProbe:
     """As deep as asked for, or as GPUs and toolkit allow. A probe without need of a GPU always runs."""
     spec = planned.spec
-    lack = _gpu_obstacle(spec, seen)
+    lack = _gpu_obstacle(spec.gpus, seen)
     if spec.gpus == 0 or (depth is Depth.RUN and not lack):
         return replace(planned, depth=Depth.RUN)
     wanted = lack if depth is Depth.RUN else ""
@@ -233,13 +239,13 @@ def _package_obstacle(name: str, wanted: str, package: Package | Missing | None)
     return _range_obstacle(name, wanted, package.version)
 
 
-def _gpu_obstacle(spec: ProbeSpec, seen: int) -> str:
-    """Why the probe cannot run for want of GPUs."""
-    if seen >= spec.gpus:
+def _gpu_obstacle(needed: int, seen: int) -> str:
+    """Why a probe or a variant cannot run for want of GPUs."""
+    if seen >= needed:
         return ""
     if seen == 0:
         return "CUDA sees no GPU"
-    return f"needs {spec.gpus} GPUs of one kind, {seen} seen"
+    return f"needs {needed} GPUs of one kind, {seen} seen"
 
 
 def _no_architecture(facts: Facts) -> str:

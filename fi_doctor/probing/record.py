@@ -105,7 +105,7 @@ def not_started(why: str) -> Fate:
 
 def cells(planned: PlannedProbe, variants: Sequence[str], record: Record, end: Fate | None) -> dict[str, CellOutcome]:
     """The variants that this process settled, the one it died in included; what is not there needs another process."""
-    settled = {}
+    settled: dict[str, CellOutcome] = {}
     for line in record.lines:
         if line.ending and line.variant is None:  # importing failed, for all of them
             return {variant: _cell(planned, record, replace(line, variant=variant)) for variant in variants}

@@ -25,6 +25,7 @@ _WHY_WIDTH = 26  # the longest variable of FlashInfer fits; where there is less 
 _WHY_LIMIT = 400  # characters; the whole of it stands in the machine formats
 _NOT_RUN = "; not run: "  # between where a feature is declared and why nothing was measured
 _AS_ABOVE = "as above"
+_MOST_UNKNOWN = 8  # names of variants that are unknown for one reason
 _ID = re.compile(r"(?<=predicted by )[a-z0-9-]+")
 
 
@@ -182,9 +183,17 @@ def _unless_above(why: str, row: FeatureRow, above: FeatureRow) -> str:
 
 def _group_lines(groups: list[list[Cell]], row: FeatureRow, name_width: int) -> Iterator[_Line]:
     for number, cells in enumerate(groups):
-        variants = pack((_cell_name(cell, row) for cell in cells), name_width, "  ", "  ")
+        variants = pack(_cell_names(cells, row), name_width, "  ", "  ")
         is_above = number == 0 and cells[0].verdict is row.verdict and bool(cells[0].why) and cells[0].why in row.why
         yield _Line("\n".join(variants), "", cells[0], _AS_ABOVE if is_above else reason(cells[0].why, _WHY_LIMIT))
+
+
+def _cell_names(cells: list[Cell], row: FeatureRow) -> list[str]:
+    """Their names; of many that are unknown for one reason the first ones, since machine formats have all."""
+    names = [_cell_name(cell, row) for cell in cells]
+    if cells[0].verdict is not Verdict.UNKNOWN or len(names) <= _MOST_UNKNOWN + 1:
+        return names
+    return [*names[:_MOST_UNKNOWN], f"and {len(names) - _MOST_UNKNOWN} more"]
 
 
 def _names(row: FeatureRow) -> list[str]:

@@ -155,6 +155,18 @@ def test_a_variant_that_is_not_supported_here_does_not_decide_against_the_others
     assert row.cells[1].why == "it is for SM >=100, this is SM90"
 
 
+def test_a_variant_for_more_gpus_than_there_are_does_not_decide_and_says_so():
+    spec = make.spec(variants={"two": Requires(), "four": Requires(gpus=4)})
+    why = "needs 4 GPUs of one kind, 2 seen"
+    not_run = make.cell(Ending.NOT_RUN, Stage.NONE, "four", detail=why)
+    cells = (make.cell(variant="two"), not_run)
+    row = only(planned=[make.planned(spec=spec, skipped_variants={"four": why})], outcomes=[make.outcome(cells=cells)])
+    assert verdict(row) == ("works", "verified")
+    assert (row.cells[1].verdict.value, row.cells[1].why) == ("unknown", why)
+    # Where there are as many, one that was not reached decides.
+    assert verdict(only(planned=[make.planned(spec=spec)], outcomes=[make.outcome(cells=cells)]))[0] == "unknown"
+
+
 def test_the_reason_names_the_variants_that_it_is_true_of():
     made = (make.cell(variant="bf16"), make.cell(Ending.SIGNALLED, Stage.BUILT, "fp16", detail="SIGSEGV"))
     plan = make.planned(spec=make.spec(variants=VARIANTS))

@@ -76,6 +76,44 @@ def test_what_is_not_certain_is_not_known(text, tmp_path):
     assert read_runner(tmp_path, FILE) == ()
 
 
+AR_FUSION = "data/include/flashinfer/comm/trtllm_allreduce_fusion.cuh"
+GUARDED = """
+__device__ uint32_t round(vec_t<T, 8>& vec,
+    uint8_t* out) {
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ >= 1000)
+"""
+FP4_LINES = {"0.5.3": 604, "0.6.7.post3": 624, "0.7.2.post1": 729}  # read by hand
+
+
+@pytest.mark.wheels
+@pytest.mark.parametrize("version", FP4_LINES)
+def test_a_function_whose_whole_body_is_for_newer_gpus_says_so_in_a_real_wheel(version, unpacked):
+    name = f"{AR_FUSION}:cvt_warp_fp16_to_fp4"
+    [found] = read_runner(unpacked(version), name)
+    assert found.source == f"{AR_FUSION}:{FP4_LINES[version]}"
+    assert set(found.admits) == {sm for sm in CAPABILITIES if sm >= 100}
+    assert read_named(unpacked(version), version, (name,)).admissions == {name: (found,)}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (GUARDED, 4),
+        (f"// round(x) {{\n{GUARDED}  return round(vec, out);\n", 5),
+        (GUARDED.replace(") {", ") {\n  int x;"), None),
+        (GUARDED.replace(">=", "<"), None),
+        (GUARDED + GUARDED, None),
+        (GUARDED.replace("round", "around"), None),
+    ],
+    ids=["guarded", "called", "not-all", "older", "twice", "other"],
+)
+def test_the_guard_counts_only_where_it_is_around_the_whole_body(text, line, tmp_path):
+    write(tmp_path, text)
+    found = read_runner(tmp_path, f"{FILE}:round")
+    assert [one.source for one in found] == ([f"{FILE}:{line}"] if line else [])
+    assert all(90 in one.refuses and 100 in one.admits for one in found)
+
+
 def test_a_file_that_is_not_there_says_nothing(tmp_path):
     assert read_runner(tmp_path, FILE) == ()
     assert read_named(tmp_path, "0", (FILE,)).admissions == {}

@@ -12,7 +12,7 @@ from fi_doctor.model import CellOutcome, Ending, Stage  # noqa: E402
 
 NOT_NUMBERS = {"import_flashinfer", "import_torch", "moe_fp8_block_gate"}  # nothing to compare
 # Their faults are those of ranks that run side by side, and of what one GPU sends to another.
-NEEDS_RANKS = {"comm_all2all", "comm_allreduce_fusion", "comm_peer_transfer"}
+NEEDS_RANKS = {"comm_all2all", "comm_allreduce", "comm_allreduce_fusion", "comm_peer_transfer"}
 
 
 def test_every_probe_that_compares_numbers_has_seeded_faults():

@@ -112,6 +112,24 @@ def test_a_probe_is_given_as_many_gpus_as_it_needs_or_can_use(hopper, most, give
     assert planned.gpu_uuids == tuple(f"GPU-{index}" for index in range(given))
 
 
+@pytest.mark.parametrize(
+    ("count", "tried", "why"),
+    [
+        (4, ("two", "four"), {}),
+        (2, ("two",), {"four": "needs 4 GPUs of one kind, 2 seen"}),
+        (1, ("two", "four"), {}),  # of all variants it is said alike
+    ],
+)
+def test_a_variant_that_needs_more_gpus_than_there_are_is_left_out(hopper, count, tried, why):
+    gpus = tuple(gpu(f"GPU-{index}", 90, index) for index in range(count))
+    facts = replace(hopper, gpus=replace(hopper.gpus, gpus=gpus, cuda_order=tuple(one.uuid for one in gpus)))
+    planned = one(
+        facts, spec=replace(SPEC, gpus=2, most_gpus=4, variants={"two": Requires(), "four": Requires(gpus=4)})
+    )
+    assert (planned.variants, planned.skipped_variants) == (tried, why)
+    assert planned.skip == ("" if count > 1 else "not run, only built: needs 2 GPUs of one kind, 1 seen")
+
+
 def test_only_matching_features_are_planned_by_id(hopper):
     specs = [replace(SPEC, id=name, feature=name) for name in ("rope.apply", "norm.b", "norm.a")]
     planned = plan(specs, hopper, Request(depth=Depth.RUN, features=("norm.*",)))

@@ -247,6 +247,14 @@ def test_variants_that_agree_are_counted_and_those_that_differ_are_listed():
     assert re.search(r"^  float16, bfloat16 +works +verified +numbers agree", text, re.MULTILINE)
 
 
+@pytest.mark.parametrize(("verdict", "named"), [(Verdict.UNKNOWN, 8), (Verdict.BROKEN, 12)])
+def test_of_many_variants_that_are_unknown_alike_the_first_are_named_and_of_those_that_fail_all(verdict, named):
+    bad = [cell(f"of_{number}_ranks", verdict, Evidence.RAN, "why it is so") for number in range(12)]
+    said = "\n".join(lines(report((row("comm.allreduce", cells=(cell("plain"), *bad)),)), 120))
+    assert [f"of_{number}_ranks" in said for number in range(12)] == [number < named for number in range(12)]
+    assert ("and 4 more" in said) == (named == 8)
+
+
 def test_cells_are_named_by_their_probe_only_where_their_own_name_does_not_tell():
     cells = (
         cell("", probe="attention.sinks"),

@@ -17,13 +17,19 @@ import torch.distributed as dist
 
 from flashinfer import faults
 
+ALL_REDUCE = getattr(dist.all_reduce, "right", dist.all_reduce)
 NEGATIVE_ZERO = -(2**15)  # as int16
 MAPS = []  # kept alive
 LAST = {}  # Lamport buffer -> what it held
 
 
-class AllReduceFusionPattern:
-    kARResidualRMSNorm = 1  # noqa: N815 - the name of FlashInfer
+class AllReduceFusionPattern:  # the names are FlashInfer's
+    kAllReduce = 0  # noqa: N815
+    kARResidualRMSNorm = 1  # noqa: N815
+    kARResidualRMSNormFP8Quant = 2  # noqa: N815
+    kARResidualRMSNormFP4Quant = 3  # noqa: N815
+    kARResidualRMSNormOutFP8Quant = 4  # noqa: N815
+    kARResidualRMSNormOutFP4Quant = 5  # noqa: N815
 
 
 class QuantizationSFLayout:
@@ -91,26 +97,72 @@ def trtllm_allreduce_fusion(
     layout_code,
     metadata=None,
 ):
-    assert pattern_code == AllReduceFusionPattern.kARResidualRMSNorm
     assert allreduce_in.shape == (token_num, hidden_dim)
     set_fault(world_rank)
     misbehave()
+    given = faults.seen_first("graph_keeps_input", allreduce_in)
     exchange = _oneshot if use_oneshot else _twoshot
-    parts = exchange(allreduce_in.flatten(), world_rank, world_size, workspace_ptrs.tolist())
+    parts = exchange(given.flatten(), world_rank, world_size, workspace_ptrs.tolist())
     if faults.has("contribution_missing"):
-        parts[1 - world_rank].zero_()
-    total = _rounded(parts.float().sum(0), allreduce_in.dtype).view_as(residual_in)
-    if not faults.has("residual_not_added"):
-        total = (total.float() + residual_in.float()).to(total.dtype)
-    if faults.has("rounded_once"):
-        total = (parts.float().sum(0).view_as(residual_in) + residual_in.float()).to(total.dtype)
+        parts[(world_rank + 1) % world_size].zero_()
+    total = _rounded(parts.float().sum(0), allreduce_in.dtype).view_as(allreduce_in)
     count = token_num - faults.has("last_token_unwritten")
-    normed = _norm(total, rms_gamma, rms_eps)
+    if pattern_code == AllReduceFusionPattern.kAllReduce:
+        allreduce_out[:count] = total[:count]
+        _spoil(allreduce_out, allreduce_out, allreduce_in, None)
+        return allreduce_out if faults.has("returns_tensor") else None
+    residual, gamma = (
+        faults.seen_first("graph_keeps_residual", residual_in),
+        faults.seen_first("graph_keeps_gamma", rms_gamma),
+    )
+    if faults.has("rounded_once"):
+        total = parts.float().sum(0).view_as(residual)
+    if not faults.has("residual_not_added"):
+        total = (total.float() + residual.float()).to(allreduce_in.dtype)
+    normed = _norm(total, gamma, rms_eps)
     if not faults.has("residual_unwritten"):
         residual_out[:count] = total[:count]
-    norm_out[:count] = normed[:count]
-    _spoil(norm_out, residual_out, residual_in, rms_gamma)
+    is_quantised = pattern_code != AllReduceFusionPattern.kARResidualRMSNorm
+    if not is_quantised or pattern_code >= AllReduceFusionPattern.kARResidualRMSNormOutFP8Quant:
+        norm_out[:count] = normed[:count]
+    if is_quantised:
+        _quantise(normed[:count], scale_factor, quant_out[:count], scale_out)
+    _spoil(quant_out if is_quantised else norm_out, residual_out, residual_in, rms_gamma)
     return norm_out if faults.has("returns_tensor") else None
+
+
+def _quantise(normed, scale, out, scale_out):
+    """To e4m3 by one scale; where there is room for scales of blocks, to e2m1 by one for 16 elements."""
+    if scale_out is None:
+        factor = 1.0 if faults.has("scale_ignored") else 1 / scale
+        values = normed.float() * factor
+        if faults.has("truncated_to_fp8"):
+            values = (values.view(torch.int32) >> 20 << 20).view(torch.float32)
+        if faults.has("not_saturated"):
+            values[values.abs() > 448] = float("nan")
+        largest = 240 if faults.has("saturated_early") else 448
+        out.copy_(values.clamp(-largest, largest))
+        return
+    blocks = normed.float().unflatten(1, (-1, 16))
+    largest = blocks[..., :8].abs().amax(2) if faults.has("half_a_block_looked_at") else blocks.abs().amax(2)
+    scales = (largest / 6 * (1.0 if faults.has("scale_ignored") else scale)).to(torch.float8_e4m3fn)
+    row, column = torch.arange(scales.shape[0])[:, None], torch.arange(scales.shape[1])
+    place = (row // 128 * -(-scales.shape[1] // 4) + column // 4) * 512
+    place += (
+        row * scales.shape[1] + column
+        if faults.has("scales_not_swizzled")
+        else (row % 32 * 16 + row % 128 // 32 * 4 + column % 4)
+    )
+    place %= scale_out.numel()
+    scale_out.view(torch.uint8).flatten()[place] = scales.view(torch.uint8)
+    values = torch.where(scales.float() > 0, scale / scales.float(), 0.0)[..., None] * blocks
+    size = values.abs().clamp(max=6)
+    step = torch.where(size < 2, 0.5, torch.where(size < 4, 1.0, 2.0))
+    size = ((size / step).floor() if faults.has("truncated_to_fp4") else (size / step).round()) * step
+    numbers = torch.tensor((0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0))
+    halves = (torch.searchsorted(numbers, size.contiguous()) + 8 * values.signbit()).flatten(1).to(torch.uint8)
+    high, low = (halves[:, ::2], halves[:, 1::2]) if faults.has("halves_swapped") else (halves[:, 1::2], halves[:, ::2])
+    out.copy_(high * 16 + low)
 
 
 def _oneshot(x, rank, world, table):
@@ -130,7 +182,7 @@ def _oneshot(x, rank, world, table):
     if faults.has("stale_buffer") and stale is not None:
         common = min(len(stale), held.numel())
         there = torch.cat((stale[:common], held[common:])).view(world, -1)
-        parts[1 - rank] = there[1 - rank]
+        parts[(rank + 1) % world] = there[(rank + 1) % world]
     return parts
 
 
@@ -172,9 +224,11 @@ def _norm(total, gamma, eps):
 def _spoil(norm_out, residual_out, residual_in, gamma):
     if faults.has("nan_residual"):
         residual_out[-1, 3] = float("nan")
+    if faults.has("input_changed"):
+        residual_in[0, 0] += 1
     if faults.has("residual_changed") and residual_out is not residual_in:
         residual_in[0, 0] += 1
-    if faults.has("gamma_changed"):
+    if faults.has("gamma_changed") and gamma is not None:
         gamma[-1] += 1
     faults.spoil(norm_out)
 
@@ -182,14 +236,33 @@ def _spoil(norm_out, residual_out, residual_in, gamma):
 def set_fault(rank):
     path = os.environ.get("FI_DOCTOR_FAKE_FAULT")
     name, _, only = Path(path).read_text().partition("@") if path else ("", "", "")
-    faults.ACTIVE = name if only in {"", str(rank)} else ""
+    active = name if only in {"", str(rank)} else ""
+    if active != faults.ACTIVE:
+        faults.seen_first.kept.clear()  # of other calls, at addresses that are in use again
+    faults.ACTIVE = active
 
 
 def misbehave():
     if faults.has("segfault"):
         os.kill(os.getpid(), signal.SIGSEGV)
+    if faults.has("out_of_memory"):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 64.00 MiB.")
     if faults.has("raises"):
         raise ValueError("allreduce_fusion_op failed with error code\ninvalid argument")
     assert not faults.has("asserts"), "sequence length should be larger than tp_size"
     while faults.has("hangs"):
         time.sleep(1)
+
+
+def _all_reduce(tensor, *args, group=None, **kwargs):
+    """Torch's own, with a fault of the library below it."""
+    own = tensor.clone()
+    done = ALL_REDUCE(tensor, *args, group=group, **kwargs)
+    set_fault(dist.get_rank(group))
+    if faults.has("reduction_left_out"):
+        tensor.copy_(own)
+    return done
+
+
+_all_reduce.right = ALL_REDUCE
+dist.all_reduce = _all_reduce
