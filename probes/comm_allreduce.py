@@ -135,8 +135,8 @@ ORDERS = {2: (1, 0), 4: (2, 0, 3, 1)}  # ranks -> the GPU of each, for variants 
 ROW_SCALES = (1e-3, 1.0, 30.0)
 GUARD = 128  # bytes before and after a tensor, and what they and outputs hold: NaN in every dtype that is called
 POISON = 0xFF
-DEADLINE_S = 60.0  # for one variant; the first one starts the ranks as well
-FORKED_DEADLINE_S = 35.0  # the same for forked ranks, after which fresh ones are asked
+SPARE_S = 15.0  # of the probe's time limit, for what is said of ranks that do not come back
+START_S = 40.0  # for one step of the ranks' start
 STALL_S = 15.0  # for one step of a call, which takes a tenth of a second at most
 LATE_S = 5.0  # after which a rank says what its kernel waits for
 REHEARSAL_S = 5.0  # for a forked process that only ends
@@ -179,21 +179,22 @@ def build(variant):  # noqa: ARG001 - one module serves every variant
 
 
 def run(variant):
-    begun = time.monotonic()
+    until = time.monotonic() + PROBE["timeout_s"] - SPARE_S
     asked = _Asked(variant)
     ranks = _ranks()
-    results = ranks.ask(asked)
+    results = ranks.ask(asked, until)
     verdict = _verdict(results)
-    if ranks.started == "forked" and verdict is not None and not isinstance(verdict, AssertionError):
+    is_doubtful = ranks.started == "forked" and until - time.monotonic() > START_S
+    if is_doubtful and verdict is not None and not isinstance(verdict, AssertionError):
         # What forking alone might have done is no verdict: fresh ranks say whether it is the kernel.
         _end_ranks()
         _FRESH.append(f"forked ranks failed: {verdict}"[:200])
         ranks = _ranks()
-        results = ranks.ask(asked)
+        results = ranks.ask(asked, until)
         verdict = _verdict(results)
     if verdict is not None:  # flags, buffers or the CUDA context may be in any state: the next variant gets new ranks
         if any(result.get("error") == "hangs" for result in results):
-            ranks.add_cuda_stack(verdict, results, PROBE["timeout_s"] - 10 - (time.monotonic() - begun))
+            ranks.add_cuda_stack(verdict, results, until + SPARE_S / 2 - time.monotonic())
         _end_ranks()
         raise verdict
     shares = {key: max(result[key] for result in results) for key in results[0] if key.endswith("share")}
@@ -309,8 +310,11 @@ class _Ranks:
 
         return _Forked(work, log.fileno())
 
-    def ask(self, asked):
-        """What each rank says of the variant, in their order, or what is to be said of one that does not answer."""
+    def ask(self, asked, until):
+        """What each rank says of the variant, in their order, or what is to be said of one that does not answer.
+
+        As long as they go on from step to step they are waited for, until this time: a slow machine is no hang.
+        """
         self.have(asked.world)
         self.asked += 1
         command = json.dumps(asked.command(self.asked)) + "\n"
@@ -320,18 +324,17 @@ class _Ranks:
                 self.processes[gpu].stdin.flush()
         results = dict.fromkeys(asked.order)
         begun = since = time.monotonic()
-        deadline = begun + (FORKED_DEADLINE_S if self.started == "forked" else DEADLINE_S)
         steps = None
-        while None in results.values() and time.monotonic() < deadline:
+        while None in results.values() and time.monotonic() < until:
             time.sleep(0.01)
             results = {gpu: result or self._result(gpu) for gpu, result in results.items()}
             now = [self._step(gpu) for gpu in asked.order]
             if now != steps:
                 steps, since = now, time.monotonic()
-            elif all(CALLING in step for step in now) and time.monotonic() - since > STALL_S:
+            elif time.monotonic() - since > (STALL_S if all(CALLING in step for step in now) else START_S):
                 break
             if any(result and "error" in result for result in results.values()):
-                deadline = min(deadline, time.monotonic() + GRACE_S)
+                until = min(until, time.monotonic() + GRACE_S)
         self._name_silent(results, time.monotonic() - begun)
         return list(results.values())
 
