@@ -12,7 +12,8 @@ from pathlib import Path
 from fi_doctor.facts.calls.binding import Fitted, fit
 from fi_doctor.facts.calls.callees import Callees
 from fi_doctor.facts.calls.read_file import File
-from fi_doctor.facts.calls.uses import CALLED, Use, uses
+from fi_doctor.facts.calls.use import CALLED, Use
+from fi_doctor.facts.calls.uses import uses
 from fi_doctor.facts.calls.values import Value, Values
 from fi_doctor.facts.files import LARGEST_BYTES, NOT_PYTHON, why_not_python
 from fi_doctor.facts.flashinfer import read_build_meta

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from fi_doctor.facts.branches import holds
 from fi_doctor.facts.calls.expressions import forgives
+from fi_doctor.facts.calls.hiding import rebound
 from fi_doctor.facts.calls.importing import forgiven
 from fi_doctor.facts.calls.meanings import Imported, Meanings
 from fi_doctor.facts.calls.owners import Class, Function
@@ -56,13 +57,18 @@ class File:
 
         more: names that may be so there alone.
         """
-        text = "\n".join(self._lines[node.lineno - 1 : node.end_lineno])
+        first = min((one.lineno for one in getattr(node, "decorator_list", ())), default=node.lineno)
+        text = "\n".join(self._lines[first - 1 : node.end_lineno])
         return (
             PACKAGE in text
             or any(word in text for word in self._meanings.words)
             or any(word in text for word in scope.all_words())
             or any(word in text for word in more)
         )
+
+    def names(self, words: Iterable[str]) -> bool:
+        """Whether one of the words stands anywhere in it."""
+        return any(word in line for line in self._lines for word in words)
 
     def sets(self, dotted: str) -> bool:
         """Whether the file itself has put that into an object of FlashInfer: what is there is vLLM's own."""
@@ -80,9 +86,13 @@ class File:
                 self._function(node, scope, lookup)
             case ast.ClassDef():
                 self._class(node, scope, lookup)
+            case ast.Global() | ast.Nonlocal():
+                scope.declare(node)
             case _ if isinstance(node, _SIMPLE) and not self.concerns(node, scope):
                 self._hide(node, scope)
             case _:
+                for name in rebound(node):
+                    scope.bind(name, UNKNOWN)
                 self._assign(node, scope)
                 self._nested(node, scope, lookup)
 
@@ -167,10 +177,12 @@ class File:
         made, values = self._declare(node, outer)
         for base in self._meanings.inherited(node, outer):
             made.inherit(base)
-        inner = Scope(outer, made)
+        inner = self.scopes[node] = Scope(outer if outer.owner is None else outer.outer, made)
         for one in node.body:
             if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
                 self._meanings.note(values, one.target.id, self._meanings.annotated(one.annotation, outer))
+                if one.value is not None:
+                    inner.bind(one.target.id, self.evaluate(one.value, inner))
             else:
                 self._statement(one, inner, lookup)
         self._meanings.learn(node.name, values)
