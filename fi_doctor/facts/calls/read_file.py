@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fi_doctor.facts.branches import holds
 from fi_doctor.facts.calls.expressions import forgives
@@ -31,9 +31,15 @@ _Def = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class File:
-    """One file: its tree, and what its names, classes and functions stand for; `imported` as for Meanings."""
+    """One file: its tree, and what its names, classes and functions stand for; `imported` as for Meanings.
 
-    def __init__(self, text: str, imported: Imported = lambda _, __: None) -> None:
+    check: is called at each step, and raises when it takes too long.
+    """
+
+    def __init__(
+        self, text: str, imported: Imported = lambda _, __: None, check: Callable[[], None] = lambda: None
+    ) -> None:
+        self.check = check
         self.tree = ast.parse(text)
         self._lines = text.split("\n")
         self.top = Scope()
@@ -79,6 +85,7 @@ class File:
             self._statement(node, scope, lookup)
 
     def _statement(self, node: ast.stmt, scope: Scope, lookup: str) -> None:
+        self.check()
         match node:
             case ast.Import() | ast.ImportFrom():
                 self._import(node, scope, lookup)

@@ -50,6 +50,7 @@ class _Walk:
     def block(self, body: Iterable[ast.stmt], at: At) -> None:
         """The statements of one block; what a test makes sure of holds for the rest of it."""
         for node in body:
+            self._file.check()
             if isinstance(node, _LEAVING):
                 self._leave(node, at)
                 return
@@ -214,6 +215,7 @@ class _Walk:
                     self._visit(one)
 
     def _call(self, node: ast.Call) -> None:
+        self._file.check()
         function = last_part(node.func)
         named = self._file.named(node, self._at.scope)
         if named is not None:
