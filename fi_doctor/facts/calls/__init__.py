@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -31,6 +32,9 @@ _WORD = b"flashinfer"
 _QUOTES = (b'"', b"'")
 _BEFORE = (b"from ", b"import ", b"utils.")
 _WRAPPERS = b"vllm.utils import"
+_AMONG = re.compile(rb"[ \t]*import [\w., ]+, *")  # `import functools, flashinfer`
+_FROM = re.compile(rb"from (flashinfer[\w.]*|vllm[\w.]*) import (\([^)]*\)|[^\n]*)")
+_BOUND = re.compile(rb"(\w+)[ \t]*(?:,|\)|#|\n|$)")  # of `a as b, c` the names b and c
 
 
 def read_calls(survey: Survey, *, whole: int = QUICK) -> Calls | Missing:
@@ -229,6 +233,7 @@ def _texts(root: Path) -> tuple[dict[str, bytes] | Missing, dict[str, str]]:
     And of those that cannot be read, why; OSError where a folder cannot.
     """
     found: dict[str, bytes] = {}
+    others: dict[str, bytes] = {}
     unread: dict[str, str] = {}
     start = len(str(root)) + 1
     for number, path in enumerate(python_files(root)):
@@ -244,7 +249,31 @@ def _texts(root: Path) -> tuple[dict[str, bytes] | Missing, dict[str, str]]:
             unread[path[start:]] = f"it is larger than {_LARGEST_BYTES >> 20} MiB"
         elif _asks(text):
             found[path[start:]] = text
-    return found, unread
+        else:
+            others[path[start:]] = text
+    return found | _taking(others, found), unread
+
+
+def _taking(others: dict[str, bytes], asking: dict[str, bytes]) -> dict[str, bytes]:
+    """Those of the other files that import from one that asks what this has imported from FlashInfer."""
+    given: dict[bytes, set[bytes]] = {}
+    for name, text in asking.items():
+        module = f"vllm/{name}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        given[module.encode()] = {
+            bound
+            for origin, listed in _FROM.findall(text)
+            if origin.partition(b".")[0] == _WORD
+            for bound in _BOUND.findall(listed)
+        }
+    return {
+        name: text
+        for name, text in others.items()
+        if any(
+            not given[origin].isdisjoint(re.findall(rb"\w+", listed))
+            for origin, listed in _FROM.findall(text)
+            if origin in given
+        )
+    }
 
 
 def _asks(text: bytes) -> bool:
@@ -253,7 +282,9 @@ def _asks(text: bytes) -> bool:
     while at >= 0:
         after = text[at + len(_WORD) : at + len(_WORD) + 1]
         is_string = text.endswith(_QUOTES, 0, at) and after in (b".", *_QUOTES)
-        is_import = text.endswith(_BEFORE, 0, at) and not (after.isalnum() or after == b"_")
+        line = text.rfind(b"\n", 0, at) + 1
+        is_listed = text.endswith(_BEFORE, 0, at) or _AMONG.fullmatch(text, line, at) is not None
+        is_import = is_listed and not (after.isalnum() or after == b"_")
         if is_string or is_import or _WRAPPERS in text[max(0, at - 400) : at]:
             return True
         at = text.find(_WORD, at + 1)
