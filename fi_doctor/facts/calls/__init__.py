@@ -185,6 +185,7 @@ class _Told:
         self._places: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._misfits: list[Misfit] = []
+        self._held: list[Misfit] = []  # by variables
         self._unbound: list[Unbound] = []
         self._wanting: dict[str, str] = {}
 
@@ -197,7 +198,7 @@ class _Told:
             self._names.setdefault(fitted.name, place)
         if fitted.kind is not None:
             misfit = Misfit(kind=fitted.kind, name=fitted.name, caller=place, callee=fitted.place, text=fitted.text)
-            self._misfits.append(misfit)
+            (self._held if use.is_held else self._misfits).append(misfit)
         elif fitted.is_wanting:
             self._wanting.setdefault(fitted.name, place)
         elif not fitted.is_told:
@@ -212,11 +213,17 @@ class _Told:
             calls={name: tuple(places) for name, places in sorted(self._called.items())},
             places=dict(sorted(self._places.items())),
             names={name: place for name, place in sorted(self._names.items()) if name not in self._called},
-            misfits=tuple(sorted(filter(self._is_surprise, self._misfits), key=_order)),
+            misfits=tuple(sorted(filter(self._is_surprise, (*self._misfits, *self._unforeseen())), key=_order)),
             unbound=tuple(self._unbound),
             wanting=dict(sorted(self._wanting.items())),
             unread=unread,
         )
+
+    def _unforeseen(self) -> Iterator[Misfit]:
+        """Of what variables hold, not the names that are asked after before a variable is set."""
+        for misfit in self._held:
+            if misfit.kind is not MisfitKind.MISSING_NAME or misfit.name not in self._wanting:
+                yield misfit
 
     def _is_surprise(self, misfit: Misfit) -> bool:
         """A wrapper by name for what vLLM asks after elsewhere, before it takes it, is none."""

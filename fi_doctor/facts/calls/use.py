@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from typing import NamedTuple
 
 from fi_doctor.facts.calls.arguments import Given
+from fi_doctor.facts.calls.values import last_part
 
 CALLED, NAMED, HANDED_ON, COMPUTED = "called", "named", "handed on", "computed"
 
@@ -22,3 +24,12 @@ class Use(NamedTuple):
     doubt: str = ""  # why it may do no harm where it does not fit
     sure: frozenset[str] = frozenset()  # names without which it is not run
     lacking: frozenset[str] = frozenset()  # names with which it is not run
+    is_held: bool = False  # by a variable: whether it is there was seen where the variable was set
+
+
+def is_held(node: ast.AST, dotted: str) -> bool:
+    """Whether a call or an argument names a variable, and not the member of FlashInfer itself."""
+    named = node.func if isinstance(node, ast.Call) else node
+    return isinstance(named, ast.Name) or (
+        isinstance(named, ast.Attribute) and last_part(named) != dotted.rpartition(".")[2]
+    )

@@ -11,7 +11,7 @@ from fi_doctor.facts.calls.expressions import forgives
 from fi_doctor.facts.calls.guards import At, Guards, key_of
 from fi_doctor.facts.calls.hiding import inner_scope
 from fi_doctor.facts.calls.read_file import File
-from fi_doctor.facts.calls.use import CALLED, COMPUTED, HANDED_ON, NAMED, Use
+from fi_doctor.facts.calls.use import CALLED, COMPUTED, HANDED_ON, NAMED, Use, is_held
 from fi_doctor.facts.calls.values import (
     LAZY,
     NOTHING,
@@ -51,13 +51,14 @@ class _Walk:
         """The statements of one block; what a test makes sure of holds for the rest of it."""
         for node in body:
             self._file.check()
-            if isinstance(node, _LEAVING):
-                self._leave(node, at)
-                return
             if not self._file.concerns(node, at.scope, at.narrowed):
+                if isinstance(node, _LEAVING):
+                    return
                 continue
             self._at = at
             self._statement(node, at)
+            if isinstance(node, _LEAVING):
+                return  # what stands below it is never run
             if isinstance(node, ast.Assert):
                 at = self._guards.after(node.test, at, holds=True)
             elif isinstance(node, ast.If) and isinstance(node.body[-1], _LEAVING):
@@ -65,12 +66,6 @@ class _Walk:
             elif isinstance(node, ast.Assign):
                 keys = {key_of(target) for target in node.targets}
                 at = at._replace(narrowed={key: values for key, values in at.narrowed.items() if key not in keys})
-
-    def _leave(self, node: ast.stmt, at: At) -> None:
-        """What stands below it in its block is never run."""
-        self._at = at
-        if self._file.concerns(node, at.scope, at.narrowed):
-            self._statement(node, at)
 
     def _statement(self, node: ast.stmt, at: At) -> None:
         match node:
@@ -286,6 +281,7 @@ class _Walk:
                 may_differ=is_own or len(known) < len(values),
                 is_partial=is_partial,
                 doubt=at.doubt,
+                is_held=all(is_held(node, value.dotted) for value in known),
                 sure=at.sure,
                 lacking=at.lacking,
             )
