@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
+import tokenize
 from pathlib import Path
 
 from fi_doctor.model import Missing
@@ -18,6 +20,16 @@ def why_not_python(error: BaseException) -> str:
     if isinstance(error, RecursionError | MemoryError):
         return "nested too deeply, or too long"
     return str(error)
+
+
+def decoded(source: bytes) -> str:
+    """The text of a Python file as Python reads it: by its byte order mark or its cookie, else as UTF-8.
+
+    One of NOT_PYTHON where Python would refuse it.
+    """
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+    text = source.decode(encoding)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_text(path: Path) -> str | Missing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import mmap
 import os
 import re
@@ -140,8 +141,13 @@ class _Named:
         return found
 
     def _take(self, path: str, root: Path) -> None:
-        with open(path, "rb") as file:  # noqa: PTH123 - three thousand Path objects would take as long as reading
-            text = file.read(LARGEST_BYTES)
+        try:
+            with open(path, "rb") as file:  # noqa: PTH123 - three thousand Path objects would take as long as reading
+                text = file.read(LARGEST_BYTES)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            return  # a link to itself: nobody reads it
         if b"VLLM_" not in text or path == str(root / "envs.py"):
             return
         self.all.update(word.decode() for word in _VARIABLE.findall(text))
@@ -192,7 +198,14 @@ def python_files(root: Path | str) -> Iterator[str]:
         with os.scandir(folders.pop()) as listing:
             entries = sorted(listing, key=lambda entry: entry.name)
         folders += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-        yield from (entry.path for entry in entries if entry.name.endswith(".py") and entry.is_file())
+        yield from (entry.path for entry in entries if entry.name.endswith(".py") and _may_be_read(entry))
+
+
+def _may_be_read(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself; who opens it is told
+        return True
 
 
 def _entries(table: ast.Dict) -> Iterator[tuple[str, tuple[int, int]]]:

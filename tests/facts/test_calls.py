@@ -467,6 +467,25 @@ def test_names_of_another_file_are_followed(told):
     assert [one.caller for one in (*by_name.misfits, *by_module.misfits)] == ["model.py:2", "model.py:2"]
 
 
+THROUGH = {
+    "one-name": "from flashinfer.norm import rmsnorm as norm\n",
+    "several": "from flashinfer.norm import (\n    anything,\n    rmsnorm as norm,  # that\n)\n",
+    "where-it-is-there": "try:\n    from flashinfer.norm import rmsnorm as norm\nexcept ValueError:\n    raise\n",
+}
+
+
+@pytest.mark.parametrize("taken", THROUGH.values(), ids=THROUGH)
+def test_a_name_that_is_taken_through_another_file_is_followed(told, taken):
+    found = told("from vllm.ops.x import norm\nnorm(1, 2, bogus=1)", ops__x=taken, ops__y="from vllm.ops.x import z\n")
+    assert said(found) == ["UNKNOWN_KEYWORD unexpected keyword argument 'bogus'"]
+    assert found.files == 2  # and not y, which takes none of it
+
+
+def test_an_import_of_several_modules_is_one_of_flashinfer(told):
+    found = told("import functools, flashinfer\np = functools.partial(flashinfer.norm.rmsnorm, bogus=1)")
+    assert said(found) == ["UNKNOWN_KEYWORD unexpected keyword argument 'bogus'"]
+
+
 def test_files_that_import_one_another_are_read(told):
     other = "from vllm.utils.flashinfer import f\nimport flashinfer\ng = flashinfer.rmsnorm\n"
     found = told(

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from fi_doctor.facts.calls.binding import fit
 from fi_doctor.facts.calls.callees import Callees
 from fi_doctor.facts.calls.read_file import File
-from fi_doctor.facts.calls.uses import CALLED, uses
+from fi_doctor.facts.calls.use import CALLED
+from fi_doctor.facts.calls.uses import uses
 from fi_doctor.facts.calls.values import OPTIONAL
 from fi_doctor.model import Missing
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,9 +13,10 @@ from pathlib import Path
 from fi_doctor.facts.calls.binding import Fitted, fit
 from fi_doctor.facts.calls.callees import Callees
 from fi_doctor.facts.calls.read_file import File
-from fi_doctor.facts.calls.uses import CALLED, Use, uses
+from fi_doctor.facts.calls.use import CALLED, Use
+from fi_doctor.facts.calls.uses import uses
 from fi_doctor.facts.calls.values import Value, Values
-from fi_doctor.facts.files import LARGEST_BYTES, NOT_PYTHON, why_not_python
+from fi_doctor.facts.files import NOT_PYTHON, decoded, why_not_python
 from fi_doctor.facts.flashinfer import read_build_meta
 from fi_doctor.facts.packages import Survey
 from fi_doctor.facts.symbols import QUICK, WHOLE
@@ -23,11 +25,16 @@ from fi_doctor.model import Calls, Misfit, MisfitKind, Missing, Unbound
 
 # All of 0.33.0 takes 0.7 s on one core; a machine that is ten times slower is still told.
 _LIMIT_S = 20.0
+_FILE_LIMIT_S = 5.0
+_LARGEST_BYTES = 1 << 20  # the largest of 0.33.0 that asks for FlashInfer has 0.2 MiB; a parser cannot be interrupted
 _MOST_FILES = 20_000
 _WORD = b"flashinfer"
 _QUOTES = (b'"', b"'")
 _BEFORE = (b"from ", b"import ", b"utils.")
 _WRAPPERS = b"vllm.utils import"
+_AMONG = re.compile(rb"[ \t]*import [\w., ]+, *")  # `import functools, flashinfer`
+_FROM = re.compile(rb"from (flashinfer[\w.]*|vllm[\w.]*) import (\([^)]*\)|[^\n]*)")
+_BOUND = re.compile(rb"(\w+)[ \t]*(?:,|\)|#|\n|$)")  # of `a as b, c` the names b and c
 
 
 def read_calls(survey: Survey, *, whole: int = QUICK) -> Calls | Missing:
@@ -65,28 +72,27 @@ def bind(vllm: Path, flashinfer: Path, label: str, *, whole: int = QUICK) -> Cal
     label: what reasons call that FlashInfer, "flashinfer 0.7.2.post1".  whole: as for Symbols.
     """
     try:
-        texts = _texts(vllm)
+        texts, unread = _texts(vllm)
     except OSError as error:
         return Missing(reason=f"{error.filename or vllm}: {error.strerror or error}")
     if isinstance(texts, Missing):
         return texts
     with _collecting_paused():
-        return _bound(_Package(texts), Callees(flashinfer, label, whole=whole)) or Missing(
-            reason=f"the files of {vllm} could not be read within {_LIMIT_S:g} s"
-        )
+        return _bound(_Package(texts, unread), Callees(flashinfer, label, whole=whole))
 
 
-def _bound(package: _Package, callees: Callees) -> Calls | None:
+def _bound(package: _Package, callees: Callees) -> Calls:
     told = _Told()
-    until = time.monotonic() + _LIMIT_S
     for name in package.names:
-        if time.monotonic() > until:
-            return None
         file = package.file(name)
-        for use in uses(file) if file is not None else ():
-            fitted = fit(use, callees)
-            if fitted is not None:
-                told.take(f"{name}:{use.line}", use, fitted)
+        if file is None:
+            continue
+        with package.timed(name):
+            for use in uses(file):
+                package.check()
+                fitted = fit(use, callees)
+                if fitted is not None:
+                    told.take(f"{name}:{use.line}", use, fitted)
     package.forget()
     return told.calls(len(package.names), package.unread)
 
@@ -103,11 +109,16 @@ def _collecting_paused() -> Iterator[None]:
             gc.enable()
 
 
+class _TooLongError(Exception):
+    pass
+
+
 class _Package:
     """The files of vLLM that speak of FlashInfer; what one imports from another is followed."""
 
-    def __init__(self, texts: dict[str, bytes]) -> None:
-        self.unread: dict[str, str] = {}
+    def __init__(self, texts: dict[str, bytes], unread: dict[str, str]) -> None:
+        self.unread = unread
+        self._end = self._until = time.monotonic() + _LIMIT_S
         self.names = sorted(texts)
         self._texts = texts
         self._files: dict[str, File | None] = {}
@@ -117,11 +128,35 @@ class _Package:
         if name not in self._files:
             self._files[name] = None  # while it is read: modules that import one another
             if name in self._texts:
-                try:
-                    self._files[name] = File(self._texts[name].decode("utf-8", "replace"), self._imported)
-                except NOT_PYTHON as error:
-                    self.unread[name] = f"{type(error).__name__}: {why_not_python(error)}"
+                with self.timed(name):
+                    self.check()
+                    self._files[name] = File(decoded(self._texts[name]), self._imported, self.check)
         return self._files[name]
+
+    def check(self) -> None:
+        """Whether there is time left for what is being read."""
+        if time.monotonic() > self._until:
+            raise _TooLongError
+
+    @contextlib.contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """What is done for one file; where it is no Python or takes too long, that file is unread, and the rest is.
+
+        The time for a file that it imports is not its own.
+        """
+        start, before = time.monotonic(), self._until
+        self._until = min(start + _FILE_LIMIT_S, self._end)
+        try:
+            yield
+        except NOT_PYTHON as error:
+            self.unread[name] = f"{type(error).__name__}: {why_not_python(error)}"
+        except _TooLongError:
+            is_all = time.monotonic() > self._end
+            self.unread[name] = (
+                f"{'all files' if is_all else 'it'} took more than {_LIMIT_S if is_all else _FILE_LIMIT_S:g} s"
+            )
+        finally:
+            self._until = min(before + time.monotonic() - start, self._end)
 
     def forget(self) -> None:
         """Let the trees go: the files know the package, and it them."""
@@ -150,6 +185,7 @@ class _Told:
         self._places: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._misfits: list[Misfit] = []
+        self._held: list[Misfit] = []  # by variables
         self._unbound: list[Unbound] = []
         self._wanting: dict[str, str] = {}
 
@@ -162,7 +198,7 @@ class _Told:
             self._names.setdefault(fitted.name, place)
         if fitted.kind is not None:
             misfit = Misfit(kind=fitted.kind, name=fitted.name, caller=place, callee=fitted.place, text=fitted.text)
-            self._misfits.append(misfit)
+            (self._held if use.is_held else self._misfits).append(misfit)
         elif fitted.is_wanting:
             self._wanting.setdefault(fitted.name, place)
         elif not fitted.is_told:
@@ -177,11 +213,17 @@ class _Told:
             calls={name: tuple(places) for name, places in sorted(self._called.items())},
             places=dict(sorted(self._places.items())),
             names={name: place for name, place in sorted(self._names.items()) if name not in self._called},
-            misfits=tuple(sorted(filter(self._is_surprise, self._misfits), key=_order)),
+            misfits=tuple(sorted(filter(self._is_surprise, (*self._misfits, *self._unforeseen())), key=_order)),
             unbound=tuple(self._unbound),
             wanting=dict(sorted(self._wanting.items())),
             unread=unread,
         )
+
+    def _unforeseen(self) -> Iterator[Misfit]:
+        """Of what variables hold, not the names that are asked after before a variable is set."""
+        for misfit in self._held:
+            if misfit.kind is not MisfitKind.MISSING_NAME or misfit.name not in self._wanting:
+                yield misfit
 
     def _is_surprise(self, misfit: Misfit) -> bool:
         """A wrapper by name for what vLLM asks after elsewhere, before it takes it, is none."""
@@ -192,18 +234,53 @@ def _order(misfit: Misfit) -> tuple[str, str, str]:
     return str(misfit.kind), misfit.name, misfit.caller
 
 
-def _texts(root: Path) -> dict[str, bytes] | Missing:
-    """Path below the package -> text, of the files that ask for FlashInfer or for vLLM's wrappers of it."""
+def _texts(root: Path) -> tuple[dict[str, bytes] | Missing, dict[str, str]]:
+    """Path below the package -> text, of the files that ask for FlashInfer or for vLLM's wrappers of it.
+
+    And of those that cannot be read, why; OSError where a folder cannot.
+    """
     found: dict[str, bytes] = {}
+    others: dict[str, bytes] = {}
+    unread: dict[str, str] = {}
     start = len(str(root)) + 1
     for number, path in enumerate(python_files(root)):
         if number >= _MOST_FILES:
-            return Missing(reason=f"{root} has more than {_MOST_FILES} Python files")
-        with open(path, "rb") as file:  # noqa: PTH123 - as facts/vllm.py
-            text = file.read(LARGEST_BYTES)
-        if _asks(text):
+            return Missing(reason=f"{root} has more than {_MOST_FILES} Python files"), unread
+        try:
+            with open(path, "rb") as file:  # noqa: PTH123 - as facts/vllm.py
+                text = file.read(_LARGEST_BYTES + 1)
+        except OSError as error:
+            unread[path[start:]] = error.strerror or str(error)
+            continue
+        if len(text) > _LARGEST_BYTES:
+            unread[path[start:]] = f"it is larger than {_LARGEST_BYTES >> 20} MiB"
+        elif _asks(text):
             found[path[start:]] = text
-    return found
+        else:
+            others[path[start:]] = text
+    return found | _taking(others, found), unread
+
+
+def _taking(others: dict[str, bytes], asking: dict[str, bytes]) -> dict[str, bytes]:
+    """Those of the other files that import from one that asks what this has imported from FlashInfer."""
+    given: dict[bytes, set[bytes]] = {}
+    for name, text in asking.items():
+        module = f"vllm/{name}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        given[module.encode()] = {
+            bound
+            for origin, listed in _FROM.findall(text)
+            if origin.partition(b".")[0] == _WORD
+            for bound in _BOUND.findall(listed)
+        }
+    return {
+        name: text
+        for name, text in others.items()
+        if any(
+            not given[origin].isdisjoint(re.findall(rb"\w+", listed))
+            for origin, listed in _FROM.findall(text)
+            if origin in given
+        )
+    }
 
 
 def _asks(text: bytes) -> bool:
@@ -212,7 +289,9 @@ def _asks(text: bytes) -> bool:
     while at >= 0:
         after = text[at + len(_WORD) : at + len(_WORD) + 1]
         is_string = text.endswith(_QUOTES, 0, at) and after in (b".", *_QUOTES)
-        is_import = text.endswith(_BEFORE, 0, at) and not (after.isalnum() or after == b"_")
+        line = text.rfind(b"\n", 0, at) + 1
+        is_listed = text.endswith(_BEFORE, 0, at) or _AMONG.fullmatch(text, line, at) is not None
+        is_import = is_listed and not (after.isalnum() or after == b"_")
         if is_string or is_import or _WRAPPERS in text[max(0, at - 400) : at]:
             return True
         at = text.find(_WORD, at + 1)

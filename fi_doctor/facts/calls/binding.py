@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fi_doctor.facts.calls.arguments import Given
 from fi_doctor.facts.calls.callees import Callees
 from fi_doctor.facts.calls.definitions import Callee, Signature
-from fi_doctor.facts.calls.uses import CALLED, COMPUTED, HANDED_ON, Use
+from fi_doctor.facts.calls.use import CALLED, COMPUTED, HANDED_ON, Use
 from fi_doctor.facts.calls.values import LAZY, OPTIONAL, OWN
 from fi_doctor.model import MisfitKind, Missing
 
@@ -37,10 +37,22 @@ def fit(use: Use, callees: Callees) -> Fitted | None:
     if not found:
         return None
     best = min(found, key=_rank)
-    if best.kind is None or not (use.may_differ or use.is_tried):
+    why = "it may be something else" if use.may_differ else use.doubt or _never_run(use, callees)
+    if best.kind is None or not why:
         return best
-    why = "a TypeError of it is caught" if use.is_tried and not use.may_differ else "it may be something else"
     return best._replace(kind=None, text=f"{why}: {best.text}", is_told=False)
+
+
+def _never_run(use: Use, callees: Callees) -> str:
+    """Why it does no harm: it is run only where FlashInfer has what it has not, or has not what it has."""
+    for name in sorted(use.sure):
+        found = callees.find(name)
+        if isinstance(found, Missing) and found.absent:
+            return f"it is run only where there is {name}"
+    for name in sorted(use.lacking):
+        if isinstance(callees.find(name), Callee):
+            return f"it is run only where there is no {name}"
+    return ""
 
 
 def _rank(fitted: Fitted) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from fi_doctor.facts.calls.arguments import given
 from fi_doctor.facts.calls.expressions import alternatives, contents, parsed_text, with_given
+from fi_doctor.facts.calls.hiding import COMPREHENSIONS, inner_scope
 from fi_doctor.facts.calls.importing import imported_module
 from fi_doctor.facts.calls.owners import Class, Function, called, instance, takers
 from fi_doctor.facts.calls.values import (
@@ -72,6 +73,8 @@ class Meanings:
                 return frozenset(value for one in alternatives(node) for value in self.evaluate(one, scope))
             case ast.Subscript(value=base):
                 return frozenset(value.element() for value in self.evaluate(base, scope))
+        if isinstance(node, COMPREHENSIONS):
+            scope = inner_scope(node, scope, self.evaluate)
         return frozenset(value.held() for one in contents(node) for value in self.evaluate(one, scope)) or UNKNOWN
 
     def annotated(self, node: ast.expr | None, scope: Scope) -> Values:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fi_doctor.facts.branches import holds
 from fi_doctor.facts.calls.expressions import forgives
+from fi_doctor.facts.calls.hiding import rebound
 from fi_doctor.facts.calls.importing import forgiven
 from fi_doctor.facts.calls.meanings import Imported, Meanings
 from fi_doctor.facts.calls.owners import Class, Function
@@ -30,9 +31,15 @@ _Def = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class File:
-    """One file: its tree, and what its names, classes and functions stand for; `imported` as for Meanings."""
+    """One file: its tree, and what its names, classes and functions stand for; `imported` as for Meanings.
 
-    def __init__(self, text: str, imported: Imported = lambda _, __: None) -> None:
+    check: is called at each step, and raises when it takes too long.
+    """
+
+    def __init__(
+        self, text: str, imported: Imported = lambda _, __: None, check: Callable[[], None] = lambda: None
+    ) -> None:
+        self.check = check
         self.tree = ast.parse(text)
         self._lines = text.split("\n")
         self.top = Scope()
@@ -56,13 +63,18 @@ class File:
 
         more: names that may be so there alone.
         """
-        text = "\n".join(self._lines[node.lineno - 1 : node.end_lineno])
+        first = min((one.lineno for one in getattr(node, "decorator_list", ())), default=node.lineno)
+        text = "\n".join(self._lines[first - 1 : node.end_lineno])
         return (
             PACKAGE in text
             or any(word in text for word in self._meanings.words)
             or any(word in text for word in scope.all_words())
             or any(word in text for word in more)
         )
+
+    def names(self, words: Iterable[str]) -> bool:
+        """Whether one of the words stands anywhere in it."""
+        return any(word in line for line in self._lines for word in words)
 
     def sets(self, dotted: str) -> bool:
         """Whether the file itself has put that into an object of FlashInfer: what is there is vLLM's own."""
@@ -73,6 +85,7 @@ class File:
             self._statement(node, scope, lookup)
 
     def _statement(self, node: ast.stmt, scope: Scope, lookup: str) -> None:
+        self.check()
         match node:
             case ast.Import() | ast.ImportFrom():
                 self._import(node, scope, lookup)
@@ -80,9 +93,13 @@ class File:
                 self._function(node, scope, lookup)
             case ast.ClassDef():
                 self._class(node, scope, lookup)
+            case ast.Global() | ast.Nonlocal():
+                scope.declare(node)
             case _ if isinstance(node, _SIMPLE) and not self.concerns(node, scope):
                 self._hide(node, scope)
             case _:
+                for name in rebound(node):
+                    scope.bind(name, UNKNOWN)
                 self._assign(node, scope)
                 self._nested(node, scope, lookup)
 
@@ -167,10 +184,12 @@ class File:
         made, values = self._declare(node, outer)
         for base in self._meanings.inherited(node, outer):
             made.inherit(base)
-        inner = Scope(outer, made)
+        inner = self.scopes[node] = Scope(outer if outer.owner is None else outer.outer, made)
         for one in node.body:
             if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
                 self._meanings.note(values, one.target.id, self._meanings.annotated(one.annotation, outer))
+                if one.value is not None:
+                    inner.bind(one.target.id, self.evaluate(one.value, inner))
             else:
                 self._statement(one, inner, lookup)
         self._meanings.learn(node.name, values)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from fi_doctor.facts.branches import holds, running
 from fi_doctor.facts.calls.arguments import Given, given
-from fi_doctor.facts.calls.expressions import parts_of
-from fi_doctor.facts.calls.owners import instance
+from fi_doctor.facts.calls.expressions import forgives
+from fi_doctor.facts.calls.guards import At, Guards, key_of
+from fi_doctor.facts.calls.hiding import inner_scope
 from fi_doctor.facts.calls.read_file import File
+from fi_doctor.facts.calls.use import CALLED, COMPUTED, HANDED_ON, NAMED, Use, is_held
 from fi_doctor.facts.calls.values import (
     LAZY,
     NOTHING,
     OPTIONAL,
     OWN,
     PACKAGE,
-    UNKNOWN,
     Scope,
     Value,
     Values,
@@ -27,36 +27,15 @@ from fi_doctor.facts.calls.values import (
     last_part,
 )
 
-CALLED, NAMED, HANDED_ON, COMPUTED = "called", "named", "handed on", "computed"
+_CAUGHT = "a TypeError of it is caught"
+_NO_ATTRIBUTE = {"AttributeError", "Exception", "BaseException"}
 _LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
-
-
-class Use(NamedTuple):
-    """One use; several names where it is one of them, depending on what the file does before."""
-
-    names: tuple[str, ...]
-    line: int
-    how: str
-    lookup: str
-    given: tuple[Given, ...] = ()  # for each name, of a call; a partial's arguments are among them
-    may_differ: bool = False  # whether it may be something that is not FlashInfer's
-    is_partial: bool = False  # what functools.partial holds: more may follow
-    is_tried: bool = False  # a TypeError of it is caught
-
-
-class _At(NamedTuple):
-    """Where the walk is, and what is known there."""
-
-    scope: Scope
-    narrowed: dict[str, Values]  # "attn.wrapper" -> what isinstance leaves of it
-    sure: frozenset[str]  # names that hasattr has been asked about
-    is_tried: bool
 
 
 def uses(file: File) -> list[Use]:
     """All uses in the order of the file; a name that is looked for and done without has lookup `optional`."""
     walk = _Walk(file)
-    walk.block(file.tree.body, _At(file.top, {}, frozenset(), is_tried=False))
+    walk.block(file.tree.body, At(file.top, {}))
     return walk.found
 
 
@@ -64,25 +43,31 @@ class _Walk:
     def __init__(self, file: File) -> None:
         self.found: list[Use] = []
         self._file = file
-        self._at = _At(file.top, {}, frozenset(), is_tried=False)
+        self._guards = Guards(file)
+        self._at = At(file.top, {})
         self._words: dict[str, tuple[str, ...]] = {}  # what a comprehension's name goes through
 
-    def block(self, body: Iterable[ast.stmt], at: _At) -> None:
+    def block(self, body: Iterable[ast.stmt], at: At) -> None:
         """The statements of one block; what a test makes sure of holds for the rest of it."""
         for node in body:
+            self._file.check()
             if not self._file.concerns(node, at.scope, at.narrowed):
+                if isinstance(node, _LEAVING):
+                    return
                 continue
             self._at = at
             self._statement(node, at)
+            if isinstance(node, _LEAVING):
+                return  # what stands below it is never run
             if isinstance(node, ast.Assert):
-                at = self._after(node.test, at, holds=True)
+                at = self._guards.after(node.test, at, holds=True)
             elif isinstance(node, ast.If) and isinstance(node.body[-1], _LEAVING):
-                at = self._after(node.test, at, holds=False)
+                at = self._guards.after(node.test, at, holds=False)
             elif isinstance(node, ast.Assign):
-                keys = {_key(target) for target in node.targets}
+                keys = {key_of(target) for target in node.targets}
                 at = at._replace(narrowed={key: values for key, values in at.narrowed.items() if key not in keys})
 
-    def _statement(self, node: ast.stmt, at: _At) -> None:
+    def _statement(self, node: ast.stmt, at: At) -> None:
         match node:
             case ast.Import() | ast.ImportFrom():
                 self._import(node, at.scope)
@@ -92,29 +77,43 @@ class _Walk:
                 self.block(node.body if is_true else node.orelse, at)
             case ast.If(test=test, body=body, orelse=orelse):
                 self._visit(test)
-                self.block(body, self._after(test, at, holds=True))
-                self.block(orelse, self._after(test, at, holds=False))
+                self.block(body, self._guards.after(test, at, holds=True))
+                self.block(orelse, self._guards.after(test, at, holds=False))
             case ast.Try():
-                tried = at.is_tried or goes_without(node, {"TypeError"})
-                self.block(node.body, at._replace(is_tried=tried))
+                doubt = at.doubt or (_CAUGHT if goes_without(node, {"TypeError"}) else "")
+                is_forgiven = at.is_forgiven or goes_without(node, _NO_ATTRIBUTE)
+                self.block(node.body, at._replace(doubt=doubt, is_forgiven=is_forgiven))
                 for part in (*(handler.body for handler in node.handlers), node.orelse, node.finalbody):
                     self.block(part, at)
+            case ast.With() if forgives(node):
+                self._parts(node, at._replace(is_forgiven=True))
             case _:
                 self._parts(node, at)
 
-    def _definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, at: _At) -> None:
+    def _definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, at: At) -> None:
         for decorator in node.decorator_list:
-            self._visit(decorator)
+            if not isinstance(decorator, ast.Call) and (values := self._known(decorator)):
+                self._add(CALLED, values, decorator, Given(1, ()))
+            else:
+                self._visit(decorator)
         if isinstance(node, ast.ClassDef):
             for base in node.bases:
                 self._visit(base)
-            self.block(node.body, at)
+            self.block(node.body, at._replace(scope=self._file.scopes.get(node, at.scope)))
         elif node in self._file.scopes:
             for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
                 self._visit(default)
-            self.block(node.body, _At(self._file.scopes[node], {}, at.sure, is_tried=False))
+            self.block(
+                node.body,
+                at._replace(
+                    scope=self._file.scopes[node],
+                    narrowed={},
+                    doubt="" if at.doubt == _CAUGHT else at.doubt,
+                    is_forgiven=False,
+                ),
+            )
 
-    def _parts(self, node: ast.stmt, at: _At) -> None:
+    def _parts(self, node: ast.stmt, at: At) -> None:
         """The expressions of any other statement, and the blocks in it."""
         for name, value in ast.iter_fields(node):
             if name == "annotation":
@@ -148,16 +147,45 @@ class _Walk:
             case ast.Attribute():
                 self._read(node)
             case ast.IfExp() | ast.BoolOp():
-                for one in (*running(node), *([node.test] if isinstance(node, ast.IfExp) else [])):
-                    self._visit(one)
+                self._choice(node)
             case ast.List(elts=several):
                 self._pairs(several)
-            case ast.GeneratorExp(generators=[one]) | ast.ListComp(generators=[one]):
-                self._words[_key(one.target)] = _strings(one.iter)
-                self._children(node)
-                self._words.clear()
+            case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                self._inside(node)
             case _:
                 self._children(node)
+
+    def _choice(self, node: ast.IfExp | ast.BoolOp) -> None:
+        """A part of `and` and `or` is run after those before it, one of `x if test else y` after the test."""
+        before = self._at
+        parts = running(node)
+        if isinstance(node, ast.IfExp):
+            self._visit(node.test)
+            for one in parts:
+                self._at = self._guards.after(node.test, before, holds=one is node.body)
+                self._visit(one)
+        else:
+            for one in parts:
+                self._visit(one)
+                self._at = self._guards.after(one, self._at, holds=isinstance(node.op, ast.And))
+        self._at = before
+
+    def _inside(self, node: ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> None:
+        """What has names of its own; the tests of a comprehension hold for what it gives."""
+        before, words = self._at, dict(self._words)
+        scope = inner_scope(node, before.scope, self._file.evaluate)
+        seen = {key: values for key, values in before.narrowed.items() if key.partition(".")[0] not in scope.names}
+        self._at = before._replace(scope=scope, narrowed=seen)
+        for one in () if isinstance(node, ast.Lambda) else node.generators:
+            self._words[key_of(one.target)] = _strings(one.iter)
+            self._visit(one.iter)
+            for test in one.ifs:
+                self._visit(test)
+                self._at = self._guards.after(test, self._at, holds=True)
+        for name, value in ast.iter_fields(node):
+            if name != "generators":
+                self._visit(value)
+        self._at, self._words = before, words
 
     def _children(self, node: ast.AST) -> None:
         for child in ast.iter_child_nodes(node):
@@ -182,6 +210,7 @@ class _Walk:
                     self._visit(one)
 
     def _call(self, node: ast.Call) -> None:
+        self._file.check()
         function = last_part(node.func)
         named = self._file.named(node, self._at.scope)
         if named is not None:
@@ -207,7 +236,7 @@ class _Walk:
     def _looked_up(self, node: ast.Call) -> None:
         owner, name = node.args[0], node.args[1]
         for value in self._known(owner):
-            words = self._words.get(_key(name), ())
+            words = self._words.get(key_of(name), ())
             if isinstance(name, ast.Constant) and isinstance(name.value, str):
                 words = (name.value,)
             for word in words:
@@ -221,9 +250,9 @@ class _Walk:
 
     def _evaluate(self, node: ast.expr) -> Values:
         narrowed = self._at.narrowed
-        if narrowed and (key := _key(node)) in narrowed:
+        if narrowed and (key := key_of(node)) in narrowed:
             return narrowed[key]
-        if isinstance(node, ast.Attribute) and (key := _key(node.value)) in narrowed:
+        if isinstance(node, ast.Attribute) and (key := key_of(node.value)) in narrowed:
             return frozenset(value.attribute(node.attr) for value in narrowed[key])
         return self._file.evaluate(node, self._at.scope)
 
@@ -237,7 +266,9 @@ class _Walk:
         if not known:
             return
         is_own = any(self._file.sets(value.dotted) for value in known)
-        lookups = {OPTIONAL if is_of(value.dotted, self._at.sure) else value.lookup for value in known}
+        at = self._at
+        is_optional = [at.is_forgiven or is_of(value.dotted, at.sure) for value in known]
+        lookups = {OPTIONAL if one else value.lookup for one, value in zip(is_optional, known, strict=True)}
         lookup = next((one for one in (OPTIONAL, LAZY) if one in lookups), known[0].lookup)
         every = tuple(value.given.and_more(passed) if value.given else passed for value in known if passed is not None)
         self.found.append(
@@ -249,40 +280,15 @@ class _Walk:
                 given=tuple(one for one in every if one is not None),
                 may_differ=is_own or len(known) < len(values),
                 is_partial=is_partial,
-                is_tried=self._at.is_tried,
+                doubt=at.doubt,
+                is_held=all(is_held(node, value.dotted) for value in known),
+                sure=at.sure,
+                lacking=at.lacking,
             )
         )
 
-    def _after(self, test: ast.expr, at: _At, *, holds: bool) -> _At:
-        """What is known where a test holds, or does not."""
-        narrowed, sure = dict(at.narrowed), set(at.sure)
-        for part, is_true in parts_of(test, holds=holds):
-            match part:
-                case ast.Call(func=ast.Name(id="isinstance"), args=[about, kinds]):
-                    several = kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]
-                    named = frozenset(instance(one) for kind in several for one in self._file.evaluate(kind, at.scope))
-                    left = narrowed.get(_key(about), self._file.evaluate(about, at.scope)) - named
-                    narrowed[_key(about)] = named if is_true else left or UNKNOWN
-                case ast.Call(func=ast.Name(id="hasattr"), args=[owner, ast.Constant(value=str() as name)]) if is_true:
-                    owners = self._file.evaluate(owner, at.scope)
-                    sure |= {f"{value.dotted}.{name}" for value in owners if value.dotted}
-                case ast.Call(args=[ast.Constant(value=str() as name)]) if (
-                    is_true and last_part(part.func) == "find_spec"
-                ):
-                    sure.add(name)
-        return at._replace(narrowed=narrowed, sure=frozenset(sure))
-
 
 _LOOKS = {"isinstance", "callable", "hasattr", "getattr", "issubclass", "super", "signature"}
-
-
-def _key(node: ast.AST) -> str:
-    """`attn.wrapper` of a name or attribute; "?" for anything else, which is never narrowed."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        return f"{_key(node.value)}.{node.attr}"
-    return "?"
 
 
 def _strings(node: ast.expr) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 IMPORT, OPTIONAL, LAZY, OWN = "import", "optional", "lazy", "own"
 PACKAGE = "flashinfer"
+ANY = "*"  # of `from x import *`: any name of that scope may be one of these
 _MODULE = re.compile(rf"{PACKAGE}(?:\.\w+)*")
 _IMPORTERS = re.compile(r"import|lazy|submodule|spec")
 
@@ -69,6 +70,7 @@ class Scope:
         self.outer = outer
         self.owner = owner  # the class whose body it is
         self.function = function  # the def whose body it is
+        self._elsewhere: dict[str, Scope] = {}  # names that `global` and `nonlocal` bind in other scopes
 
     def look_up(self, name: str, *, is_type: bool = False) -> Values:
         """What a name stands for in this scope or around it; is_type: in an annotation."""
@@ -77,16 +79,28 @@ class Scope:
             if is_type and name in scope.types:
                 return scope.types[name]
             if name in scope.names:
-                return scope.names[name]
+                return scope.names[name] | scope.names.get(ANY, NOTHING)
             scope = scope.outer
         return UNKNOWN
 
     def bind(self, name: str, values: Values, *, is_type: bool = False) -> None:
         """Add to what a name may stand for."""
+        if name in self._elsewhere:
+            self._elsewhere[name].bind(name, values, is_type=is_type)
+            return
         names = self.types if is_type else self.names
         names[name] = names.get(name, NOTHING) | values
         if any(value.dotted for value in values):
             self.words.add(name)
+
+    def declare(self, node: ast.Global | ast.Nonlocal) -> None:
+        """What is bound here from now on is bound at the top of the file, or in the function around that has it."""
+        around = [self]
+        while around[-1].outer is not None:
+            around.append(around[-1].outer)
+        for name in node.names:
+            holders = around[-1:] if isinstance(node, ast.Global) else around[1:-1]
+            self._elsewhere[name] = next((scope for scope in holders if name in scope.names), around[-1])
 
     def all_words(self) -> Iterator[str]:
         """The names, here and around, that may be FlashInfer's."""
@@ -101,7 +115,9 @@ def imports(
 ) -> Iterator[tuple[str, Values]]:
     """The names that an import binds, with what they stand for."""
     for alias in node.names:
-        if isinstance(node, ast.Import):
+        if alias.name == ANY:
+            yield ANY, UNKNOWN
+        elif isinstance(node, ast.Import):
             dotted = alias.name if alias.asname else alias.name.partition(".")[0]
             yield alias.asname or dotted, frozenset({Value(dotted, lookup)}) if is_known(alias.name) else UNKNOWN
         elif node.level or node.module is None:
