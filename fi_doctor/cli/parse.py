@@ -110,7 +110,8 @@ def _families(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def _nearest(value: str, words: tuple[str, ...], option: str) -> str:
     """The option with the word that is meant, or "" where none is near: a slip of the keyboard, or a part of one."""
-    parts = [word for word in words if len(value) > 2 and value in word]
+    small = {word.lower(): word for word in words}
+    parts = [word for word in small if len(value) > 2 and value.lower() in word]
     cutoff = _NEAR if len(words) < 10 else _NEAR_OF_MANY
-    found = difflib.get_close_matches(value, words, n=1, cutoff=cutoff) or parts
-    return written(option, found[0]) if found else ""
+    found = difflib.get_close_matches(value.lower(), small, n=1, cutoff=cutoff) or parts
+    return written(option, small[found[0]]) if found else ""

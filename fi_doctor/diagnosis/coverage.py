@@ -151,7 +151,7 @@ def _package(facts: Facts, name: str) -> str:
     package = facts.packages.get(name, Missing(reason=f"{name} was not looked for"))
     if isinstance(package, Package):
         return f"{name} {package.version if isinstance(package.version, str) else 'of unknown version'}"
-    return package.reason
+    return f"{name} is {package.reason}" if package.reason.startswith("not installed") else package.reason
 
 
 def _known(report: Report) -> str:

@@ -112,7 +112,11 @@ def _judge(
     by_finding = rulings.no_failing_finding(told, policy.fail_on, written or rulings.FAIL_ON)
     return [
         rulings.no_failing_row(
-            failing, policy.fail_on, rulings.DEFAULT if is_default else written or rulings.FAIL_ON, looked_at.said
+            failing,
+            policy.fail_on,
+            rulings.DEFAULT if is_default else written or rulings.FAIL_ON,
+            looked_at.said,
+            looked_at.uncalled,
         ),
         rulings.something_measured(
             looked_at.rows, looked_at.said, asks_build=any(one.asks_build for one in asked_rows(request))
@@ -131,6 +135,7 @@ class _LookedAt(NamedTuple):
 
     rows: tuple[FeatureRow, ...]
     said: str
+    uncalled: str = ""  # said of those that vLLM does not call, where they count all the same
 
 
 def _looked_at(request: Request, chosen: tuple[FeatureRow, ...], facts: Facts) -> _LookedAt:
@@ -140,7 +145,9 @@ def _looked_at(request: Request, chosen: tuple[FeatureRow, ...], facts: Facts) -
     """
     wanted = request.policy.rows or (ALL if request.features else CALLED)
     if wanted != CALLED or not facts.vllm_version:
-        return _LookedAt(chosen, "selected row")
+        is_named = bool(request.features and facts.vllm_version and not request.policy.rows)
+        uncalled = f"vLLM {short(facts.vllm_version)} calls none of those that fail"
+        return _LookedAt(chosen, "selected row", f"{uncalled}: they were selected by name" if is_named else "")
     globs = tuple(asked.feature for asked in asked_rows(request))
     rows = tuple(row for row in chosen if row.vllm_calls or (globs and selects(globs, row.feature)))
     said = f"selected row that vLLM {short(facts.vllm_version)} can call"

@@ -41,8 +41,13 @@ class Judged(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-def no_failing_row(rows: tuple[FeatureRow, ...], fail_on: tuple[str, ...], source: str, of: str) -> Judged:
-    """Of the rows that are looked at none has a verdict that fails. of: what one of them is called."""
+def no_failing_row(
+    rows: tuple[FeatureRow, ...], fail_on: tuple[str, ...], source: str, of: str, uncalled: str = ""
+) -> Judged:
+    """Of the rows that are looked at none has a verdict that fails. of: what one of them is called.
+
+    uncalled: said where vLLM calls none of those that fail.
+    """
     words = [verdict.value for verdict in Verdict if verdict.value in fail_on]
     if not words:
         return _judged("no verdict of a row fails", source, Holds.YES)
@@ -54,7 +59,8 @@ def no_failing_row(rows: tuple[FeatureRow, ...], fail_on: tuple[str, ...], sourc
         known.sort(key=lambda row: (not row.vllm_calls, row.verdict is not Verdict.WRONG_RESULT))
         why = f"{known[0].name}: {short(known[0].why)}"
         rest = [row for row in bad if row not in known]
-        return _judged(said, source, Holds.NO, why, f": {why}", rows=(*known, *rest))
+        note = f" ({uncalled})" if uncalled and not any(row.vllm_calls for row in bad) else ""
+        return _judged(said, source, Holds.NO, why, f"{note}: {why}", rows=(*known, *rest))
     if bad:
         how = "is unknown" if bad[0].verdict is Verdict.UNKNOWN else "was not measured"
         why = f"{bad[0].name} {how}: {short(bad[0].why)}"

@@ -165,7 +165,8 @@ def ids(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...] = ()) -> tuple[str, ...]
 
 
 def _hint(kb: KnowledgeBase, name: str) -> str:
-    near = difflib.get_close_matches(name, ids(kb), n=3, cutoff=0.4)
+    small = {word.lower(): word for word in ids(kb)}
+    near = [small[word] for word in difflib.get_close_matches(name.lower(), small, n=3, cutoff=0.4)]
     return "fi-doctor explain " + (" | ".join(near) if near else "works; `fi-doctor features` lists the rows")
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import factory as make
 import pytest
+from msgspec.structs import replace
 
 from fi_doctor.diagnosis.gate import decide
 from fi_doctor.model import Depth, Evidence, Request, Verdict
@@ -122,3 +123,16 @@ def test_the_reason_says_why_nothing_ran_and_not_where_it_is_declared():
 
 def test_a_reason_of_many_lines_becomes_one():
     assert "\n" not in gate((make.row(verdict=Verdict.BROKEN, why="first\nsecond\n" + "x" * 500),)).reason
+
+
+@pytest.mark.parametrize(
+    ("features", "is_called", "is_said"),
+    [(("kv.*",), False, True), (("kv.*",), True, False), ((), False, False)],
+    ids=["named", "called", "not-named"],
+)
+def test_that_vllm_calls_nothing_of_what_fails_is_said_where_it_counts_all_the_same(features, is_called, is_said):
+    facts = make.facts(packages={"vllm": "0.33.0"})
+    failing = tuple(replace(row, vllm_calls=is_called) for row in rows(WORKS, WRONG))
+    found = decide(Request(depth=Depth.RUN, features=features), failing, (), facts)
+    assert ("vLLM 0.33.0 calls none of those that fail" in found.reason) is is_said
+    assert found.code == (1 if features or is_called else 3)

@@ -263,6 +263,12 @@ def test_what_probes_have_is_explained_in_80_columns(name):
     assert max(len(line) for line in text.splitlines() if len(line.split()) > 1) <= 80  # a path is not broken
 
 
+def test_the_nearest_id_is_found_whatever_the_case():
+    with pytest.raises(UsageError) as caught:
+        explain(KB, "NORM.RMSNORM", SPECS)
+    assert caught.value.todo.startswith("fi-doctor explain norm.rmsnorm |")
+
+
 def test_every_verdict_and_evidence_word_is_explained():
     assert {word.value for word in (*Verdict, *Evidence)} <= set(WORDS)
 

@@ -296,6 +296,12 @@ EXAMPLES: dict[str, Example] = {
         (_cell("attention.ragged", make.cell(variant="fa3_d128")),),
         (_cell("attention.ragged", make.cell(variant="fa3_d128")),),
     ),
+    "xqa-decoding-drops-soft-cap": Example(
+        _vllm("0.33.0"),
+        _vllm("0.20.2"),
+        (_cell("attention.soft_cap", make.cell(variant="fa3_d128")),),
+        (_cell("attention.soft_cap", make.cell(variant="fa3_d128")),),
+    ),
     "flashinfer-requirement-not-installed": Example(
         _requiring("nvidia-cudnn-frontend>=1.13.0", "nvidia-cudnn-frontend"),
         _requiring("nvidia-cudnn-frontend>=1.13.0; extra == 'cu12'", "nvidia-cudnn-frontend"),
