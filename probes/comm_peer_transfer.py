@@ -624,9 +624,9 @@ def _difference(seen, wanted, length):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["worker"]:
         _work()
-    import torch
-
-    if torch.cuda.device_count() < PROBE["gpus"]:
-        sys.exit(f"{PROBE['id']} needs {PROBE['gpus']} GPU, torch sees {torch.cuda.device_count()}")
+    try:
+        _Team("")
+    except RuntimeError as error:  # no driver, or too few GPUs
+        sys.exit(f"{PROBE['id']}: {error}")
     for name in sys.argv[1:] or PROBE["variants"]:
         print(name, run(name))

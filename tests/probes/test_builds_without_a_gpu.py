@@ -1,6 +1,8 @@
 """Probes that let FlashInfer choose between FA2 and FA3 build what the architectures take, where no GPU says which."""
 
+import os
 import runpy
+import subprocess
 import sys
 
 import loading
@@ -8,7 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-GPU_PROBES = sorted(path for path in loading.PROBES.glob("[!_]*.py") if not path.stem.startswith("import_"))
+WITHOUT_TORCH = "comm_peer_transfer"
+GPU_PROBES = sorted(
+    path for path in loading.PROBES.glob("[!_]*.py") if not path.stem.startswith(("import_", WITHOUT_TORCH))
+)
 
 
 @pytest.mark.parametrize("what", [("attention_cascade", "levels_d128"), ("attention_fp8_kv", "auto_bf16q_d128")])
@@ -44,3 +49,12 @@ def test_by_hand_one_line_says_that_there_is_no_gpu(path, monkeypatch):
         runpy.run_path(str(path), run_name="__main__")
     # With a text Python leaves with 1 and writes it on stderr.
     assert left.value.code == f"{probe['id']} needs {probe['gpus']} GPU, torch sees {probe['gpus'] - 1}"
+
+
+def test_by_hand_a_probe_that_asks_the_driver_itself_says_so_in_one_line():
+    path = loading.PROBES / f"{WITHOUT_TORCH}.py"
+    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, path], env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("comm.peer_transfer: ")
