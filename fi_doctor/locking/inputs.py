@@ -133,11 +133,12 @@ class Inputs:
         return "present, in MIG mode" if any(gpu.mig is True for gpu in ours) else "present"
 
     def _peers(self, rest: str) -> str:
-        """How so many GPUs of a kind, at most, reach each other; long words as their digest."""
-        sm, _, most = rest.partition(":")
+        """How so many GPUs of a kind ("8": at most, "4+": at least, too) reach each other; long words as digest."""
+        sm, _, number = rest.partition(":")
+        most = number.removesuffix("+")
         if not most.isdigit():
             return NOT_KNOWN
-        said = between(self._facts, sm, int(most))
+        said = between(self._facts, sm, int(most), least=int(most) if number != most else 2)
         return said if len(said) <= _LONGEST else of_text(said)
 
     def _probe(self, name: str) -> str:

@@ -44,11 +44,15 @@ def always(feature: str, probes: Iterable[str]) -> tuple[str, ...]:
 
 def gpus(sm: int | Missing, specs: Iterable[ProbeSpec]) -> tuple[str, ...]:
     """The GPUs of a row with these probes, as many as they need; of several also how they reach each other."""
-    needed = [(spec.gpus, max(spec.gpus, spec.most_gpus)) for spec in specs]
-    ranks, most = (max(numbers, default=0) for numbers in zip(*needed, strict=True)) if needed else (1, 1)
+    known = tuple(specs)
+    ranks = max((spec.gpus for spec in known), default=1)
     if isinstance(sm, Missing) or not ranks:
         return ()
-    return f"gpu:sm{sm}", *([f"gpu:sm{sm}:{ranks}", f"peers:sm{sm}:{most}", "tracing"] if ranks > 1 else [])
+    if ranks == 1:
+        return (f"gpu:sm{sm}",)
+    all_of = {str(max(spec.gpus, spec.most_gpus)) for spec in known if not spec.worlds}
+    these = {f"{number}{'' if number == spec.gpus else '+'}" for spec in known for number in spec.worlds}
+    return f"gpu:sm{sm}", f"gpu:sm{sm}:{ranks}", *(f"peers:sm{sm}:{one}" for one in sorted(all_of | these)), "tracing"
 
 
 def unfounded(lock: Lock, specs: Iterable[ProbeSpec]) -> dict[Key, str]:

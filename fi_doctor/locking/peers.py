@@ -17,8 +17,10 @@ _FILTER = re.compile(r"^Seccomp:\s*(\d+)$", re.MULTILINE)
 _UNREAD = "?"
 
 
-def between(facts: Facts, sm: str, most: int) -> str:
+def between(facts: Facts, sm: str, most: int, least: int = 2) -> str:
     """The ways between the first GPUs of a kind ("sm90") in CUDA's order, so many at most, and what lies above each.
+
+    ABSENT where there are fewer than least.
 
     GPUs are numbered by their place, so that another pair that is joined as the old one was makes no difference.
     """
@@ -26,7 +28,7 @@ def between(facts: Facts, sm: str, most: int) -> str:
     seen = [] if isinstance(gpus, Missing) else [gpu for gpu in gpus if f"sm{gpu.sm}" == sm]
     places = {place: gpu for gpu in seen if not isinstance(place := gpu.cuda_index, Missing)}
     numbered = list(enumerate(places[place] for place in sorted(places)[:most]))
-    if len(numbered) < 2:
+    if len(numbered) < least:
         return ABSENT
     links = () if isinstance(facts.gpus.links, Missing) else facts.gpus.links
     by_ends = {frozenset((link.one, link.other)): link for link in links}

@@ -87,6 +87,16 @@ class ProbeSpec(Data, frozen=True):
     fault: str = ""  # why it cannot be used, with file and line; nothing else of it is known then
     most_gpus: int = 0  # how many it takes where there are more than it needs; 0: no more than it needs
 
+    @property
+    def worlds(self) -> tuple[int, ...]:
+        """How many GPUs its variants take, where some take more than others; () where all take what there is."""
+        more = {requires.gpus for requires in self.variants.values() if requires.gpus}
+        return (self.gpus, *sorted(more)) if more else ()
+
+    def takes(self, seen: int) -> int:
+        """Of so many GPUs of a kind: none that no variant makes use of."""
+        return max((one for one in self.worlds if one <= seen), default=max(self.gpus, self.most_gpus))
+
 
 class PlannedProbe(Data, frozen=True):
     """A probe that will be tried on one SM, or why not."""

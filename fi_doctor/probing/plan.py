@@ -81,7 +81,7 @@ def _place(spec: ProbeSpec, facts: Facts, sm: int | Missing, uuids: tuple[str, .
     planned = PlannedProbe(
         spec=spec,
         sm=sm,
-        gpu_uuids=uuids[: max(spec.gpus, spec.most_gpus)],
+        gpu_uuids=uuids[: spec.takes(seen)],
         depth=Depth.STATIC,
         variants=tuple(name for name, why in obstacles.items() if not why),
         skipped_variants={name: why for name, why in obstacles.items() if why},

@@ -5,7 +5,9 @@ import pytest
 from factory import link
 
 from fi_doctor.locking.model import ABSENT
+from fi_doctor.locking.needs import gpus
 from fi_doctor.locking.peers import between, tracing
+from fi_doctor.model import Requires
 
 
 def facts(*links, count=2, **changes):
@@ -36,6 +38,15 @@ def test_pairs_are_numbered_by_their_place_and_those_behind_the_last_do_not_coun
     elsewhere = [make.gpu(index=index, visible=index > 0) for index in range(3)]
     moved = make.facts(gpus=make.gpu_facts(*elsewhere, links=(link(1, 2), link(0, 1, nvlink=False))))
     assert between(moved, "sm90", 2) == between(facts(link(0, 1)), "sm90", 2)
+
+
+def test_ranks_that_some_variants_need_are_looked_at_where_there_are_as_many():
+    spec = make.spec(gpus=2, most_gpus=4, variants={"pair": Requires(), "four": Requires(gpus=4)})
+    assert [one for one in gpus(90, [spec]) if one.startswith("peers")] == ["peers:sm90:2", "peers:sm90:4+"]
+    assert between(facts(count=3), "sm90", 4, least=4) == ABSENT
+    four, cut = facts(link(2, 3), count=4), facts(link(2, 3, nvlink=False), count=4)
+    assert between(four, "sm90", 4, least=4) != between(cut, "sm90", 4, least=4)
+    assert [spec.takes(seen) for seen in (2, 3, 4, 8)] == [2, 2, 4, 4]
 
 
 def test_one_gpu_of_a_kind_has_no_peers():
