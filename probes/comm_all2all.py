@@ -62,9 +62,11 @@ PROBE = {
         "one_sided_bf16": {"symbols": ["flashinfer.comm.MoeAlltoAll"]},
         "one_sided_fp8": {"symbols": ["flashinfer.comm.MoeAlltoAll"]},
         "graph_one_sided_bf16": {"symbols": ["flashinfer.comm.MoeAlltoAll"]},
-        "moe_ep_bf16": {"symbols": ["flashinfer.moe_ep.NVLinkOneSidedAlltoAll"]},
-        "moe_ep_fp8": {"symbols": ["flashinfer.moe_ep.NVLinkOneSidedAlltoAll"]},
-        "graph_moe_ep_bf16": {"symbols": ["flashinfer.moe_ep.NVLinkOneSidedAlltoAll"]},
+        "moe_ep_bf16": {"symbols": ["flashinfer.moe_ep.NVLinkOneSidedAlltoAll", "flashinfer.fused_moe.QuantFormat"]},
+        "moe_ep_fp8": {"symbols": ["flashinfer.moe_ep.NVLinkOneSidedAlltoAll", "flashinfer.fused_moe.QuantFormat"]},
+        "graph_moe_ep_bf16": {
+            "symbols": ["flashinfer.moe_ep.NVLinkOneSidedAlltoAll", "flashinfer.fused_moe.QuantFormat"]
+        },
     },
     "gpus": 2,
     "timeout_s": 120,
@@ -776,6 +778,10 @@ def _same(one, other):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["rank"]:
         _serve(int(sys.argv[2]), Path(sys.argv[3]))
+    import torch
+
+    if torch.cuda.device_count() < PROBE["gpus"]:
+        sys.exit(f"{PROBE['id']} needs {PROBE['gpus']} GPU, torch sees {torch.cuda.device_count()}")
     for name in sys.argv[1:] or PROBE["variants"]:
         build(name)
         print(name, run(name))
