@@ -58,7 +58,7 @@ class Needs:
         self._core = core
         self._user = ["", ""]
         self._made: dict[object, Any] = {}  # what generators gave, for one probe
-        self._codes: dict[str, types.CodeType] = {}
+        self._compiled = functools.cache(compiled)  # a probe file is loaded anew for each variant
         self._replaced: tuple[int, list[tuple[Any, str, Any, Any]]] = (-1, [])  # for how many modules of FlashInfer
 
     def ask(self, probe: str, path: str, variant: str) -> None:
@@ -70,7 +70,7 @@ class Needs:
         with unchanged_environment(), self.noting():
             try:
                 with time_limit(ASKING_S):
-                    module = load(path, self._code(path))
+                    module = load(path, self._compiled(path))
                     module.build(*((variant,) if module.PROBE.get("variants") else ()))
             except Asked:
                 pass
@@ -108,12 +108,6 @@ class Needs:
         finally:
             for owner, name, original, _ in saved:
                 setattr(owner, name, original)
-
-    def _code(self, path: str) -> types.CodeType:
-        """Of a probe file, which is loaded anew for each variant."""
-        if path not in self._codes:
-            self._codes[path] = compiled(path)
-        return self._codes[path]
 
     def _generators(self, count: int) -> list[tuple[Any, str, Any, Any]]:
         """FlashInfer's functions that make specs, and what stands for each; made once for so many modules."""

@@ -61,7 +61,7 @@ def _of_outcome(outcome: Outcome) -> Iterator[str]:
         return
     yield from (f"it has two cells {name!r}" for name in _twice(cell.variant for cell in outcome.cells))
     endings = {cell.ending for cell in outcome.cells}
-    if endings - {Ending.RETURNED, Ending.NOT_RUN}:
+    if any(ending.is_bad for ending in endings):
         endings -= {Ending.RETURNED}
     if outcome.ending not in endings:
         yield f"it says {outcome.ending}, its cells {', '.join(sorted(endings))}"

@@ -35,6 +35,11 @@ class Ending(Closed):
     TIMED_OUT = "timed-out"
     LOST = "lost"  # the record is cut or unreadable
 
+    @property
+    def is_bad(self) -> bool:
+        """Whether something was tried and did not end well."""
+        return self not in (Ending.RETURNED, Ending.NOT_RUN)
+
 
 class Requires(Strict, frozen=True):
     """What a probe or a variant needs; an empty string asks for nothing."""

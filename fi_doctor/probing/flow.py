@@ -15,7 +15,8 @@ from fi_doctor.probing.bench import Bench
 
 MOST_AT_ONCE = 8  # each imports torch: more processes cost more memory than they save time
 # Of a GPU's memory, for all probes on it together: the whole check is to take less than 4 GiB, since a server may run
-# there. By what one was seen to take at most (H200): 0.5 GiB for its CUDA context, and as much again for workspaces.
+# there. A probe was seen to take 0.5 GiB for its CUDA context and up to 1.3 GiB more (H200), but not three at a time:
+# counted so, all of them took 3.7 GiB at most.
 GPU_MIB = 3840
 PROBE_MIB = 1250
 SMALL_MIB = 640

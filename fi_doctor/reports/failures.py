@@ -10,7 +10,6 @@ from fi_doctor.model.phrases import UNPROBED
 from fi_doctor.reports.answer import not_installed, visible_gpus
 from fi_doctor.reports.text import clean, clean_lines, names
 
-_GOOD = (Ending.RETURNED, Ending.NOT_RUN)
 # Lines of a compiler, a linker, a loader or Python that say what went wrong, as against where.
 _TELLING = re.compile(
     r"\berror\b|Error\b|\bundefined (reference|symbol)|cannot (find|open)|No such file|not found|FAILED",
@@ -25,7 +24,7 @@ def failed(report: Report) -> list[Outcome]:
     Where a package is not installed, that its import fails has been said by the first line.
     """
     absent = tuple(f"No module named '{name.partition('-')[0]}'" for name in not_installed(report))
-    tried = [out for out in report.outcomes if out.ending not in _GOOD or _bad_cells(out)]
+    tried = [out for out in report.outcomes if out.ending.is_bad or _bad_cells(out)]
     return [out for out in tried if not out.detail.endswith(absent)]
 
 
@@ -104,14 +103,14 @@ def _locked(outcome: Outcome, report: Report) -> str:
 
 def _bad_cells(outcome: Outcome) -> list[CellOutcome]:
     """The variants that ended as the first bad one did."""
-    bad = [cell for cell in outcome.cells if cell.ending not in _GOOD]
+    bad = [cell for cell in outcome.cells if cell.ending.is_bad]
     return [cell for cell in bad if (cell.ending, cell.stage) == (bad[0].ending, bad[0].stage)]
 
 
 def _other_cells(outcome: Outcome) -> list[CellOutcome]:
     """The variants that ended badly in another manner."""
     shown = _bad_cells(outcome)
-    return [cell for cell in outcome.cells if cell.ending not in _GOOD and cell not in shown]
+    return [cell for cell in outcome.cells if cell.ending.is_bad and cell not in shown]
 
 
 def _ran_out(outcome: Outcome) -> bool:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from fi_doctor.model import Cell, Ending, Evidence, FeatureRow, Gate, Holds, Outcome, Report, Verdict
-
-_GOOD = (Ending.RETURNED, Ending.NOT_RUN)
+from fi_doctor.model import Cell, Evidence, FeatureRow, Gate, Holds, Outcome, Report, Verdict
 
 
 class State(enum.Enum):
@@ -96,4 +94,4 @@ def _is_known(row: FeatureRow) -> bool:
 
 
 def _broke(outcome: Outcome) -> bool:
-    return outcome.ending not in _GOOD or any(cell.ending not in _GOOD for cell in outcome.cells)
+    return outcome.ending.is_bad or any(cell.ending.is_bad for cell in outcome.cells)
