@@ -24,7 +24,6 @@ TRACEBACK_LIMIT = 4 * 1024
 ABSENT = "fi-doctor: not compiled in this part of the module: "  # inside/stubs.py
 
 _ABSENT_LIMIT = 600  # of a C++ name
-_GOOD = (Ending.RETURNED, Ending.NOT_RUN)
 _SKIPPED = "unittest.case.SkipTest"  # how a probe says that it could not look: that is no failure of what it looks at
 
 
@@ -130,7 +129,7 @@ def outcome(planned: PlannedProbe, settled: dict[str, CellOutcome]) -> Outcome:
     """The probe's outcome from its cells, in declared order; variants that do not apply are among them, not run."""
     names = tuple(planned.spec.variants) or ("",)
     known = [settled[name] for name in names if name in settled]
-    tried = [cell for cell in known if cell.ending is not Ending.NOT_RUN]
+    tried = [cell for cell in known if cell.error != _SKIPPED]
     rest = {
         name: CellOutcome(
             variant=name,
@@ -156,7 +155,7 @@ def outcome(planned: PlannedProbe, settled: dict[str, CellOutcome]) -> Outcome:
 
 def first_failed(planned: PlannedProbe, settled: Mapping[str, CellOutcome]) -> str | None:
     """The first variant, in declared order, that was tried and did not end well."""
-    return next((name for name in planned.variants if name in settled and settled[name].ending not in _GOOD), None)
+    return next((name for name in planned.variants if name in settled and settled[name].ending.is_bad), None)
 
 
 def failed_in_build(planned: PlannedProbe, variant: str, records: Sequence[Record]) -> bool:
@@ -193,7 +192,8 @@ def _cell(planned: PlannedProbe, record: Record, line: Line) -> CellOutcome:
     reached = _reached(stages[-1]) if stages else Stage.NONE
     if line.error == _SKIPPED:
         said = deciding_line(line.message)
-        return CellOutcome(variant=variant, stage=reached, ending=Ending.NOT_RUN, detail=said, seconds=line.seconds)
+        found = CellOutcome(variant=variant, stage=reached, ending=Ending.NOT_RUN, detail=said, seconds=line.seconds)
+        return replace(found, error=_SKIPPED)
     if ending is Ending.WRONG:
         reached = Stage.RAN
     detail = "" if returned else deciding_line(line.message)
