@@ -30,6 +30,7 @@ _PASSING = re.compile(
 )
 # A header that is not there would be found where nobody looks for changes.
 _ABSENT = re.compile(r"no such file|cannot open|not found", re.IGNORECASE)
+_PATH = re.compile(r"\S*/\S*")  # a folder's name is no reason
 _VARIABLES = re.compile(
     r"(?:NVCC_|GCC_|CCACHE_|LD_|LC_).*|LANG|PATH|(?:C|CPLUS_INCLUDE_|C_INCLUDE_)PATH|COMPILER_PATH|CC|CXX"
 )
@@ -42,7 +43,8 @@ def keep(part: Module, output: str, said: str) -> None:
     """Remember that a command of this part failed. output: the name of the file that it was to make."""
     with contextlib.suppress(OSError, UnicodeDecodeError, ValueError):
         place = _PLACE.search(said)
-        if place is None or _PASSING.search(said) or _ABSENT.search(said):
+        reasons = _PATH.sub("", said)
+        if place is None or _PASSING.search(reasons) or _ABSENT.search(reasons):
             return
         found = [*Path(part.workdir).rglob(f"{output}.d")]
         if len(found) != 1:
