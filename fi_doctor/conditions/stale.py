@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import PurePosixPath
 
+from fi_doctor.conditions.leaves import Kind
+from fi_doctor.conditions.relations import Relation
 from fi_doctor.model import Facts, Missing
-
-Reading = tuple[object, ...] | Missing
 
 _MOST_NAMED = 8  # files that one line can name and still be read before it is pasted
 
 
-def stale_modules(facts: Facts) -> Reading:
+def stale_modules(facts: Facts) -> Relation:
     """All whose build.ninja names another toolkit than the JIT takes today."""
     package = facts.flashinfer
     return package if isinstance(package, Missing) else tuple(package.stale_modules)
 
 
-def stale_modules_unbuilt(facts: Facts) -> Reading:
+def stale_modules_unbuilt(facts: Facts) -> Relation:
     """Those among them without a library, which the next use therefore builds."""
     package = facts.flashinfer
     if isinstance(package, Missing):
@@ -26,13 +27,13 @@ def stale_modules_unbuilt(facts: Facts) -> Reading:
     return tuple(name for name in package.stale_modules if name not in built)
 
 
-def stale_toolkits(facts: Facts) -> Reading:
+def stale_toolkits(facts: Facts) -> Relation:
     """What their build files say, and what they would say today."""
     package = facts.flashinfer
     return package if isinstance(package, Missing) else tuple(package.stale_modules.values())
 
 
-def stale_build_files(facts: Facts) -> Reading:
+def stale_build_files(facts: Facts) -> Relation:
     """Their build.ninja; Missing when they are too many to name."""
     package = facts.flashinfer
     if isinstance(package, Missing):
@@ -45,8 +46,17 @@ def stale_build_files(facts: Facts) -> Reading:
     return tuple(f"{folder[0]}/{name}/build.ninja" for name in package.stale_modules)
 
 
-def cached_ops(facts: Facts) -> Reading:
+def cached_ops(facts: Facts) -> Relation:
     """The folder in which FlashInfer keeps a folder for each module (FLASHINFER_JIT_DIR in jit/env.py)."""
     package = facts.flashinfer
     folder = package if isinstance(package, Missing) else package.cache_dir
     return folder if isinstance(folder, Missing) else (str(PurePosixPath(folder) / "cached_ops"),)
+
+
+SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
+    "cached_ops": (Kind.TEXT, cached_ops),
+    "stale_modules": (Kind.TEXT, stale_modules),
+    "stale_modules_unbuilt": (Kind.TEXT, stale_modules_unbuilt),
+    "stale_toolkits": (Kind.TEXT, stale_toolkits),
+    "stale_build_files": (Kind.TEXT, stale_build_files),
+}

@@ -257,16 +257,8 @@ SUBJECTS: dict[str, Subject] = {
     "shm_mib": Subject(Kind.NUMBER, lambda view: _one(view.facts.system.shm_mib)),
     "own_ipc_namespace": Subject(Kind.FLAG, lambda view: _one(view.facts.system.own_ipc_namespace)),
     "own_pid_namespace": Subject(Kind.FLAG, lambda view: _one(view.facts.system.own_pid_namespace)),
-    "cached_ops": Subject(Kind.TEXT, _relation(stale.cached_ops)),
-    "stale_modules": Subject(Kind.TEXT, _relation(stale.stale_modules)),
-    "stale_modules_unbuilt": Subject(Kind.TEXT, _relation(stale.stale_modules_unbuilt)),
-    "stale_toolkits": Subject(Kind.TEXT, _relation(stale.stale_toolkits)),
-    "stale_build_files": Subject(Kind.TEXT, _relation(stale.stale_build_files)),
     "shared_ninja_log": Subject(Kind.FLAG, _flashinfer(lambda package: package.shared_ninja_log)),
     "nvcc_on_path": Subject(Kind.TEXT, _toolkit("nvcc_on_path")),
-    "vllm_fork_variables": Subject(Kind.TEXT, _relation(vllm.fork_variables)),
-    "vllm_unread_variables": Subject(Kind.TEXT, _relation(vllm.unread_variables)),
-    "sinks_backend": Subject(Kind.TEXT, _relation(vllm.sinks_backend)),
     "uid": Subject(Kind.NUMBER, lambda view: (view.facts.system.uid,)),
     "report_command": Subject(Kind.TEXT, lambda view: (command.line(view.facts.interpreter, "report", "--yaml"),)),
     "python": Subject(Kind.TEXT, lambda view: (view.facts.interpreter.executable,)),
@@ -279,7 +271,11 @@ SUBJECTS: dict[str, Subject] = {
     "gate_differs_from_compiler": Subject(Kind.FLAG, _relation(relations.gate_differs_from_compiler)),
     "jit_cache_major_differs_from_torch": Subject(Kind.FLAG, _relation(relations.jit_cache_major_differs_from_torch)),
     "library_major_differs_from_torch": Subject(Kind.TEXT, _relation(relations.library_major_differs_from_torch)),
-    **{name: Subject(kind, _relation(read)) for name, (kind, read) in peers.SUBJECTS.items()},
+    **{
+        name: Subject(kind, _relation(read))
+        for family in (peers.SUBJECTS, stale.SUBJECTS, vllm.SUBJECTS)
+        for name, (kind, read) in family.items()
+    },
 }
 
 KEYED: dict[str, Keyed] = {

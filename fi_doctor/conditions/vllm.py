@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
+from fi_doctor.conditions.leaves import Kind
 from fi_doctor.conditions.relations import Relation, visible_gpus
 from fi_doctor.model import Facts, Missing, Vllm
 
@@ -78,3 +80,10 @@ def _is_named(name: str, vllm: Vllm | Missing) -> bool:
     if isinstance(vllm, Missing):
         return False
     return name in vllm.other_variables or (name in vllm.variables and name not in vllm.unread_variables)
+
+
+SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
+    "vllm_fork_variables": (Kind.TEXT, fork_variables),
+    "vllm_unread_variables": (Kind.TEXT, unread_variables),
+    "sinks_backend": (Kind.TEXT, sinks_backend),
+}
