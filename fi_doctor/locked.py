@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from msgspec.structs import replace
 
-from fi_doctor import __version__, knowledge, pipeline
+from fi_doctor import __version__, pipeline
 from fi_doctor.diagnosis import called, findings, gate, matrix, serving
 from fi_doctor.facts import Gathering
 from fi_doctor.facts.imports import Imports
@@ -20,10 +18,8 @@ from fi_doctor.locking.inputs import Inputs
 from fi_doctor.locking.judging import Standing
 from fi_doctor.locking.model import Key, Lock, key_of
 from fi_doctor.locking.needs import imports_of, is_import, unfounded
-from fi_doctor.locking.remembered import quick_key, remembered, scan
 from fi_doctor.model import (
     Builds,
-    Data,
     Depth,
     Facts,
     KnowledgeBase,
@@ -36,32 +32,8 @@ from fi_doctor.model import (
     Watch,
     selects,
 )
-from fi_doctor.probing import catalog
 from fi_doctor.probing import plan as planning
 from fi_doctor.probing import run as running
-
-_KNOWN = "known.json"
-
-
-class _Known(Data, frozen=True):
-    """What is known, as it is kept between two commands."""
-
-    kb: KnowledgeBase
-    specs: tuple[ProbeSpec, ...]
-
-
-def known(folder: Path | None) -> tuple[KnowledgeBase, tuple[ProbeSpec, ...]]:
-    """Knowledge and probes, from the memory in `folder` while no file of fi-doctor and no probe may have changed."""
-    if folder is None:
-        return knowledge.load(), catalog.discover()
-    key = ""
-    with contextlib.suppress(OSError):
-        own = Path(__file__).parent
-        places = (own, *catalog.folders())
-        key = quick_key(found for place in places for found in scan(place))
-        key = key and " ".join((key, *map(str, places)))
-    found = remembered(folder / _KNOWN, key, _Known, lambda: _Known(kb=knowledge.load(), specs=catalog.discover()))
-    return found.kb, found.specs
 
 
 def lock_of(  # noqa: PLR0913 - the whole of what it rests on

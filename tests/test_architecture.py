@@ -26,6 +26,7 @@ ARROWS = {
     "diagnosis": PURE | {"conditions"},
     "locking": PURE | {"facts"},
     "pipeline": PURE | {"__init__", "facts", "probing", "knowledge", "diagnosis"},
+    "knowing": PURE | {"knowledge", "probing", "locking"},
     "locked": PURE | {"__init__", "pipeline", "facts", "probing", "knowledge", "diagnosis", "locking"},
     "cli": PURE
     | {
@@ -39,6 +40,7 @@ ARROWS = {
         "reports",
         "locking",
         "locked",
+        "knowing",
     },
     "__main__": {"__init__", "cli"},
     "inside": set(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -97,7 +97,7 @@ def begin(asked: Asked) -> tuple[Asked, Gathering | None]:
     asked = _ready(asked)
     if asked.is_recorded:
         return asked, None
-    return asked, Gathering(sys.executable if asked.python is None else asked.python)
+    return asked, _gathering(asked)
 
 
 def begin_locked(
@@ -121,21 +121,18 @@ def begin_lock(asked: Asked) -> tuple[Asked, Gathering | None]:
 
 def quick_gathering(asked: Asked) -> Gathering:
     """Begin to read what a lock compares."""
-    from functools import partial
+    return _gathering(asked, asks_cuda=False, calls=unread)
 
-    from fi_doctor.locking.digests import memory_folder
-    from fi_doctor.locking.remembered import read_libraries, read_named, read_vllm
+
+def _gathering(asked: Asked, **options: Any) -> Gathering:
+    """Begin to read the interpreter that is asked for, and of its packages what is not remembered."""
+    from fi_doctor.locking.readings import Readings
+    from fi_doctor.locking.remembered import memory_folder
 
     python = sys.executable if asked.python is None else asked.python
-    folder = memory_folder()
-    return Gathering(
-        python,
-        asks_cuda=False,
-        vllm=partial(read_vllm, folder=folder),
-        calls=unread,
-        named=partial(read_named, folder=folder),
-        libraries=partial(read_libraries, folder=folder),
-    )
+    readings = Readings(memory_folder())
+    readers = {name: getattr(readings, name) for name in ("vllm", "calls", "named", "libraries")}
+    return Gathering(python, **{**readers, **options})
 
 
 def _ready(asked: Asked) -> Asked:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from fi_doctor import knowledge, pipeline
+from fi_doctor import knowing, knowledge, pipeline
 from fi_doctor.cli import emit, installed, outputs, parse, policy
 from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import findings, gate
@@ -17,6 +17,7 @@ from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.knowledge import examples
 from fi_doctor.knowledge import explain as explaining
+from fi_doctor.locking.remembered import memory_folder
 from fi_doctor.model import (
     Depth,
     Evidence,
@@ -155,7 +156,9 @@ def judge(asked: Asked, gathering: Gathering | None, kb: KnowledgeBase, specs: t
 
 
 def _write_report(asked: Asked, gathering: Gathering | None) -> Report:
-    done = judge(asked, gathering, knowledge.load(), installed.probes())
+    kb, specs = knowing.load(memory_folder())
+    installed.warn(specs)
+    done = judge(asked, gathering, kb, specs)
     outputs.write(done, asked.targets)
     return done
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from fi_doctor import knowledge, locked, pipeline
+from fi_doctor import knowing, knowledge, locked, pipeline
 from fi_doctor.cli import commands, emit, installed, outputs
 from fi_doctor.cli.asked import Asked, quick_gathering
 from fi_doctor.errors import CannotTellError, DataError
@@ -16,10 +16,11 @@ from fi_doctor.facts import Gathering
 from fi_doctor.facts.imports import read_imports
 from fi_doctor.locked import LockedCheck
 from fi_doctor.locking import compare, document, judging
-from fi_doctor.locking.digests import Digests, memory_folder
+from fi_doctor.locking.digests import Digests
 from fi_doctor.locking.inputs import Inputs
 from fi_doctor.locking.model import LOCK_NAME, Lock
 from fi_doctor.locking.needs import is_import
+from fi_doctor.locking.remembered import memory_folder
 from fi_doctor.model import Depth, Facts, Report
 from fi_doctor.model.phrases import NOT_LOCKED
 from fi_doctor.probing import plan
@@ -61,7 +62,7 @@ def lock(asked: Asked, gathering: Gathering | None) -> int:
 def check(asked: Asked, path: str | None, quick: Gathering, *, is_frozen: bool, is_thorough: bool) -> int:
     """The report that the lock stands for; what it does not hold (any more) is measured, unless it is frozen."""
     held = document.read_file(pathlib.Path(path or LOCK_NAME))
-    kb, specs = locked.known(None if is_thorough else memory_folder())
+    kb, specs = knowing.load(None if is_thorough else memory_folder())
     installed.warn(specs)
     digests = Digests(memory_folder(), thorough=is_thorough)
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-import platformdirs
 
 from fi_doctor.locking.model import ABSENT, UNREADABLE
 from fi_doctor.locking.remembered import FRESH_NS, Found, keep, quick_key, scan
@@ -149,11 +148,6 @@ class Digests:
                 digest, told = self._records[site].get(path.relative_to(site).as_posix(), ("", -1))
                 return digest if told == size else ""
         return ""
-
-
-def memory_folder() -> Path:
-    """Where digests are kept between two commands; by user, since what one can read another may not."""
-    return Path(platformdirs.user_cache_dir("fi-doctor"), f"read-by-{os.geteuid()}")
 
 
 def of_text(text: str) -> str:

@@ -7,26 +7,15 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
-
-from fi_doctor.facts.flashinfer import read_named as read_source
-from fi_doctor.facts.libraries import read_libraries as find_libraries
-from fi_doctor.facts.loader import Elf, read_elf
-from fi_doctor.facts.packages import Survey
-from fi_doctor.facts.runners import ENDING as RUNNER
-from fi_doctor.facts.vllm import read_vllm as read_files
-from fi_doctor.model import Library, Missing, Named, Vllm
+import platformdirs
 
 FRESH_NS = 2_000_000_000  # a file that is younger can change again without changing its times
 
-_VLLM = "vllm.json"
-_NAMED = "named.json"
-_ELVES = "elves.json"
-_OF_ELVES = "1"  # another where read_elf says something else of the same file
 _Kept = TypeVar("_Kept")
 
 
@@ -36,6 +25,11 @@ class Found(NamedTuple):
     name: str  # its path below the folder, with "/"
     path: str
     state: os.stat_result
+
+
+def memory_folder() -> Path:
+    """Where digests are kept between two commands; by user, since what one can read another may not."""
+    return Path(platformdirs.user_cache_dir("fi-doctor"), f"read-by-{os.geteuid()}")
 
 
 def scan(folder: Path, endings: tuple[str, ...] = ("",), *, without: str = "") -> list[Found]:
@@ -56,62 +50,6 @@ def quick_key(files: Iterable[Found]) -> str:
         words = f"{name}\0{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns} {state.st_ino} {state.st_dev}\n"
         whole.update(words.encode("utf-8", "surrogateescape"))
     return whole.hexdigest() if time.time_ns() - latest > FRESH_NS else ""
-
-
-def read_vllm(survey: Survey, folder: Path) -> Vllm | Missing:
-    """The facts of the installed vLLM, from `folder` where all its Python files and programs are as they were."""
-    origin = survey.modules.get("vllm", "")
-    if isinstance(origin, Missing) or not origin:
-        return read_files(survey)
-    root = Path(origin).parent
-    path = folder / _VLLM
-    key = ""
-    with contextlib.suppress(OSError):
-        key = quick_key(scan(root, (".py", "vllm-rs")))
-    known = recall(path, key, Vllm)
-    if known is not None and known.root == str(root):
-        return known
-    found = read_files(survey)
-    if key and isinstance(found, Vllm) and not found.unreadable:
-        keep(path, msgspec.json.encode((key, found)))
-    return found
-
-
-def read_named(root: Path, version: str, symbols: tuple[str, ...], *, folder: Path) -> Named:
-    """What FlashInfer's source says of names, from `folder` where its Python files and the runners are as they were."""
-    key = ""
-    with contextlib.suppress(OSError):
-        named = {name.partition(":")[0] for name in symbols if RUNNER in name}
-        runners = [name for name in sorted(named) if (root / name).exists()]
-        files = [Found(name, str(root / name), (root / name).stat()) for name in runners]
-        key = quick_key([*scan(root, (".py",), without="data"), *files])
-    asked = hashlib.sha256("\0".join((str(root), version, *symbols)).encode("utf-8", "surrogateescape")).hexdigest()
-    return remembered(folder / _NAMED, key and f"{key} {asked}", Named, lambda: read_source(root, version, symbols))
-
-
-def read_libraries(environ: Mapping[str, str], survey: Survey, *, folder: Path) -> dict[str, Library | Missing]:
-    """The CUDA libraries that a process would load; what `folder` knows of a file that is as it was is not read again.
-
-    Where they are looked for is asked each time.
-    """
-    path = folder / _ELVES
-    known = recall(path, _OF_ELVES, dict[str, tuple[str, Elf | None]]) or {}
-    seen: dict[str, tuple[str, Elf | None]] = {}
-
-    def elf_of(file: str) -> Elf | None:
-        key = ""
-        with contextlib.suppress(OSError):
-            key = quick_key([Found(file, file, os.stat(file))])  # noqa: PTH116 - as the loader names it
-        kept = seen.get(file) or known.get(file, ("", None))
-        elf = kept[1] if key and kept[0] == key else read_elf(file)
-        if key:
-            seen[file] = (key, elf)
-        return elf
-
-    found = find_libraries(environ, survey, elf_of)
-    if seen != known:
-        keep(path, msgspec.json.encode((_OF_ELVES, seen)))
-    return found
 
 
 def remembered(path: Path, key: str, kind: type[_Kept], read: Callable[[], _Kept]) -> _Kept:

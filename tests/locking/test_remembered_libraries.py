@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fi_doctor.facts import libraries, packages
-from fi_doctor.locking import remembered
+from fi_doctor.locking import readings, remembered
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="builds shared objects with gcc")
 
@@ -28,11 +28,11 @@ def read(tmp_path, monkeypatch):
         files.append(Path(path).name)
         return libraries.read_elf(path)
 
-    monkeypatch.setattr(remembered, "read_elf", told)
+    monkeypatch.setattr(readings, "read_elf", told)
 
     def again():
         files.clear()
-        found = remembered.read_libraries(environ, survey, folder=tmp_path / "memory")
+        found = readings.Readings(tmp_path / "memory").libraries(environ, survey)
         assert found == libraries.read_libraries(environ, survey)
         return found, [*files]
 
