@@ -124,6 +124,11 @@ def _no_folder(exc: OSError, foreign: str) -> UsageError:
 
 def foreign_cache(facts: Facts) -> str:
     """Why the machine's cache must not be written to, as a sentence; "" when it may."""
+    if facts.serving_uid != facts.system.uid:
+        return (
+            f"user {facts.serving_uid} serves and this is user {facts.system.uid}: everything is built in a scratch "
+            "folder, since files of ours would break that user's cache"
+        )
     if isinstance(facts.flashinfer, Missing) or isinstance(facts.flashinfer.cache_owner, Missing):
         return ""
     owner = facts.flashinfer.cache_owner
