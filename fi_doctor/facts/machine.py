@@ -53,8 +53,10 @@ def with_machine(facts: Facts, seen: Survey, environ: Mapping[str, str], serving
         network=read_network(facts.flashinfer, environ, Path("/proc", name)),
         driver_files=read_driver_files(environ),
     )
+    options = tuple(user.found_by.split(" ", 1)) if serving else ()
     return replace(
         facts,
+        interpreter=replace(facts.interpreter, serving=options),
         machine=machine,
         server=process.server if process else facts.server,
         system=_of_process(facts.system, process) if process else facts.system,

@@ -222,6 +222,7 @@ class Interpreter(Data, frozen=True):
     sys_path: tuple[str, ...]
     is_own: bool  # whether it is the one that runs fi-doctor
     wrapper: str = ""  # the program that was named and starts it; its variables are those of all that was started
+    serving: tuple[str, ...] = ()  # options that say for whom it was examined: "--pid", "4711"
 
     @property
     def named(self) -> str:
