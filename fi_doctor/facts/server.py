@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fi_doctor.errors import TargetError
-from fi_doctor.facts.environment import HIDDEN, looks_secret, neutralise, read_environment
+from fi_doctor.facts.environment import HIDDEN, looks_secret, names_secret, neutralise, read_environment
 from fi_doctor.facts.users import user_of_status
 from fi_doctor.model import LoadedLibrary, Missing, Server
 
@@ -23,12 +23,13 @@ _LARGEST = 16 << 20  # bytes read of one file; maps of a large server has some M
 _LONGEST = 1000  # characters of its command that are shown
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*[a-z]*")
 _VARIABLE = re.compile(r"[A-Za-z_][^=\0]*=")
-_SECRET_OPTION = re.compile(r"-+(?:\w+[-_])*(?:key|token|secret|password|passwd|auth)s?", re.IGNORECASE)
 _LIBRARY = re.compile(
     r"/lib(cudart|nvrtc|cublas|cublasLt|cudnn|nccl|cuda|nvidia-ml)(?:-[0-9a-f]{6,})?\.so(?:\.[\d.]+)?$"
 )
 _SITE = re.compile(r"^(.*)/lib/python[\d.]+/(?:site|dist)-packages/")
 _DELETED = " (deleted)"
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD in linux/sched.h
+_LISTED = "pgrep -f 'vllm serve' lists those that serve; then fi-doctor report --pid PID"
 
 
 class Process(NamedTuple):
@@ -111,16 +112,16 @@ def loaded(maps: str) -> Iterator[LoadedLibrary]:
 
 def shown_command(argv: list[str]) -> str:
     """The words of a command as they may be shown: values of options that name a secret are hidden."""
-    shown, hide = [], False
+    shown, option = [], ""
     for word in argv:
-        option, equals, value = word.partition("=")
-        if hide or looks_secret(word):
+        name, equals, value = word.partition("=")
+        if looks_secret(word) or (option and names_secret(option, word)):
             shown.append(HIDDEN)
-        elif equals and value and _SECRET_OPTION.fullmatch(option):
-            shown.append(f"{option}={HIDDEN}")
+        elif value and name.startswith("-") and names_secret(name, value):
+            shown.append(f"{name}={HIDDEN}")
         else:
             shown.append(shlex.quote(word))
-        hide = not equals and bool(_SECRET_OPTION.fullmatch(word))
+        option = word if word.startswith("-") and not equals else ""
     text = neutralise(" ".join(shown))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
@@ -155,8 +156,6 @@ def _environ(folder: Path, pid: int, status: str) -> dict[str, str]:
     if environ:
         return environ
     parent = _number(status, "PPid")
-    if not _link(folder / "exe", pid, missing=""):
-        raise TargetError(f"process {pid} cannot be examined", why="it is a thread of the kernel, or it is ending")
     raise TargetError(
         f"the variables of process {pid} are not known",
         why="it has none, or has written a title over them (setproctitle), as vLLM's engine and workers do",
@@ -196,6 +195,8 @@ def _state(folder: Path, pid: int) -> str:
     words = _read(folder / "stat", pid).rpartition(")")[2].split()
     if len(words) < 20 or words[0] in ("Z", "X"):
         raise _ended(pid)
+    if int(words[6]) & _KERNEL_THREAD:
+        raise TargetError(f"process {pid} cannot be examined", why="it is a thread of the kernel", todo=_LISTED)
     return words[19]
 
 
@@ -236,14 +237,12 @@ def _read(path: Path, pid: int) -> str:
         raise _ended(pid, missing=path.name == "stat") from error
 
 
-def _link(path: Path, pid: int, *, missing: str | None = None) -> str:
+def _link(path: Path, pid: int) -> str:
     try:
         return os.readlink(path)  # noqa: PTH115 - it may end with " (deleted)"
     except PermissionError as error:
         raise _forbidden(path, pid) from error
     except OSError as error:
-        if missing is not None:
-            return missing
         raise _ended(pid) from error
 
 
@@ -267,5 +266,5 @@ def _ended(pid: int, *, missing: bool = False) -> TargetError:
     return TargetError(
         f"there is no process {pid}" if missing else f"process {pid} ended while it was read",
         why="" if missing else "what was read of it does not belong together",
-        todo="pgrep -f 'vllm serve' lists those that serve; then fi-doctor report --pid PID",
+        todo=_LISTED,
     )
