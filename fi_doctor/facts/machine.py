@@ -16,7 +16,7 @@ from fi_doctor.facts.folders import Surroundings, read_folders
 from fi_doctor.facts.mounts import read_mounts
 from fi_doctor.facts.network import read_network
 from fi_doctor.facts.packages import Survey
-from fi_doctor.facts.server import Process
+from fi_doctor.facts.server import Process, check_alive
 from fi_doctor.facts.system import read_namespaces, read_size, usable_cpus
 from fi_doctor.facts.users import own_user
 from fi_doctor.model import Facts, FlashInfer, Machine, Missing, SystemFacts, User
@@ -34,7 +34,10 @@ class Serving(NamedTuple):
 
 
 def with_machine(facts: Facts, seen: Survey, environ: Mapping[str, str], serving: Serving | None) -> Facts:
-    """The facts with the machine read, and where somebody else serves, as they are for that one."""
+    """The facts with the machine read, and where somebody else serves, as they are for that one.
+
+    Raises TargetError where the process has ended meanwhile: what was read does not belong together.
+    """
     process = serving.process if serving else None
     name = str(process.server.pid) if process else "self"
     user = serving.user if serving else own_user(environ)
@@ -53,13 +56,16 @@ def with_machine(facts: Facts, seen: Survey, environ: Mapping[str, str], serving
         network=read_network(facts.flashinfer, environ, Path("/proc", name)),
         driver_files=read_driver_files(environ),
     )
+    system = _of_process(facts.system, process) if process else facts.system
+    if process:
+        check_alive(process)
     options = tuple(user.found_by.split(" ", 1)) if serving else ()
     return replace(
         facts,
         interpreter=replace(facts.interpreter, serving=options),
         machine=machine,
         server=process.server if process else facts.server,
-        system=_of_process(facts.system, process) if process else facts.system,
+        system=system,
         flashinfer=_of_user(facts.flashinfer, machine) if serving else facts.flashinfer,
     )
 

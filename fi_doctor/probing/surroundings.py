@@ -161,6 +161,8 @@ def shared_environment(facts: Facts, environ: Mapping[str, str], base: Path | No
     if base is not None:
         child.update({name: str(base / folder) for name, folder in CACHES.items()})
         child.update(_kept_cubins(facts, environ))
+        if facts.serving_uid != facts.system.uid:  # HOME is then that user's, where we leave nothing
+            child["TVM_FFI_CACHE_DIR"] = str(base / "tvm_ffi")
     return child
 
 
