@@ -87,7 +87,8 @@ def granted(found: os.stat_result, user: User, acl: Acl | None, wanted: int) -> 
     ours = {user.gid, *user.groups}
     if found.st_uid == user.uid:
         return mode >> 6 & wanted == wanted
-    if acl is None:
+    # The kernel asks no list where the group's bits, which are then its mask, are all off (acl_permission_check).
+    if acl is None or not mode & stat.S_IRWXG:
         bits = mode >> 3 if found.st_gid in ours else mode
         return bits & wanted == wanted
     if user.uid in acl.users:

@@ -94,6 +94,12 @@ def test_an_acl_decides_where_there_is_one(folder, entries, may):
     assert may_write(folder(0o775, attribute=acl(*entries)), OTHER).may is may
 
 
+def test_without_a_bit_for_the_group_no_list_is_asked(folder):
+    entries = acl((USER, 7), (ONE, 7, 4242), (GROUP, 5), (MASK, 0), (OTHERS, 7))
+    assert may_write(folder(0o707, attribute=entries), OTHER).may is True
+    assert may_write(folder(0o717, attribute=entries), OTHER).may is False
+
+
 @pytest.mark.parametrize("data", [b"", b"\x01\0\0\0", acl((USER, 7))[:-1]], ids=["empty", "version 1", "cut off"])
 def test_an_acl_that_cannot_be_read_is_none(data):
     assert parse_acl(data) is None
