@@ -49,6 +49,13 @@ def test_threads_count_for_as_many_architectures_as_there_are():
     assert machine.max_jobs(facts(environment, flashinfer=two, available=23_000)) == (2,)
 
 
+def test_more_is_reckoned_for_sm120_where_more_was_seen():
+    sm120 = make.flashinfer(architectures=("120f",))
+    assert machine.jobs_beyond_memory(facts(cpus=64, available=250 << 10)) == ()
+    [said] = machine.jobs_beyond_memory(facts(cpus=64, available=250 << 10, flashinfer=sm120))
+    assert said == "66 compilers at once take about 380 GiB, and 250 GiB are left"
+
+
 def test_the_tighter_of_machine_and_control_group_counts():
     assert machine.jobs_beyond_memory(facts()) == ()
     [said] = machine.jobs_beyond_memory(facts(left=32_000))

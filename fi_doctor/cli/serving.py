@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fi_doctor.errors import TargetError, UsageError
 from fi_doctor.facts.machine import Serving
-from fi_doctor.facts.server import Process, read_process
-from fi_doctor.facts.users import named_user
 from fi_doctor.model import Missing
+
+if TYPE_CHECKING:
+    from fi_doctor.facts.server import Process
 
 
 class Examined(NamedTuple):
@@ -35,12 +36,16 @@ def check(as_user: str | None, pid: int | None, *, recorded: str = "") -> None:
 def examined(python: str | None, as_user: str | None, pid: int | None) -> Examined:
     """What is examined. Errors: UsageError for a user that nobody knows, TargetError for a process that is no help."""
     if pid is not None:
+        from fi_doctor.facts.server import read_process
+
         process = read_process(pid, os.environ)
         serving = Serving(process.server.user, process)
         return Examined(python or _python_of(process), serving.environ(os.environ), serving)
     ours = sys.executable if python is None else python
     if as_user is None:
         return Examined(ours, None, None)
+    from fi_doctor.facts.users import named_user
+
     serving = Serving(named_user(as_user, os.environ))
     return Examined(ours, serving.environ(os.environ), serving)
 

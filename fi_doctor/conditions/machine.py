@@ -10,6 +10,8 @@ from fi_doctor.model import Facts, Folder, Gpu, Machine, Missing, Server
 
 # What one compile command of fused MoE takes: most of them, and the most (fi_doctor/probing/measured.py, PEAK_MIB).
 MOST_TAKE_MIB, MOST_MIB = 3600, 5300
+# For SM120 and 121 sixteen of them were seen to hold 91.5 GiB (https://github.com/vllm-project/vllm/issues/54237).
+SM12X_MIB = 5900
 _RESERVE_MIB = 1024
 _OBJECTS = 242  # of fused MoE in 0.7.2.post1, the largest module: more jobs than that never run at once
 _UNLIMITED = 0  # ninja -j 0
@@ -107,7 +109,7 @@ def jobs_beyond_memory(facts: Facts) -> Relation:
         return jobs
     if isinstance(have, Missing):
         return have
-    need = min(jobs, _OBJECTS) * MOST_TAKE_MIB
+    need = min(jobs, _OBJECTS) * (SM12X_MIB if _is_sm12x(facts) else MOST_TAKE_MIB)
     if _has_moe(facts) or need <= have:
         return ()
     return (f"{min(jobs, _OBJECTS)} compilers at once take about {need >> 10} GiB, and {have / 1024:.0f} GiB are left",)
@@ -120,7 +122,8 @@ def max_jobs(facts: Facts) -> Relation:
         return have
     if isinstance(threads, Missing):
         return threads
-    return (max(1, min(facts.system.cpus, (have - _RESERVE_MIB) // (MOST_MIB * threads))),)
+    each = SM12X_MIB if _is_sm12x(facts) else MOST_MIB
+    return (max(1, min(facts.system.cpus, (have - _RESERVE_MIB) // (each * threads))),)
 
 
 def ninja_jobs(facts: Facts) -> int | Missing:
@@ -206,6 +209,12 @@ def _threads(facts: Facts) -> int | Missing:
     return max(1, min(wanted, len(facts.flashinfer.architectures)))
 
 
+def _is_sm12x(facts: Facts) -> bool:
+    """Whether modules are compiled for SM120 or 121."""
+    architectures = () if isinstance(facts.flashinfer, Missing) else facts.flashinfer.architectures
+    return not isinstance(architectures, Missing) and any(name.startswith("12") for name in architectures)
+
+
 def _has_moe(facts: Facts) -> bool:
     """Whether fused MoE need not be compiled, or cannot be."""
     if isinstance(facts.flashinfer, Missing) or isinstance(facts.toolkit.jit, Missing):
@@ -225,10 +234,16 @@ def _nodes(machine: Machine) -> Relation:
     return nodes if isinstance(nodes, Missing) else (len(nodes),)
 
 
+def _is_libcuda_absent(machine: Machine) -> Relation:
+    libcuda = machine.driver_files.libcuda
+    return libcuda if isinstance(libcuda, Missing) and not libcuda.absent else (isinstance(libcuda, Missing),)
+
+
 SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "serving_user": (Kind.TEXT, _machine(serving_user)),
     "cutlass_sources_unwritable": (Kind.TEXT, _folder("cutlass-sources", _sources_unwritable)),
     "cubins_unwritable": (Kind.TEXT, _folder("cubins", _unwritable)),
+    "cubin_links_unwritable": (Kind.TEXT, _folder("cubin-links", _unwritable)),
     "deep_gemm_unwritable": (Kind.TEXT, _folder("deep-gemm", _unwritable)),
     "temporary_unwritable": (Kind.TEXT, _folder("temporary", _unwritable)),
     "cache_blocked": (Kind.TEXT, _folder("jit-cache", _blocked)),
@@ -249,8 +264,5 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
         Kind.TEXT,
         _machine(lambda machine: (machine.driver_files.stub,) if machine.driver_files.stub else ()),
     ),
-    "libcuda_absent": (
-        Kind.FLAG,
-        _machine(lambda machine: (isinstance(machine.driver_files.libcuda, Missing),)),
-    ),
+    "libcuda_absent": (Kind.FLAG, _machine(_is_libcuda_absent)),
 }

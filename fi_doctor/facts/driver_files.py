@@ -20,8 +20,14 @@ _OF_A_DRIVER = re.compile(r"libcuda\.so\.\d{2,}\.")  # libcuda.so.580.95.05
 _SMALL = 1 << 20
 
 
-def read_driver_files(environ: Mapping[str, str], root: Path = Path("/")) -> DriverFiles:
-    """Device nodes and the library; nothing is loaded."""
+def read_driver_files(environ: Mapping[str, str], root: Path = Path("/"), *, elsewhere: str = "") -> DriverFiles:
+    """Device nodes and the library; nothing is loaded.
+
+    elsewhere: the root of a process with files of its own, whose links would lead out of it.
+    """
+    if elsewhere:
+        unknown = Missing(reason="links in another mount namespace are not followed")
+        return DriverFiles(nodes=_nodes(Path(elsewhere)), libcuda=unknown, stub="")
     found = next(_places(environ, root), None)
     if found is None:
         libcuda: str | Missing = Missing(reason=f"there is no {_LIBRARY} on the library path", absent=True)

@@ -19,6 +19,14 @@ from fi_doctor.model import FlashInfer, Folder, Missing, User
 # Up to 0.5.3 fused MoE writes its CUTLASS instantiations into the package (jit/fused_moe.py:114); from 0.6 on it takes
 # FLASHINFER_GEN_SRC_DIR, which is in the cache.
 _IN_PACKAGE = re.compile(r"FLASHINFER_CSRC_DIR\s*/\s*f?[\"'](nv_internal/tensorrt_llm/cutlass_instantiations)")
+# In 0.6.7.post3 a call of trtllm-gen's MoE makes a lock and a link below the cubins, wherever these are, also where
+# nothing is downloaded (jit/fused_moe.py:266, cubin_loader.py ensure_symlink). 0.7.2.post1 makes both in the cache, but
+# for the routing stage alone, which vLLM does not call.
+_LINKS_IN_CUBINS = re.compile(
+    r"\ndef gen_trtllm_gen_fused_moe_sm100_module\b(?:(?!\ndef ).)*?"
+    r"symlink_path\s*=\s*\(\s*jit_env\.FLASHINFER_CUBIN_DIR\b",
+    re.DOTALL,
+)
 _DEEP_GEMM = "data/csrc/nv_internal/tensorrt_llm/deep_gemm/compiler.cuh"  # getDefaultUserDir
 _ADDON = "tvm_ffi/_optional_torch_c_dlpack.py"
 _LARGEST = 1 << 20  # bytes read of a source file
@@ -64,6 +72,11 @@ def nearest_existing(path: str, root: str = "/") -> str | Missing:
 
 def _wanted(flashinfer: FlashInfer, site: str | Missing, around: Surroundings) -> Iterator[tuple[str, str]]:
     environ, home = around.environ, around.user.home
+    if around.root != "/":
+        # What is installed there is not known: only what variables and the home folder name.
+        yield "jit-cache", flashinfer.cache_base
+        yield "temporary", environ.get("TMPDIR") or "/tmp"  # noqa: S108 - where compilers put their files
+        return
     cache = flashinfer.cache_dir
     yield "jit-cache", flashinfer.cache_base if isinstance(cache, Missing) else cache
     source = _text(f"{flashinfer.root}/jit/fused_moe.py")
@@ -71,6 +84,8 @@ def _wanted(flashinfer: FlashInfer, site: str | Missing, around: Surroundings) -
         yield "cutlass-sources", f"{flashinfer.root}/data/csrc/{found[1]}"
     if not isinstance(flashinfer.cubin_dir, Missing):
         yield "cubins", flashinfer.cubin_dir
+        if _LINKS_IN_CUBINS.search(source):
+            yield "cubin-links", f"{flashinfer.cubin_dir}/flashinfer/trtllm/batched_gemm"
     if os.path.isfile(f"{flashinfer.root}/{_DEEP_GEMM}"):
         yield "deep-gemm", environ.get("TRTLLM_DG_CACHE_DIR") or f"{home}/.tensorrt_llm"
     if not isinstance(site, Missing) and os.path.isfile(f"{site}/{_ADDON}"):
@@ -93,7 +108,8 @@ def _read(purpose: str, path: str, around: Surroundings) -> Folder:
     may, why = _may(nearest, found, space, filesystem, around)
     blocked = _blocked(path, filesystem, around) if purpose == "jit-cache" and nearest == path else ()
     unknown = Missing(reason="/proc tells no mount for it")
-    root = around.user.overrides_modes is True
+    left = quota.read_quota(mount, around.user.uid)
+    free_mib, free_inodes = _free(space, left, is_root=around.user.overrides_modes is True)
     return Folder(
         purpose=purpose,
         path=neutralise(path),
@@ -108,12 +124,21 @@ def _read(purpose: str, path: str, around: Surroundings) -> Folder:
         filesystem=filesystem or unknown,
         read_only=bool(space.f_flag & os.ST_RDONLY),
         noexec=bool(space.f_flag & os.ST_NOEXEC),
-        free_mib=(space.f_bfree if root else space.f_bavail) * space.f_frsize >> 20,
-        free_inodes=(space.f_ffree if root else space.f_favail)
-        if space.f_files
-        else Missing(reason="this file system counts no inodes"),
-        quota=quota.read_quota(mount, around.user.uid),
+        free_mib=free_mib,
+        free_inodes=free_inodes,
+        quota=left.words,
     )
+
+
+def _free(space: os.statvfs_result, left: quota.Left, *, is_root: bool) -> tuple[int, int | Missing]:
+    """MiB and inodes that the user may take: what is reserved for root counts for root, a quota for all others."""
+    mib = (space.f_bfree if is_root else space.f_bavail) * space.f_frsize >> 20
+    inodes = space.f_ffree if is_root else space.f_favail
+    if left.mib is not None and not is_root:
+        mib = min(mib, left.mib)
+    if not space.f_files:
+        return mib, Missing(reason="this file system counts no inodes")
+    return mib, inodes if left.files is None or is_root else min(inodes, left.files)
 
 
 def _may(

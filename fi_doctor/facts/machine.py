@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -16,10 +16,12 @@ from fi_doctor.facts.folders import Surroundings, read_folders
 from fi_doctor.facts.mounts import read_mounts
 from fi_doctor.facts.network import read_network
 from fi_doctor.facts.packages import Survey
-from fi_doctor.facts.server import Process, check_alive
 from fi_doctor.facts.system import read_namespaces, read_size, usable_cpus
 from fi_doctor.facts.users import own_user
 from fi_doctor.model import Facts, FlashInfer, Machine, Missing, SystemFacts, User
+
+if TYPE_CHECKING:
+    from fi_doctor.facts.server import Process
 
 
 class Serving(NamedTuple):
@@ -54,10 +56,13 @@ def with_machine(facts: Facts, seen: Survey, environ: Mapping[str, str], serving
         user=replace(user, home=neutralise(user.home)),
         folders=read_folders(facts.flashinfer, site, around),
         network=read_network(facts.flashinfer, environ, Path("/proc", name)),
-        driver_files=read_driver_files(environ),
+        driver_files=read_driver_files(environ, elsewhere=around.root if around.root != "/" else ""),
     )
     system = _of_process(facts.system, process) if process else facts.system
     if process:
+        # Here, because most checks name no process, and each import costs them a few milliseconds.
+        from fi_doctor.facts.server import check_alive  # noqa: PLC0415
+
         check_alive(process)
     options = tuple(user.found_by.split(" ", 1)) if serving else ()
     return replace(

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import struct
+from typing import NamedTuple
 
 from fi_doctor.facts.mounts import Mount
 from fi_doctor.model import Missing
@@ -23,33 +24,43 @@ _WHY = {
 }
 
 
-def read_quota(mount: Mount | None, uid: int) -> str | Missing:
-    """In words what a user may still take, "12 of 100 MiB left". Quotas of groups, projects and servers are not told.
+class Left(NamedTuple):
+    """What a user may still take."""
+
+    words: str | Missing  # "12 of 100 MiB left", "no limit for this user"
+    mib: int | None = None  # None: no limit, or none that is known
+    files: int | None = None
+
+
+def read_quota(mount: Mount | None, uid: int) -> Left:
+    """What the quota of a user leaves. Quotas of groups, projects and servers are not told.
 
     A project quota of XFS shows in the free space instead, and so do those of most servers.
     """
     if mount is None or mount.filesystem not in _WITH_QUOTAS or not mount.device.startswith("/"):
         kind = mount.filesystem if mount else "an unknown type"
-        return Missing(reason=f"quotas of a file system of type {kind} cannot be asked for here")
+        return Left(Missing(reason=f"quotas of a file system of type {kind} cannot be asked for here"))
     data = ctypes.create_string_buffer(_BLOCK.size)
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         failed = libc.quotactl(_GET_QUOTA, os.fsencode(mount.device), uid, data)
     except (OSError, AttributeError, ValueError):
-        return Missing(reason="this C library has no quotactl")
+        return Left(Missing(reason="this C library has no quotactl"))
     if failed:
         code = ctypes.get_errno()
-        return Missing(reason=_WHY.get(code, f"quotactl: {os.strerror(code)}"))
-    return words(data.raw)
+        return Left(Missing(reason=_WHY.get(code, f"quotactl: {os.strerror(code)}")))
+    return parse_quota(data.raw)
 
 
-def words(data: bytes) -> str:
-    """A struct if_dqblk in words."""
-    hard, soft, used, inodes_hard, inodes_soft, inodes, *_ = _BLOCK.unpack(data)
-    limit, most = hard or soft, inodes_hard or inodes_soft
-    told = []
+def parse_quota(data: bytes) -> Left:
+    """A struct if_dqblk: limits in KiB, what is taken in bytes; 0 stands for no limit."""
+    hard, soft, used, files_hard, files_soft, files, *_ = _BLOCK.unpack(data)
+    limit, most = hard or soft, files_hard or files_soft
+    told, mib, count = [], None, None
     if limit:
-        told.append(f"{max(0, limit - (used >> 10)) >> 10} of {limit >> 10} MiB left")
+        mib = max(0, limit - (used >> 10)) >> 10
+        told.append(f"{mib} of {limit >> 10} MiB left")
     if most:
-        told.append(f"{max(0, most - inodes)} of {most} files left")
-    return ", ".join(told) or "no limit for this user"
+        count = max(0, most - files)
+        told.append(f"{count} of {most} files left")
+    return Left(", ".join(told) or "no limit for this user", mib, count)

@@ -21,7 +21,8 @@ class User(Data, frozen=True):
 class Folder(Data, frozen=True):
     """A folder that FlashInfer writes, as the user who serves finds it."""
 
-    purpose: str  # "jit-cache", "cutlass-sources", "cubins", "deep-gemm", "tvm-ffi", "temporary"
+    # "jit-cache", "cutlass-sources", "cubins", "cubin-links", "deep-gemm", "tvm-ffi", "temporary"
+    purpose: str
     path: str
     nearest: str | Missing  # the folder itself, or the nearest above it that exists
     owner: int | Missing  # of the nearest

@@ -1,6 +1,5 @@
 """The folders that the installed FlashInfer writes, and the file systems below them."""
 
-import errno
 import os
 import struct
 
@@ -52,6 +51,11 @@ def test_only_old_releases_write_into_their_package(installed, version, in_packa
         assert folders["cutlass-sources"].path == (
             f"{flashinfer.root}/data/csrc/nv_internal/tensorrt_llm/cutlass_instantiations"
         )
+
+
+@pytest.mark.parametrize(("version", "there"), [("0.5.3", False), ("0.6.7.post3", True), ("0.7.2.post1", False)])
+def test_one_family_of_releases_makes_links_among_its_cubins(installed, version, there):
+    assert ("cubin-links" in read(installed(version))) is there
 
 
 def test_folders_follow_the_variables_and_the_home_of_who_serves(installed, tmp_path):
@@ -151,13 +155,21 @@ def test_nearest_goes_up_to_the_root():
 
 def test_a_quota_is_told_in_words():
     limits = struct.pack("=8QI4x", 2048 << 10, 1024 << 10, 1500 << 20, 100, 0, 90, 0, 0, 0)
-    assert quota.words(limits) == "548 of 2048 MiB left, 10 of 100 files left"
-    assert quota.words(struct.pack("=8QI4x", *[0] * 9)) == "no limit for this user"
+    assert quota.parse_quota(limits) == ("548 of 2048 MiB left, 10 of 100 files left", 548, 10)
+    assert quota.parse_quota(struct.pack("=8QI4x", *[0] * 9)) == ("no limit for this user", None, None)
+
+
+def test_a_quota_bounds_what_all_but_root_may_take(installed, monkeypatch):
+    monkeypatch.setattr(quota, "read_quota", lambda *_: quota.Left("3 of 9 MiB left, 2 of 5 files left", 3, 2))
+    plain, root = (serving.user(os.geteuid(), overrides_modes=of) for of in (False, True))
+    one, other = (read(installed("0.7.2.post1"), user=user)["jit-cache"] for user in (plain, root))
+    assert (one.free_mib, one.free_inodes, one.quota) == (3, 2, "3 of 9 MiB left, 2 of 5 files left")
+    assert other.free_mib > 3
 
 
 def test_what_cannot_be_told_of_quotas_is_said():
-    told = quota.read_quota(Mount("/srv", "nfs4", "server:/srv"), 0)
+    told = quota.read_quota(Mount("/srv", "nfs4", "server:/srv"), 0).words
     assert told == Missing(reason="quotas of a file system of type nfs4 cannot be asked for here")
-    told = quota.read_quota(Mount("/", "ext4", "/dev/no-such-device"), 0)
+    told = quota.read_quota(Mount("/", "ext4", "/dev/no-such-device"), 0).words
     assert isinstance(told, Missing)
-    assert quota._WHY[errno.ENOENT] == told.reason or told.reason.startswith(("quotactl", "this kernel", "of another"))
+    assert told.reason in quota._WHY.values() or told.reason.startswith("quotactl")

@@ -84,6 +84,10 @@ EXAMPLES: dict[str, Example] = {
         fires=_refusing("cubins", "/.cache/flashinfer/cubins", gpus=(B200,)),
         silent=_refusing("cubins", "/.cache/flashinfer/cubins", gpus=(B200,), fi=make.flashinfer(cubins=31000)),
     ),
+    "cubin-links-not-writable": Example(
+        fires=_refusing("cubin-links", f"{make.SITE}/flashinfer_cubin/cubins/flashinfer", gpus=(B200,)),
+        silent=_refusing("cubin-links", f"{make.SITE}/flashinfer_cubin/cubins/flashinfer"),  # an H200
+    ),
     "cubins-absent-and-offline": Example(
         fires=_network(),
         silent=_network(proxies=("https_proxy",)),
