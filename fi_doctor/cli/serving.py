@@ -39,6 +39,7 @@ def examined(python: str | None, as_user: str | None, pid: int | None) -> Examin
         from fi_doctor.facts.server import read_process
 
         process = read_process(pid, os.environ)
+        _check_trust(process)
         serving = Serving(process.server.user, process)
         return Examined(python or _python_of(process), serving.environ(os.environ), serving)
     ours = sys.executable if python is None else python
@@ -48,6 +49,19 @@ def examined(python: str | None, as_user: str | None, pid: int | None) -> Examin
 
     serving = Serving(named_user(as_user, os.environ))
     return Examined(ours, serving.environ(os.environ), serving)
+
+
+def _check_trust(process: Process) -> None:
+    """TargetError where root would start what another user has chosen, with that user's variables."""
+    from fi_doctor.facts.server import as_user_of
+
+    pid, uid = process.server.pid, process.server.user.uid
+    if os.geteuid() == 0 and uid != 0:
+        raise TargetError(
+            f"root does not examine process {pid} of user {uid}",
+            why="its interpreter and its variables, LD_PRELOAD among them, are that user's, and would run as root",
+            todo=as_user_of(pid, uid),
+        )
 
 
 def _python_of(process: Process) -> str:

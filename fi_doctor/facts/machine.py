@@ -31,8 +31,13 @@ class Serving(NamedTuple):
     process: Process | None = None
 
     def environ(self, ours: Mapping[str, str]) -> dict[str, str]:
-        """The variables of what serves: the process's own, or ours in the home of that user."""
-        return dict(self.process.environ) if self.process else {**ours, "HOME": self.user.home}
+        """The variables of what serves: the process's own, or ours in the home of that user.
+
+        Python is kept from the packages in another user's home: what that user has put there would run as this one.
+        """
+        if self.process:
+            return dict(self.process.environ)
+        return {**ours, "HOME": self.user.home, **({} if self.user.is_own else {"PYTHONNOUSERSITE": "1"})}
 
 
 def with_machine(facts: Facts, seen: Survey, environ: Mapping[str, str], serving: Serving | None) -> Facts:

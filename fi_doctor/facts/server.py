@@ -84,6 +84,11 @@ def check_alive(process: Process, proc: Path = Path("/proc")) -> None:
         raise _ended(pid)
 
 
+def as_user_of(pid: int, uid: int) -> str:
+    """What examines a process as its own user."""
+    return f"sudo -u '#{uid}' \"$(command -v fi-doctor)\" report --pid {pid} (in a container: docker exec -u {uid})"
+
+
 def parse_environ(text: str) -> dict[str, str]:
     """/proc/PID/environ; what is no variable, such as the title that a process wrote over it, is left out."""
     entries = [entry for entry in text.split("\0") if _VARIABLE.match(entry)]
@@ -247,19 +252,17 @@ def _link(path: Path, pid: int) -> str:
 
 
 def _forbidden(path: Path, pid: int) -> TargetError:
+    ours = os.geteuid()
     try:
-        owner = f"; it belongs to user {path.parent.stat().st_uid}" if path.parent.exists() else ""
+        owner = path.parent.stat().st_uid
     except OSError:
-        owner = ""
-    return TargetError(
-        f"process {pid} cannot be read",
-        why=f"{path} may not be read by user {os.geteuid()}{owner}",
-        todo=(
-            f'sudo "$(command -v fi-doctor)" report --pid {pid}, or run it as the user of that process'
-            if os.geteuid()
-            else f"give this container SYS_PTRACE, or run fi-doctor where process {pid} runs"
-        ),
-    )
+        owner = ours
+    theirs = "" if owner == ours else f"; it belongs to user {owner}"
+    if theirs and ours:
+        todo = as_user_of(pid, owner)
+    else:
+        todo = f"give this container SYS_PTRACE, or run fi-doctor where process {pid} runs"
+    return TargetError(f"process {pid} cannot be read", why=f"{path} may not be read by user {ours}{theirs}", todo=todo)
 
 
 def _ended(pid: int, *, missing: bool = False) -> TargetError:

@@ -24,7 +24,7 @@ def own_user(environ: Mapping[str, str], root: Path = Path("/")) -> User:
         gid=os.getegid(),
         groups=tuple(sorted(set(os.getgroups()) - {os.getegid()})),
         name=_name(entry, uid),
-        home=environ.get("HOME") or (entry.pw_dir if entry else "/"),
+        home=_home(environ, entry),
         found_by="this process",
         is_own=True,
         overrides_modes=overrides_modes(_read(root / "proc/self/status")),
@@ -56,7 +56,7 @@ def named_user(words: str, environ: Mapping[str, str]) -> User:
         gid=gid,
         groups=groups,
         name=_name(entry, uid),
-        home=(environ.get("HOME") if is_own else None) or (entry.pw_dir if entry else "/"),
+        home=_home(environ if is_own else {}, entry),
         found_by=f"--as-user {words}",
         is_own=is_own,
         overrides_modes=_may_override(uid, is_own=is_own),
@@ -79,7 +79,7 @@ def user_of_status(status: str, environ: Mapping[str, str], pid: int) -> User | 
         gid=gid,
         groups=groups,
         name=_name(entry, uid),
-        home=environ.get("HOME") or (entry.pw_dir if entry else "/"),
+        home=_home(environ, entry),
         found_by=f"--pid {pid}",
         is_own=mine and overrides == overrides_modes(_read(Path("/proc/self/status"))),
         overrides_modes=overrides,
@@ -134,6 +134,13 @@ def _entry_named(who: str) -> pwd.struct_passwd | None:
         return pwd.getpwnam(who)
     except (KeyError, ValueError):  # ValueError: a null character
         return None
+
+
+def _home(environ: Mapping[str, str], entry: pwd.struct_passwd | None) -> str:
+    """As Path.home() has it: a variable that is set but empty stands for the root."""
+    if "HOME" in environ:
+        return environ["HOME"] or "/"
+    return entry.pw_dir if entry else "/"
 
 
 def _name(entry: pwd.struct_passwd | None, uid: int) -> str | Missing:

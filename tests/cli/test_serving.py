@@ -88,6 +88,29 @@ def test_the_interpreter_of_the_process_is_examined_unless_one_is_named(served):
     assert environ["CUDA_HOME"] == "/opt/cuda-of-the-server"
 
 
+def test_root_starts_nothing_that_another_user_has_chosen(served, monkeypatch):
+    process = read_process(served.pid, {})
+    other = process._replace(server=replace(process.server, user=replace(process.server.user, uid=4242)))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(TargetError) as refused:
+        serving._check_trust(other)
+    assert f"sudo -u '#4242' \"$(command -v fi-doctor)\" report --pid {served.pid}" in refused.value.todo
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    serving._check_trust(other)
+
+
+def test_nothing_from_the_home_of_another_user_runs(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ours")
+    environ = serving.examined(None, "424242", None).environ
+    assert (environ["HOME"], environ["PYTHONNOUSERSITE"]) == ("/", "1")
+    own = serving.examined(None, f"{os.geteuid()}:{os.getegid()}", None)
+    assert own.serving.user.is_own
+    assert (own.environ["HOME"], own.environ.get("PYTHONNOUSERSITE")) == (
+        "/home/ours",
+        os.environ.get("PYTHONNOUSERSITE"),
+    )
+
+
 def test_without_either_nothing_is_changed():
     assert serving.examined(None, None, None) == (sys.executable, None, None)
 

@@ -135,9 +135,13 @@ def test_what_may_not_be_read_says_whose_it_is(started, monkeypatch):
     with pytest.raises(TargetError) as refused:
         server.read_process(process.pid, {})
     assert refused.value.exit_code == 2
-    assert (
-        f"/proc/{process.pid}/environ may not be read by user {os.geteuid()}; it belongs to user" in refused.value.why
-    )
+    assert refused.value.why == f"/proc/{process.pid}/environ may not be read by user {os.geteuid()}"
+    assert "SYS_PTRACE" in refused.value.todo
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    with pytest.raises(TargetError) as refused:
+        server.read_process(process.pid, {})
+    assert f"; it belongs to user {os.getuid()}" in refused.value.why
+    assert refused.value.todo.startswith(f"sudo -u '#{os.getuid()}' ")
 
 
 def test_variables_that_a_title_has_overwritten_name_the_parent(started):

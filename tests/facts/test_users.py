@@ -20,6 +20,11 @@ def test_our_own_user_is_that_of_the_process():
     assert user.found_by == "this process"
 
 
+def test_an_empty_home_is_the_root_and_none_that_of_the_entry():
+    assert own_user({"HOME": ""}).home == "/"
+    assert own_user({}).home == pwd.getpwuid(os.geteuid()).pw_dir
+
+
 def test_a_name_brings_the_group_the_groups_and_the_home_of_its_entry():
     user = named_user(ROOT.pw_name, {"HOME": "/ours"})
     assert (user.uid, user.gid, user.name) == (0, ROOT.pw_gid, ROOT.pw_name)
