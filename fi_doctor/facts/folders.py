@@ -106,6 +106,8 @@ def _read(purpose: str, path: str, around: Surroundings) -> Folder:
     mount = mount_of(os.path.realpath(nearest) if around.root == "/" else nearest, around.mounts)
     filesystem = mount.filesystem if mount else ""
     may, why = _may(nearest, found, space, filesystem, around)
+    if purpose == "temporary" and nearest != path:
+        may, why = False, "it does not exist, and compilers make none"
     blocked = _blocked(path, filesystem, around) if purpose == "jit-cache" and nearest == path else ()
     unknown = Missing(reason="/proc tells no mount for it")
     left = quota.read_quota(mount, around.user.uid)

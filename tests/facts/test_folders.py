@@ -75,6 +75,12 @@ def test_a_folder_that_is_not_there_is_judged_by_the_nearest(installed, tmp_path
     assert (cache.read_only, cache.noexec) == (False, False)
 
 
+def test_a_folder_for_temporary_files_must_be_there(installed, tmp_path):
+    gone = read(installed("0.7.2.post1"), environ={"TMPDIR": f"{tmp_path}/gone"})["temporary"]
+    assert (gone.writable, gone.why) == (False, "it does not exist, and compilers make none")
+    assert read(installed("0.7.2.post1"), environ={"TMPDIR": str(tmp_path)})["temporary"].writable is True
+
+
 def test_a_file_in_the_way_is_no_folder(installed, tmp_path):
     (tmp_path / ".cache").write_text("")
     cache = read(installed("0.7.2.post1"))["jit-cache"]
