@@ -19,6 +19,7 @@ from fi_doctor.model import FlashInfer, Folder, Missing, User
 # Up to 0.5.3 fused MoE writes its CUTLASS instantiations into the package (jit/fused_moe.py:114); from 0.6 on it takes
 # FLASHINFER_GEN_SRC_DIR, which is in the cache.
 _IN_PACKAGE = re.compile(r"FLASHINFER_CSRC_DIR\s*/\s*f?[\"'](nv_internal/tensorrt_llm/cutlass_instantiations)")
+_INSTANTIATED = {"89": "89", "90": "90", "100": "100", "103": "103", "110": "100", "120": "120", "121": "120"}
 # In 0.6.7.post3 a call of trtllm-gen's MoE makes a lock and a link below the cubins, wherever these are, also where
 # nothing is downloaded (jit/fused_moe.py:266, cubin_loader.py ensure_symlink). 0.7.2.post1 makes both in the cache, but
 # for the routing stage alone, which vLLM does not call.
@@ -81,7 +82,7 @@ def _wanted(flashinfer: FlashInfer, site: str | Missing, around: Surroundings) -
     yield "jit-cache", flashinfer.cache_base if isinstance(cache, Missing) else cache
     source = _text(f"{flashinfer.root}/jit/fused_moe.py")
     if found := _IN_PACKAGE.search(source):
-        yield "cutlass-sources", f"{flashinfer.root}/data/csrc/{found[1]}"
+        yield "cutlass-sources", _instantiations(f"{flashinfer.root}/data/csrc/{found[1]}", flashinfer.architectures)
     if not isinstance(flashinfer.cubin_dir, Missing):
         yield "cubins", flashinfer.cubin_dir
         if _LINKS_IN_CUBINS.search(source):
@@ -92,6 +93,18 @@ def _wanted(flashinfer: FlashInfer, site: str | Missing, around: Surroundings) -
         addon = environ.get("TVM_FFI_CACHE_DIR", "~/.cache/tvm-ffi")
         yield "tvm-ffi", home + addon[1:] if addon.startswith("~/") else addon
     yield "temporary", environ.get("TMPDIR") or "/tmp"  # noqa: S108 - where compilers put their files
+
+
+def _instantiations(folder: str, architectures: tuple[str, ...] | Missing) -> str:
+    """The folder of the first architecture that has none yet, else of the first; "" where none is generated for.
+
+    Source: get_cutlass_fused_moe_module in flashinfer/fused_moe/core.py:317 (0.5.3).
+    """
+    if isinstance(architectures, Missing):
+        return folder
+    numbers = (_INSTANTIATED.get(name.rstrip("af"), "") for name in architectures)
+    folders = [f"{folder}/{number}" for number in numbers if number]
+    return next((one for one in folders if not Path(one).is_dir()), folders[0] if folders else "")
 
 
 def _read(purpose: str, path: str, around: Surroundings) -> Folder:

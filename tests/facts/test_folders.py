@@ -2,10 +2,12 @@
 
 import os
 import struct
+from pathlib import Path
 
 import factory as make
 import pytest
 import serving
+from msgspec.structs import replace
 
 from fi_doctor.facts import quota
 from fi_doctor.facts.folders import Surroundings, nearest_existing, read_folders
@@ -49,8 +51,20 @@ def test_only_old_releases_write_into_their_package(installed, version, in_packa
     assert ("cutlass-sources" in folders) is in_package
     if in_package:
         assert folders["cutlass-sources"].path == (
-            f"{flashinfer.root}/data/csrc/nv_internal/tensorrt_llm/cutlass_instantiations"
+            f"{flashinfer.root}/data/csrc/nv_internal/tensorrt_llm/cutlass_instantiations/90"
         )
+
+
+def test_in_the_package_the_folder_counts_that_is_not_there_yet(installed):
+    flashinfer = replace(installed("0.5.3"), architectures=("90a", "121a"))
+    sources = Path(flashinfer.root, "data/csrc/nv_internal/tensorrt_llm/cutlass_instantiations")
+    (sources / "90").mkdir(parents=True, exist_ok=True)
+    assert read(flashinfer)["cutlass-sources"].path == f"{sources}/120"
+    assert read(replace(flashinfer, architectures=("90a",)))["cutlass-sources"].exists
+    assert "cutlass-sources" not in read(replace(flashinfer, architectures=("80", "86")))  # refused before it writes
+    unknown = replace(flashinfer, architectures=make.missing("no GPU"))
+    assert read(unknown)["cutlass-sources"].path == str(sources)
+    (sources / "90").rmdir()
 
 
 @pytest.mark.parametrize(("version", "there"), [("0.5.3", False), ("0.6.7.post3", True), ("0.7.2.post1", False)])
