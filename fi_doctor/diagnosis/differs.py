@@ -33,11 +33,13 @@ def find(kb: KnowledgeBase, facts: Facts) -> tuple[Finding, ...]:
     shell, server = facts.server.shell, facts.environment
     settings = {one.name: one.what for one in kb.settings if one.kind == "env"}
     names = sorted({*settings, *_FURTHER})
-    return tuple(
+    variables = tuple(
         _finding(name, server.get(name), shell.get(name), settings.get(name, ""), facts.server.pid)
         for name in names
         if server.get(name) != shell.get(name) and not (name == "HOME" and "FLASHINFER_WORKSPACE_BASE" in server)
     )
+    tools = (_tool(name, *places, facts.server.pid) for name, places in sorted(facts.server.tools.items()))
+    return (*variables, *(one for one in tools if one is not None))
 
 
 def _finding(name: str, there: str | None, here: str | None, what: str, pid: int) -> Finding:
@@ -58,6 +60,24 @@ def _finding(name: str, there: str | None, here: str | None, what: str, pid: int
         title=title,
         why=f"{said} {name}: {what}." if what else said,
         fix=(mend,),
+        features=(),
+        source="https://man7.org/linux/man-pages/man5/proc_pid_environ.5.html",
+    )
+
+
+def _tool(name: str, there: str, here: str, pid: int) -> Finding | None:
+    """What is said of a tool that the server does not find where this shell finds it."""
+    if there == here or not here:
+        return None
+    title = f"the server finds another {name} than you do" if there else f"the server finds no {name} on its PATH"
+    folder = shlex.quote(here.rpartition("/")[0] or "/")
+    return Finding(
+        id=SERVER_DIFFERS,
+        cause="server-environment",
+        severity=Severity.WARNING,
+        title=title,
+        why=f"Process {pid}: {there or 'none'}; this shell: {here}. The verdicts are those of the server.",
+        fix=(f"Start the server with {folder} on its PATH, where that is what it should find",),
         features=(),
         source="https://man7.org/linux/man-pages/man5/proc_pid_environ.5.html",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,7 @@ _LIBRARY = re.compile(
     r"/lib(cudart|nvrtc|cublas|cublasLt|cudnn|nccl|cuda|nvidia-ml)(?:-[0-9a-f]{6,})?\.so(?:\.[\d.]+)?$"
 )
 _SITE = re.compile(r"^(.*)/lib/python[\d.]+/(?:site|dist)-packages/")
+_TOOLS = ("c++", "ninja", "nvcc")
 _DELETED = " (deleted)"
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD in linux/sched.h
 _LISTED = "pgrep -f 'vllm serve' lists those that serve; then fi-doctor report --pid PID"
@@ -71,6 +73,7 @@ def read_process(pid: int, shell: Mapping[str, str], proc: Path = Path("/proc"))
         own_mounts=own_mounts,
         root="/" if own_mounts is False else str(folder / "root"),
         shell=read_environment(shell),
+        tools=_tools(environ, shell) if own_mounts is False else {},
     )
     if _state(folder, pid) != state:
         raise _ended(pid)
@@ -150,6 +153,16 @@ def _interpreter(argv: list[str], environ: Mapping[str, str], exe: str, cwd: str
     )
     candidates += [f"{prefix}/bin/python" for prefix in dict.fromkeys(prefixes)]
     return next((path for path in candidates if os.path.realpath(path) == program), program)
+
+
+def _tools(environ: Mapping[str, str], shell: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Where builds of the process and builds by hand find what they start by its name."""
+    there, here = (variables.get("PATH", os.defpath) for variables in (environ, shell))
+    return {name: (_which(name, there), _which(name, here)) for name in _TOOLS}
+
+
+def _which(name: str, path: str) -> str:
+    return neutralise(shutil.which(name, path=path) or "")
 
 
 def _on_path(name: str, environ: Mapping[str, str]) -> list[str]:

@@ -29,3 +29,5 @@ class Server(Data, frozen=True, tag_field="kind", tag="server"):
     own_mounts: bool | Missing  # whether its mount namespace is another than that of fi-doctor, as in a container
     root: str  # where its file system is seen from here: "/" or "/proc/4711/root"
     shell: dict[str, str]  # the variables with which fi-doctor was started, by the same allow-list
+    # Tools that builds start -> where each is on the PATH of the process, and of fi-doctor; "" where it is not.
+    tools: dict[str, tuple[str, str]] = {}

@@ -50,5 +50,17 @@ def test_another_home_matters_where_the_cache_lies_in_it():
     assert [one.title.split()[4] for one in found(named, here)] == ["FLASHINFER_WORKSPACE_BASE"]
 
 
+def test_a_tool_that_the_server_does_not_find_is_told():
+    tools = {"c++": ("/usr/bin/c++",) * 2, "ninja": ("", "/my venv/bin/ninja"), "nvcc": ("/usr/bin/nvcc", "/opt/nvcc")}
+    one, other = differs.find(KB, serving.served(tools=tools))
+    assert (one.title, other.title) == (
+        "the server finds no ninja on its PATH",
+        "the server finds another nvcc than you do",
+    )
+    assert one.fix == ("Start the server with '/my venv/bin' on its PATH, where that is what it should find",)
+    assert "Process 4711: none; this shell: /my venv/bin/ninja." in one.why
+    assert differs.find(KB, serving.served(tools={"nvcc": ("/usr/bin/nvcc", "")})) == ()
+
+
 def test_without_a_process_nothing_is_compared():
     assert differs.find(KB, serving.with_folders()) == ()

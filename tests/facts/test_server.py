@@ -84,6 +84,15 @@ def test_a_virtual_environment_is_found_by_the_first_word(started, tmp_path):
     assert server.read_process(titled.pid, {}).server.python == str(python)
 
 
+def test_tools_are_looked_for_on_both_paths(started, tmp_path):
+    tool = tmp_path / "ninja"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    process = started(environ={"PATH": "/nowhere"})
+    tools = server.read_process(process.pid, {"PATH": str(tmp_path)}).server.tools
+    assert (tools["ninja"], tools["nvcc"]) == (("", str(tool)), ("", ""))
+
+
 def test_a_shell_is_no_python_and_its_children_are_named(started):
     script = f'{sys.executable} -c "{WAIT}"; :'
     process = started(["/bin/sh", "-c", script])
