@@ -87,9 +87,10 @@ WORDS = {
         "It is shown as it is and does not count for the exit code; afterwards it counts again."
     ),
     "server-environment-differs": (
-        "With --pid: a variable that matters, or a tool on PATH, is not the same for the process that serves and for the "
-        "shell in which fi-doctor was started. What was tried in that shell need not hold for the server. The variables "
-        "are those with which the process was started (/proc/PID/environ); what it set itself since is not seen."
+        "With --pid: a variable that matters, or a tool on PATH, is not the same for the process that serves and for "
+        "the shell in which fi-doctor was started. What was tried in that shell need not hold for the server. The "
+        "variables are those with which the process was started (/proc/PID/environ); what it set itself since is not "
+        "seen."
     ),
     "frozen": (
         "`check --locked --frozen` measures nothing: rows that do not hold any more, or are not in the lock, are "
