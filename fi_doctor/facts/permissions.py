@@ -103,10 +103,11 @@ def _asked(path: str) -> Answer:
     if os.access(path, os.W_OK | os.X_OK):
         return Answer(may=True, why="the kernel says so (access)")
     try:
-        is_read_only = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+        if os.statvfs(path).f_flag & os.ST_RDONLY:
+            return Answer(may=False, why="its file system is read-only")
+        return Answer(may=False, why=_told(path, os.stat(path), None))
     except OSError:
-        is_read_only = False
-    return Answer(may=False, why="its file system is read-only" if is_read_only else "the kernel says so (access)")
+        return Answer(may=False, why="the kernel says so (access)")
 
 
 def _may(path: str, user: User, wanted: int, filesystem: str, root: str) -> Answer:
@@ -120,14 +121,18 @@ def _may(path: str, user: User, wanted: int, filesystem: str, root: str) -> Answ
     if stat.S_ISLNK(found.st_mode):
         why = f"{path} is a link in another mount namespace, which is not followed"
         return Answer(Missing(reason=why), why)
-    told = f"{path} has owner {found.st_uid}, group {found.st_gid}, mode {stat.S_IMODE(found.st_mode):04o}"
-    told += " and an ACL" if acl else ""
+    told = _told(path, found, acl)
     if granted(found, user, acl, wanted):
         return Answer(may=True, why=told)
     unsure = _unsure(found, user, filesystem)
     if unsure:
         return Answer(Missing(reason=f"{told}; {unsure}"), f"{told}; {unsure}")
     return Answer(may=user.overrides_modes is True, why=told)
+
+
+def _told(path: str, found: os.stat_result, acl: Acl | None) -> str:
+    mode = f"mode {stat.S_IMODE(found.st_mode):04o}{' and an ACL' if acl else ''}"
+    return f"{path} has owner {found.st_uid}, group {found.st_gid}, {mode}"
 
 
 def _unsure(found: os.stat_result, user: User, filesystem: str) -> str:

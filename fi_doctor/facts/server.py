@@ -89,7 +89,8 @@ def check_alive(process: Process, proc: Path = Path("/proc")) -> None:
 
 def as_user_of(pid: int, uid: int) -> str:
     """What examines a process as its own user."""
-    return f"sudo -u '#{uid}' \"$(command -v fi-doctor)\" report --pid {pid} (in a container: docker exec -u {uid})"
+    who = f"-u '#{uid}' " if uid else ""
+    return f'sudo {who}"$(command -v fi-doctor)" report --pid {pid} (in a container: docker exec -u {uid})'
 
 
 def parse_environ(text: str) -> dict[str, str]:
