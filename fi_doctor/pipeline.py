@@ -10,7 +10,7 @@ from types import MappingProxyType
 import msgspec
 
 from fi_doctor import __version__
-from fi_doctor.diagnosis import advice, called, captured, differs, findings, forecast, gate, matrix, serving
+from fi_doctor.diagnosis import advice, called, captured, cells, differs, findings, forecast, gate, matrix, serving
 from fi_doctor.facts import Gathering
 from fi_doctor.model import (
     SCHEMA,
@@ -108,7 +108,7 @@ def warm(  # noqa: PLR0913 - as diagnose
 
 def rejudge(recorded: Report, request: Request, *, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> Report:
     """The verdicts of today's knowledge on recorded facts and outcomes; nothing of this machine is read."""
-    planned = planning.plan(specs, recorded.facts, request)
+    planned = cells.as_recorded(planning.plan(specs, recorded.facts, request), recorded.outcomes)
     chosen = {probe.spec.id for probe in planned}
     outcomes = tuple(outcome for outcome in recorded.outcomes if outcome.probe in chosen)
     report = conclude(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+import msgspec
+
 from fi_doctor.diagnosis.needs import unmet
 from fi_doctor.model import (
     Cell,
@@ -57,8 +59,10 @@ BEGUN = (
     "its record was lost",
     "it compiled",
 )
-# A record lists every variant of the probe that ran, those too that were not tried.
-LATER = "not in this report: the probe had no such variant when it ran"
+# What is installed by now and was not when the report was written. A record lists every variant of the probe that ran,
+# those too that were not tried.
+LATER = "not in this report"
+_LATER_VARIANT = f"{LATER}: the probe had no such variant when it ran"
 # Of two records of one thing the worse one is believed.
 _WORST = (
     Ending.WRONG,
@@ -89,6 +93,17 @@ def cells_of(planned: PlannedProbe | None, outcome: Outcome | None, facts: Facts
         judged = _judge_variant(variant, planned, outcome, tried.get(variant), facts)
         found.append(_cell(variant, probe, judged, tried.get(variant)))
     return tuple(found)
+
+
+def as_recorded(planned: tuple[PlannedProbe, ...], outcomes: tuple[Outcome, ...]) -> tuple[PlannedProbe, ...]:
+    """A plan to judge a record by: nothing is tried of what the record knows nothing of."""
+    ran = {outcome.probe for outcome in outcomes}
+    return tuple(
+        msgspec.structs.replace(probe, depth=Depth.STATIC, skip=LATER)
+        if probe.is_tried and not probe.skip and probe.spec.id not in ran
+        else probe
+        for probe in planned
+    )
 
 
 def badness(happened: CellOutcome | Outcome) -> int:
@@ -150,7 +165,7 @@ def _judge_variant(
     if planned is not None and (need := unmet(planned, variant, facts)):
         return Judged(Verdict.UNSUPPORTED, Evidence.DECLARED, need)
     if outcome is not None and outcome.cells and cell is None:
-        return Judged(Verdict.UNKNOWN, Evidence.NONE, LATER)
+        return Judged(Verdict.UNKNOWN, Evidence.NONE, _LATER_VARIANT)
     return Judged(Verdict.UNKNOWN, Evidence.NONE, _not_tried(variant, planned, happened))
 
 

@@ -185,13 +185,14 @@ def _row(  # noqa: PLR0913 - as judge
 ) -> FeatureRow:
     # What only the whole module could show, which is not there, keeps no verdict from the row: its scope says so.
     # So little does what more GPUs than there are would show: no server here runs on them.
-    # A gate that was not asked, as where rows are only built, says no more than an open one. Nor does what the probe
-    # did not ask yet when it ran.
+    # A gate that was not asked, as where rows are only built, says no more than an open one. Nor does what was not yet
+    # asked when other things were.
+    is_tried = any(cell.evidence.rank >= Evidence.BUILT.rank for cell in cells)
     shown = tuple(
         cell
         for cell in cells
         if cell.evidence is not Evidence.NONE
-        or not (cell.variant in beyond or cell.probe in silent or cell.why == LATER)
+        or not (cell.variant in beyond or cell.probe in silent or (is_tried and cell.why.startswith(LATER)))
     )
     verdict, evidence, scope, why = _decide(feature, sm, shown or cells, facts, rules)
     return FeatureRow(
@@ -228,6 +229,8 @@ def _decide(
         same = [cell for cell in same if is_measured(cell.verdict, cell.evidence)] or same
     evidence = min((cell.evidence for cell in same), key=lambda word: word.rank)
     scope = min((cell.scope for cell in same), key=lambda word: word.rank)
+    if verdict is Verdict.WORKS:  # the reason is that of what is known least well
+        same.sort(key=lambda cell: (cell.evidence.rank, cell.scope.rank))
     why = _why(same, deciding)
     if all(cell.why.startswith(OTHER_GPUS) for cell in deciding) and (place := offered_at(feature, facts)):
         # That our probes are for other GPUs is no word of FlashInfer's.
@@ -236,7 +239,7 @@ def _decide(
         return Verdict.UNKNOWN, Evidence.DECLARED, scope, f"{use.unchecked} ({verdict}: {why})"
     if verdict is Verdict.UNKNOWN and evidence is Evidence.NONE and (place := declared_at(feature, facts)):
         # What was begun and cut off says so itself.
-        said = why.startswith((*BEGUN, "not run", "not reached"))
+        said = why.startswith((*BEGUN, "not run", "not reached", LATER))
         return verdict, Evidence.DECLARED, scope, f"{place}; {'' if said else 'not run: '}{why}"
     return verdict, evidence, scope, why
 

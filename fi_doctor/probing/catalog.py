@@ -14,6 +14,7 @@ from typing import NamedTuple
 from fi_doctor.errors import BrokenDoctorError, DataError
 from fi_doctor.model import OWN, ProbeSpec, Requires
 from fi_doctor.probing.declared import Declared, convert
+from fi_doctor.probing.skeleton import without_bodies
 
 GROUP = "fi_doctor.probes"
 OWN_PACKAGE = "fi_doctor_probes"
@@ -67,7 +68,8 @@ def folders() -> tuple[Path, ...]:
 def parse(text: str, path: str, origin: str) -> ProbeSpec | list[str]:
     """One probe from its source, or everything that is wrong with it, each with the path."""
     try:
-        return _parsed(ast.parse(text, filename=path), path, origin)
+        # Ours were parsed as a whole by the tests.
+        return _parsed(ast.parse(without_bodies(text) if origin == OWN else text, filename=path), path, origin)
     except SyntaxError as exc:
         return [f"{path}:{exc.lineno}: not Python: {exc.msg}"]
     except ValueError as exc:
@@ -85,8 +87,11 @@ def source(spec: ProbeSpec) -> str:
 
 
 def _parsed(tree: ast.Module, path: str, origin: str) -> ProbeSpec | list[str]:
-    node = _assignment(tree)
+    given = _assignments(tree)
+    node = given[0] if given else None
     declared = _literal(node) if node is not None else "it has no PROBE = {...}"
+    if len(given) > 1:
+        declared = f"PROBE is given a value again in line {given[1].lineno}"
     at = f"{path}:{node.lineno}" if node is not None else path
     errors = [f"{at}: {declared}"] if isinstance(declared, str) else []
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -188,18 +193,20 @@ def _read(path: Path, origin: str) -> ProbeSpec | list[str]:
     return parse(text, str(path), origin)
 
 
-def _assignment(tree: ast.Module) -> ast.stmt | None:
-    """The statement that gives PROBE its value."""
+def _assignments(tree: ast.Module) -> list[ast.stmt]:
+    """The statements that give PROBE a value."""
+    found: list[ast.stmt] = []
     for node in tree.body:
-        if isinstance(node, ast.Assign):
-            targets = node.targets
-        elif isinstance(node, ast.AnnAssign):
-            targets = [node.target]
-        else:
-            continue
+        match node:
+            case ast.Assign(targets=targets):
+                pass
+            case ast.AnnAssign(target=target) | ast.AugAssign(target=target):
+                targets = [target]
+            case _:
+                continue
         if any(isinstance(target, ast.Name) and target.id == "PROBE" for target in targets):
-            return node
-    return None
+            found.append(node)
+    return found
 
 
 def _literal(node: ast.stmt) -> dict[str, object] | str:

@@ -26,7 +26,7 @@ _COUNTS = re.compile(r"^\d+ rows? [a-z ]+(?:, \d+ [a-z ]+)*(?:[;:] |$)")
 def headline(report: Report) -> str:
     """One sentence: how many rows work, how many do not, and where; or that there is nothing to check."""
     absent = not_installed(report)
-    if absent:
+    if absent and not _anything_measured(report):
         are = "is" if len(absent) == 1 else "are"
         python = clean(report.facts.interpreter.executable)
         return f"Nothing to check: {' and '.join(absent)} {are} not installed in {python}"
@@ -43,6 +43,12 @@ def not_installed(report: Report) -> list[str]:
     found = {"flashinfer-python": only_torch or not isinstance(facts.flashinfer, Missing)}
     found["torch"] = any(row.feature == "import.torch" and row.verdict is Verdict.WORKS for row in report.features)
     return [name for name, is_there in found.items() if isinstance(facts.packages.get(name), Missing) and not is_there]
+
+
+def _anything_measured(report: Report) -> bool:
+    """Whether some row beside those of imports is known, as one of a package with kernels of its own."""
+    rows = (row for row in report.features if not row.feature.startswith("import."))
+    return any(row.verdict not in (Verdict.UNKNOWN, Verdict.UNSUPPORTED) for row in rows)
 
 
 def by_sm(report: Report) -> list[str]:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from fi_doctor.model import Builds, FirstStart
+from fi_doctor.model import Builds, FirstStart, Report
 from fi_doctor.reports.text import about, amount, clean, duration
+
+
+def compiling(report: Report) -> list[str]:
+    """Both lines, as far as there is something to say and somebody asks for rows that are compiled."""
+    if not any(row.needs_gpu for row in report.features):
+        return []
+    first_start = first_start_line(report.builds.first_start, selected=bool(report.request.features))
+    return [line for line in (cost_line(report.builds), first_start) if line]
 
 
 def cost_line(builds: Builds) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
@@ -13,12 +12,13 @@ from rich.text import Text
 from fi_doctor.model import Evidence, FeatureRow, Report, Verdict
 from fi_doctor.reports import failures
 from fi_doctor.reports.answer import basis, by_sm, exit_line, headline, not_installed
-from fi_doctor.reports.built import cost_line, first_start_line
+from fi_doctor.reports.built import compiling
 from fi_doctor.reports.document import in_order
 from fi_doctor.reports.found import findings
 from fi_doctor.reports.settings import settings
 from fi_doctor.reports.table import VERDICT_STYLES, matrix
 from fi_doctor.reports.text import clean, names, pack, wrap
+from fi_doctor.reports.used import USES, by_use
 
 MIN_WIDTH = 60  # below this the table is unreadable; a terminal wraps by itself
 
@@ -93,12 +93,8 @@ def _answer(report: Report, width: int) -> Iterator[Text]:
     yield from _plain(pack(known, width, "Judged on ", "  "))
     if unknown:
         yield from _plain(pack(unknown, width, "Not known: ", "  "))
-    if not any(row.needs_gpu for row in report.features):
-        return  # what was compiled is for rows that nobody asks for now
-    first_start = first_start_line(report.builds.first_start, selected=bool(report.request.features))
-    for line in (cost_line(report.builds), first_start):
-        if line:
-            yield from _plain(wrap(line, width, "", "  "))
+    for line in compiling(report):
+        yield from _plain(wrap(line, width, "", "  "))
 
 
 def _gate_style(code: int) -> str:
@@ -107,28 +103,12 @@ def _gate_style(code: int) -> str:
 
 def _vllm(rows: tuple[FeatureRow, ...], width: int) -> Iterator[Text]:
     """What vLLM does with the rows that need a GPU, once for all of which it is true; all of it where one fails."""
-    told: dict[str, list[str]] = {}
-    for row in rows:
-        if row.needs_gpu:
-            said = _use(row)
-            told.setdefault(said, [])
-            if row.feature not in told[said]:
-                told[said].append(row.feature)
+    told = by_use(rows)
     if not told:
         return
-    yield from _section("What vLLM does with them:")
+    yield from _section(USES)
     for said, features in told.items():
         yield from _plain(wrap(f"{said}: {names(clean(feature, 100) for feature in features)}", width, "  ", "    "))
-
-
-def _use(row: FeatureRow) -> str:
-    """In words; of a row that works, without what serves instead: "not called (vLLM >=0.11,<0.34)"."""
-    said = clean(row.vllm)
-    if row.verdict.is_failure:
-        return said
-    use, _, rest = said.partition(": ")
-    releases = re.search(r" \(vLLM [^()]*\)$", rest)
-    return use + releases[0] if releases else use
 
 
 def _failures(report: Report, width: int) -> Iterator[Text]:

@@ -20,22 +20,25 @@ def findings(report: Report, width: int) -> Iterator[Text]:
         return
     yield Text()
     yield Text("Findings:", style="bold")
-    # What to do stands further up, what would settle it further down.
-    said = (
-        *(recommendation.line for recommendation in report.recommendations),
-        *(command for _, command in failures.how_to_settle(report) if command),
-    )
     for first, *others in _by_cause(report.findings):
         yield from _heading(first, width, "  ")
         yield from _labelled("why", first.why, width, "    ")
-        yield from _fixes(first, said, width, "    ")
-        told = (*said, *first.fix)
+        yield from _fixes(first, _said(first, report), width, "    ")
+        told = first.fix
         for other in others:
             yield from _heading(other, width, "    the same cause: ")
             yield from _labelled("why", other.why, width, "      ")
-            yield from _fixes(other, told, width, "      ")
+            yield from _fixes(other, (*told, *_said(other, report)), width, "      ")
             told += other.fix
     yield Text("  More on each: fi-doctor explain ID")
+
+
+def _said(finding: Finding, report: Report) -> tuple[str, ...]:
+    """What is said elsewhere: what to do that stands further up under its name, and what would settle it."""
+    return (
+        *(one.line for one in report.recommendations if finding.id in one.findings),
+        *(command for _, command in failures.how_to_settle(report) if command),
+    )
 
 
 def _by_cause(found: tuple[Finding, ...]) -> list[list[Finding]]:

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from fi_doctor.model import ActionKind, FeatureRow, Report, Scope, Verdict
 from fi_doctor.reports import failures
-from fi_doctor.reports.answer import EXIT_MEANINGS, basis, headline
+from fi_doctor.reports.answer import EXIT_MEANINGS, basis, headline, not_installed
+from fi_doctor.reports.built import compiling
 from fi_doctor.reports.document import in_order
 from fi_doctor.reports.rulings import others
 from fi_doctor.reports.table import evidence, group_cells
-from fi_doctor.reports.text import clean, reason
+from fi_doctor.reports.text import clean, names, reason
+from fi_doctor.reports.used import USES, by_use
 
 _WHY = 400  # characters in the table; the machine formats have all of it
 _WHOLE = 8000  # of what was cut already
@@ -40,6 +42,9 @@ def _answer(report: Report) -> Iterator[str]:
     if unknown:
         yield ""
         yield f"Not known: {words(', '.join(unknown), 2000)}."
+    for line in compiling(report):
+        yield ""
+        yield words(line)
 
 
 def _gate(report: Report) -> Iterator[str]:
@@ -86,6 +91,12 @@ def _rows(report: Report) -> Iterator[str]:
         scope = ", subset" if row.scope is Scope.SUBSET and row.verdict is Verdict.WORKS else ""
         yield f"| {words(row.name)} | {verdict} | {evidence(row)}{scope} | {_why(row.why)} |"
         yield from _cells(row)
+    told = {} if not_installed(report) else by_use(report.features)
+    if told:
+        yield ""
+        yield USES
+        yield ""
+        yield from (f"- {words(said)}: {words(names(features))}" for said, features in told.items())
 
 
 def _cells(row: FeatureRow) -> Iterator[str]:

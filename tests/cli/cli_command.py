@@ -27,6 +27,7 @@ FORMATS = ("console", "json", "yaml", "markdown", "junit", "github")
 CREATED = "2026-01-02T03:04:05+00:00"
 BROKEN = "norm.rmsnorm"
 HOLDS = "what was asked for holds"
+OF_THE_START = re.compile(r"PYTHON|LANG|LC_|LD_")  # variables that the interpreter itself looks at
 
 
 def environment(*, home, **changes):
@@ -38,8 +39,10 @@ def environment(*, home, **changes):
 class Command:
     """`python -m fi_doctor` in a folder of its own."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, forked=None):
+        """forked: what starts it where nothing is asked that only a process of its own can show."""
         self.folder = folder
+        self._forked = forked
         self._home = folder
 
     def processes(self):
@@ -51,9 +54,12 @@ class Command:
 
     def __call__(self, *args, env=None, data="", argv=None, **options):
         """Run it to its end; stdout and stderr as text."""
+        environ = self._environment(env)
+        if self._forked and argv is None and not options and not any(map(OF_THE_START.match, env or {})):
+            return self._forked(list(map(str, args)), environ, self.folder, data)
         return subprocess.run(
             argv or self.argv(*args),
-            env=self._environment(env),
+            env=environ,
             cwd=self.folder,
             input=data,
             capture_output="stdout" not in options,

@@ -1,12 +1,20 @@
 import signal
 
 import cli_command
+import forking
 import pytest
 
 
+@pytest.fixture(scope="session")
+def forked(tmp_path_factory):
+    started = forking.Forked(cli_command.environment(home=tmp_path_factory.mktemp("home")))
+    yield started
+    started.close()
+
+
 @pytest.fixture
-def doctor(tmp_path):
-    return cli_command.Command(tmp_path)
+def doctor(tmp_path, forked):
+    return cli_command.Command(tmp_path, forked)
 
 
 @pytest.fixture(autouse=True)

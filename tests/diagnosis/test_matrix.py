@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from fi_doctor import knowledge
 from fi_doctor.diagnosis import findings, matrix
+from fi_doctor.diagnosis.cells import as_recorded
 from fi_doctor.locking.judging import stripped
 from fi_doctor.model import Admission, Depth, Ending, Evidence, Feature, Missing, Requires, Scope, Stage, Verdict
 
@@ -189,6 +190,27 @@ def test_a_variant_that_the_probe_did_not_have_when_it_ran_takes_no_verdict_from
     not_run = make.cell(Ending.NOT_RUN, Stage.NONE, "graph_bf16", detail="budget of 60 s")
     cut_off = make.outcome(cells=(*ran.cells, not_run))
     assert only(planned=[plan], outcomes=[cut_off]).verdict is Verdict.UNKNOWN
+
+
+def test_a_probe_that_a_record_knows_nothing_of_takes_no_verdict_from_its_row():
+    ours, theirs = make.planned(), make.planned(spec=make.spec("mine.rmsnorm", feature="norm.rmsnorm"))
+    ran = (make.outcome(),)
+    row = only(planned=as_recorded((ours, theirs), ran), outcomes=ran)
+    assert verdict(row) == ("works", "verified")
+    [cell] = [cell for cell in row.cells if cell.probe == "mine.rmsnorm"]
+    assert (cell.verdict, cell.why) == (Verdict.UNKNOWN, "not in this report")
+    # Of a row that rests on nothing else it is the reason.
+    assert "not in this report" in only(planned=as_recorded((theirs,), ran)).why
+
+
+@pytest.mark.parametrize(("evidence", "scope"), [(Evidence.RAN, Scope.FULL), (Evidence.VERIFIED, Scope.SUBSET)])
+def test_the_reason_of_what_works_is_that_of_the_variant_known_least_well(evidence, scope):
+    stage = Stage.RAN if evidence is Evidence.RAN else Stage.VERIFIED
+    least = make.cell(stage=stage, variant="fp16", module_from="subset" if scope is Scope.SUBSET else "cache")
+    plan = make.planned(spec=make.spec(variants=VARIANTS))
+    row = only(planned=[plan], outcomes=[make.outcome(cells=(make.cell(variant="bf16"), least))])
+    assert (row.evidence, row.scope) == (evidence, scope)
+    assert row.why.startswith("fp16: ")
 
 
 @pytest.mark.parametrize(

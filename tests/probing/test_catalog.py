@@ -1,3 +1,4 @@
+import ast
 import importlib.metadata
 import os
 import re
@@ -5,11 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fi_doctor.errors import BrokenDoctorError, DataError
-from fi_doctor.model import ProbeSpec, Requires
+from fi_doctor.model import OWN, ProbeSpec, Requires
 from fi_doctor.probing import catalog
+from fi_doctor.probing.skeleton import without_bodies
 
+ROOT = Path(__file__).parents[2]
 NEWLINE = "\n"  # in an f-string no backslash before Python 3.12
 GOOD = '''"""Does it work? More words."""
 raise SystemExit("a catalog never runs a probe")
@@ -83,6 +87,7 @@ def test_the_question_ends_where_the_sentence_does():
     [
         ("PROBE = {", "PROBE = {,", "not Python"),
         ("PROBE = {", "OTHER = {", "it has no PROBE"),
+        ("PROBE = {", "PROBE = {}\nPROBE = {", "PROBE is given a value again in line "),
         ('"page"', "page()", "PROBE must be a literal"),
         ('"module"', '"modul"', "PROBE['modul']: unknown key; known are id, feature,"),
         ('"timeout_s": 7', '"timeout_s": "7"', "PROBE['timeout_s']: Expected `int`, got `str`"),
@@ -290,3 +295,17 @@ def test_installed_probes_are_found_by_our_entry_point(tmp_path, monkeypatch):
     monkeypatch.setattr(catalog, "_ROOT", tmp_path)
     monkeypatch.setattr(importlib.metadata, "distributions", list)
     assert [(spec.id, spec.origin) for spec in catalog.discover()] == [("kv.copy", "fi-doctor")]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "probes").glob("[!_]*.py")), ids=lambda path: path.stem)
+def test_our_own_are_described_alike_without_what_their_functions_do(path):
+    text = path.read_text(encoding="utf-8")
+    whole = catalog.parse(text, str(path), "somebody else's")
+    assert isinstance(whole, ProbeSpec)
+    assert replace(whole, origin=OWN) == catalog.parse(text, str(path), OWN)
+    # Every top-level statement is still there, on its line.
+    cut = ast.parse(without_bodies(text))
+    assert [(type(node), node.lineno) for node in cut.body] == [
+        (type(node), node.lineno) for node in ast.parse(text).body
+    ]
+    assert len(list(ast.walk(cut))) < len(list(ast.walk(ast.parse(text))))

@@ -34,6 +34,7 @@ from fi_doctor.model import (
     Recommendation,
     Request,
     Scope,
+    Severity,
     Stage,
     Verdict,
 )
@@ -197,6 +198,16 @@ def test_findings_of_one_cause_share_a_heading_and_its_mend():
     ]
     assert sum(line.startswith("    why: ") for line in block) == 1
     assert [line.strip() for line in block if "fix: " in line] == ["fix: rm -f /c/build.ninja"]
+
+
+def test_a_finding_that_asked_for_nothing_keeps_its_mend_though_another_one_asked_for_the_same():
+    first, *_ = one_cause().findings
+    known = replace(first, id="b-known", cause="b", severity=Severity.INFO, title="b", fix=("export A=1",))
+    asks = replace(known, id="a-asks", cause="a", severity=Severity.WARNING)
+    one = Recommendation(kind=ActionKind.SET, line="export A=1", why="a", findings=("a-asks",), features=())
+    text = lines(report(findings=(asks, known), recommendations=(one,)))
+    assert text.index("    fix: export A=1") > text.index("  info b-known: b")
+    assert sum("fix:" in line for line in text) == 1
 
 
 def test_failures_that_nobody_explains_share_no_cause():
@@ -363,6 +374,14 @@ def test_a_failed_variant_counts_though_its_probe_says_returned():
     assert "  norm.rmsnorm on SM90, a: wrong-result: max error 3 (stage reached: ran)" in text
 
 
+def test_each_variant_has_its_own_words():
+    ends = [("a", "max error 3"), ("b", "max error 5"), ("c", "max error 3")]
+    cells = tuple(CellOutcome(variant=name, stage=Stage.RAN, ending=Ending.WRONG, detail=said) for name, said in ends)
+    text = lines(report(outcomes=(outcome("norm.rmsnorm", cells=cells),)), 120)
+    said = "  norm.rmsnorm on SM90, a, c: wrong-result: max error 3 (stage reached: ran); b: max error 5"
+    assert [line for line in text if line.startswith("  norm.rmsnorm on")] == [said]
+
+
 def test_a_failed_variant_says_where_its_module_came_from():
     cells = (CellOutcome(variant="", stage=Stage.RAN, ending=Ending.WRONG, detail="wrong", module_from="cache"),)
     text = lines(report(outcomes=(outcome("norm.rmsnorm", cells=cells),)))
@@ -472,6 +491,11 @@ def test_without_a_package_there_is_nothing_to_check_and_the_next_line_says_what
         "  fi-doctor check --python /path/to/venv/bin/python",
     ]
     assert not any(line.startswith(("feature ", "What vLLM", "To settle")) for line in text)
+
+
+def test_a_kernel_that_needs_no_flashinfer_is_something_to_check():
+    first, *_ = lines(missing("flashinfer-python", features=(OPEN, row("mine.kernel"))), 120)
+    assert first.startswith("1 row works, 0 are broken, 1 is unknown")
 
 
 def test_a_checkout_without_metadata_is_checked():
