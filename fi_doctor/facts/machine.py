@@ -56,7 +56,7 @@ def with_machine(facts: Facts, seen: Survey, environ: Mapping[str, str], serving
         cwd=process.cwd if process else "",
     )
     origin = seen.modules.get("tvm_ffi", Missing(reason="tvm_ffi was not looked for"))
-    site = origin if isinstance(origin, Missing) else str(Path(origin).parents[1])
+    site = origin if isinstance(origin, Missing) else str(Path(origin).parent.parent)
     machine = Machine(
         user=replace(user, home=neutralise(user.home)),
         folders=read_folders(facts.flashinfer, site, around),
