@@ -10,7 +10,7 @@ from types import MappingProxyType
 import msgspec
 
 from fi_doctor import __version__
-from fi_doctor.diagnosis import advice, called, captured, cells, findings, forecast, gate, matrix, serving
+from fi_doctor.diagnosis import advice, called, captured, cells, differs, findings, forecast, gate, matrix, serving
 from fi_doctor.facts import Gathering
 from fi_doctor.model import (
     SCHEMA,
@@ -141,7 +141,9 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
     judged = matrix.judge(kb, facts, planned, outcomes, found, selected=request.features)
     days = ((row, locked.get((row.feature, _number(row.sm)))) for row in judged)
     rows = tuple(row.as_locked(day) if day else row for row, day in days)
-    found = findings.with_contradictions(kb, facts, rows, (*found, *captured.find(kb, facts, rows)))
+    found = findings.with_contradictions(
+        kb, facts, rows, (*found, *captured.find(kb, facts, rows), *differs.find(kb, facts))
+    )
     found = findings.of_selected(found, request.features)
     return Report(
         schema=SCHEMA,

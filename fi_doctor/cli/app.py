@@ -9,6 +9,7 @@ import typer
 from fi_doctor.cli import documents
 from fi_doctor.cli.options import (
     AsRecorded,
+    AsUser,
     Budget,
     BudgetOrNot,
     Config,
@@ -29,6 +30,7 @@ from fi_doctor.cli.options import (
     MemoryOrNot,
     NoConfig,
     Output,
+    Pid,
     Python,
     Quiet,
     ReportDepth,
@@ -77,6 +79,8 @@ def check(  # noqa: PLR0913 - the options of the main command
     frozen: Frozen = False,
     thorough: Thorough = False,
     python: Python = None,
+    as_user: AsUser = None,
+    pid: Pid = None,
     from_: From = None,
     example: Example = None,
     as_recorded: AsRecorded = False,
@@ -104,6 +108,8 @@ def check(  # noqa: PLR0913 - the options of the main command
 
     asked = Asked(
         python=python,
+        as_user=as_user,
+        pid=pid,
         from_file=from_,
         example=example,
         as_recorded=as_recorded,
@@ -140,6 +146,8 @@ def report(  # noqa: PLR0913 - the options of a command
     yaml: Annotated[bool, typer.Option("--yaml", help="Write YAML (the default).")] = False,
     json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
     python: Python = None,
+    as_user: AsUser = None,
+    pid: Pid = None,
     from_: From = None,
     example: Example = None,
     as_recorded: AsRecorded = False,
@@ -160,6 +168,8 @@ def report(  # noqa: PLR0913 - the options of a command
 
     asked = Asked(
         python=python,
+        as_user=as_user,
+        pid=pid,
         from_file=from_,
         example=example,
         as_recorded=as_recorded,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fi_doctor.cli import outputs, parse, streams
+from fi_doctor.cli import outputs, parse, serving, streams
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.facts.calls import unread
@@ -21,6 +21,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `check` and `report` as they were typed, and then as they are settled; None: not typed."""
 
     python: str | None = None
+    as_user: str | None = None  # NAME|UID[:GROUP]
+    pid: int | None = None
     from_file: str | None = None
     example: str | None = None
     as_recorded: bool = False
@@ -97,7 +99,8 @@ def begin(asked: Asked) -> tuple[Asked, Gathering | None]:
     asked = _ready(asked)
     if asked.is_recorded:
         return asked, None
-    return asked, _gathering(asked)
+    python, environ, who = serving.examined(asked.python, asked.as_user, asked.pid)
+    return asked, _gathering(python, environ, serving=who)
 
 
 def begin_locked(
@@ -121,18 +124,17 @@ def begin_lock(asked: Asked) -> tuple[Asked, Gathering | None]:
 
 def quick_gathering(asked: Asked) -> Gathering:
     """Begin to read what a lock compares."""
-    return _gathering(asked, asks_cuda=False, calls=unread)
+    return _gathering(sys.executable if asked.python is None else asked.python, asks_cuda=False, calls=unread)
 
 
-def _gathering(asked: Asked, **options: Any) -> Gathering:
-    """Begin to read the interpreter that is asked for, and of its packages what is not remembered."""
+def _gathering(python: str, environ: dict[str, str] | None = None, **options: Any) -> Gathering:
+    """Begin to read what belongs to an interpreter, and of its packages what is not remembered."""
     from fi_doctor.locking.readings import Readings
     from fi_doctor.locking.remembered import memory_folder
 
-    python = sys.executable if asked.python is None else asked.python
     readings = Readings(memory_folder())
     readers = {name: getattr(readings, name) for name in ("vllm", "calls", "named", "libraries")}
-    return Gathering(python, **{**readers, **options})
+    return Gathering(python, environ, **{**readers, **options})
 
 
 def _ready(asked: Asked) -> Asked:
@@ -157,6 +159,7 @@ def _check_source(asked: Asked) -> None:
         name for name, value in (("--from", asked.from_file), ("--example", asked.example)) if value is not None
     ]
     _check_python(asked.python, "check")
+    serving.check(asked.as_user, asked.pid, recorded=recorded[0] if recorded else "")
     if len(recorded) > 1:
         raise UsageError("--from and --example: one recording at a time", todo="fi-doctor check --example NAME")
     if recorded and asked.python is not None:
@@ -191,6 +194,11 @@ def _check_unmeasured(asked: Asked) -> None:
         "--example": asked.example is not None,
         "--as-recorded": asked.as_recorded,
     }
+    others = {"--as-user": asked.as_user is not None, "--pid": asked.pid is not None}
+    for option in (name for name, is_given in others.items() if is_given):
+        raise UsageError(
+            f"{option} and --locked: a lock holds what this user and this shell see", todo="leave one of the two out"
+        )
     for option, is_given in given.items():
         if is_given:
             raise UsageError(f"{option} and --locked: the lock says what was measured", todo="leave one of the two out")

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+_LARGEST_PID = 1 << 22  # PID_MAX_LIMIT
+
 
 def _number(text: str | int) -> int:
     # It is given the default too. A ValueError would be told without its words.
@@ -17,9 +19,33 @@ def _number(text: str | int) -> int:
         raise typer.BadParameter(f"{text!r} {error}.") from error
 
 
+def _pid(text: str | int) -> int:
+    words = str(text)
+    if not (words.isascii() and words.isdigit() and 0 < int(words) <= _LARGEST_PID):
+        raise typer.BadParameter(f"{words!r} is no number of a process.")
+    return int(words)
+
+
 Python = Annotated[
     str | None,
     typer.Option("--python", metavar="PATH", help="Examine this interpreter; fi-doctor need not be installed in it."),
+]
+AsUser = Annotated[
+    str | None,
+    typer.Option(
+        "--as-user",
+        metavar="NAME|UID[:GROUP]",
+        help="Who will serve: whether that user can write what FlashInfer writes, in the home of that user.",
+    ),
+]
+Pid = Annotated[
+    int | None,
+    typer.Option(
+        "--pid",
+        parser=_pid,
+        metavar="N",
+        help="A process that serves: its interpreter, variables, user, limits and loaded libraries instead of ours.",
+    ),
 ]
 From = Annotated[
     str | None,

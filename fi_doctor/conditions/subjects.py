@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fi_doctor.conditions import peers, relations, requirements, stale, tried, vllm
+from fi_doctor.conditions import machine, peers, relations, requirements, server, stale, tried, vllm
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.model import (
     Facts,
@@ -146,7 +146,7 @@ def _cache_owned_by_other(view: View) -> Reading:
     if isinstance(package, Missing):
         return package
     owner = package.cache_owner
-    return owner if isinstance(owner, Missing) else (owner != view.facts.system.uid,)
+    return owner if isinstance(owner, Missing) else (owner != view.facts.serving_uid,)
 
 
 def _package(view: View, name: str) -> Reading:
@@ -259,7 +259,7 @@ SUBJECTS: dict[str, Subject] = {
     "own_pid_namespace": Subject(Kind.FLAG, lambda view: _one(view.facts.system.own_pid_namespace)),
     "shared_ninja_log": Subject(Kind.FLAG, _flashinfer(lambda package: package.shared_ninja_log)),
     "nvcc_on_path": Subject(Kind.TEXT, _toolkit("nvcc_on_path")),
-    "uid": Subject(Kind.NUMBER, lambda view: (view.facts.system.uid,)),
+    "uid": Subject(Kind.NUMBER, lambda view: (view.facts.serving_uid,)),
     "report_command": Subject(Kind.TEXT, lambda view: (command.line(view.facts.interpreter, "report", "--yaml"),)),
     "python": Subject(Kind.TEXT, lambda view: (view.facts.interpreter.executable,)),
     "nvcc_newer_than_driver": Subject(Kind.FLAG, _relation(relations.nvcc_newer_than_driver)),
@@ -273,7 +273,7 @@ SUBJECTS: dict[str, Subject] = {
     "library_major_differs_from_torch": Subject(Kind.TEXT, _relation(relations.library_major_differs_from_torch)),
     **{
         name: Subject(kind, _relation(read))
-        for family in (peers.SUBJECTS, stale.SUBJECTS, vllm.SUBJECTS)
+        for family in (machine.SUBJECTS, peers.SUBJECTS, server.SUBJECTS, stale.SUBJECTS, vllm.SUBJECTS)
         for name, (kind, read) in family.items()
     },
 }

@@ -11,10 +11,31 @@ import msgspec
 from fi_doctor.model import FactChange, Facts, Missing, Report
 
 # Groups of facts in the order in which they are told; what is in none of them says nothing about verdicts (`sources`).
-_GROUPS = ("toolkit", "packages", "environment", "gpus", "flashinfer", "libraries", "vllm", "interpreter", "system")
+_GROUPS = (
+    "toolkit",
+    "packages",
+    "environment",
+    "gpus",
+    "flashinfer",
+    "libraries",
+    "vllm",
+    "interpreter",
+    "system",
+    "machine",
+    "server",
+)
 # Facts that differ from one minute to the next, or in whole tables because one version differs.
 _UNTOLD = (
+    "gpus.gpus.compute_processes",
     "gpus.gpus.memory_free_mib",
+    "machine.folders.free_inodes",
+    "machine.folders.free_mib",
+    "machine.folders.quota",
+    "machine.user.found_by",
+    "server.pid",
+    "server.parent",
+    "server.user",
+    "interpreter.serving",
     "system.memory_available_mib",
     "system.memory_left_mib",
     "flashinfer.symbols",

@@ -14,6 +14,7 @@ from fi_doctor.facts.environment import read_environment
 from fi_doctor.facts.flashinfer import read_flashinfer, read_named
 from fi_doctor.facts.gpus import read_gpus, read_gpus_of_nvml
 from fi_doctor.facts.libraries import read_libraries
+from fi_doctor.facts.machine import Serving, with_machine
 from fi_doctor.facts.system import read_system
 from fi_doctor.facts.vllm import read_vllm
 from fi_doctor.model import Calls, Facts, Interpreter, Library, Missing, Named, Vllm
@@ -24,7 +25,9 @@ SOURCES = {
     "flashinfer": "files of the installed package, which is not imported",
     "interpreter": "inside/survey.py, run by the examined interpreter",
     "libraries": "files on the examined loader's search path",
+    "machine": "stat, statvfs, quotactl, /proc/self/mountinfo, /proc/self/net/route, /dev, the user database",
     "packages": "*.dist-info and *.egg-info on the examined sys.path",
+    "server": "/proc/PID of the process that is named",
     "system": "/proc, /sys/fs/cgroup, /etc/os-release, os",
     "toolkit": "nvcc --version and nvcc --list-gpu-code",
     "toolkit.jit_cache_cuda": "version of flashinfer-jit-cache",
@@ -51,6 +54,7 @@ class Gathering:
     vllm, calls: read the installed vLLM, and how it calls FlashInfer, which takes longest of all.
     named: reads what FlashInfer's source says of names.
     libraries: finds the CUDA libraries that a process would load.
+    serving: the user or the process that serves, where it is not this one.
     environ: the variables of what is started; once it is finished also those that a wrapper of the interpreter sets.
     """
 
@@ -64,8 +68,9 @@ class Gathering:
         calls: Callable[[packages.Survey], Calls | Missing] = read_calls,
         named: Callable[[Path, str, tuple[str, ...]], Named] = read_named,
         libraries: Callable[[Mapping[str, str], packages.Survey], dict[str, Library | Missing]] = read_libraries,
+        serving: Serving | None = None,
     ) -> None:
-        self._read_named, self._find_libraries = named, libraries
+        self._read_named, self._find_libraries, self._serving = named, libraries, serving
         self.environ = dict(os.environ if environ is None else environ)
         pool = ThreadPoolExecutor(max_workers=_READERS)
         self._python = python
@@ -74,7 +79,7 @@ class Gathering:
         self._compilers = pool.submit(toolkit.ask_compilers, self.environ)
         self._read_gpus = read_gpus if asks_cuda else read_gpus_of_nvml
         self._gpus = pool.submit(self._read_gpus, self.environ)
-        self._system = pool.submit(read_system)
+        self._system = pool.submit(read_system, self.environ if serving and serving.process else None)
         self._libraries = pool.submit(self._read_libraries)
         self._vllm = pool.submit(lambda: vllm(self._survey.result()))
         self._calls = pool.submit(lambda: calls(self._survey.result()))
@@ -93,7 +98,7 @@ class Gathering:
             torch_cuda=packages.torch_cuda(seen),
             jit_cache_cuda=packages.jit_cache_cuda(seen),
         )
-        return Facts(
+        facts = Facts(
             interpreter=interpreter(seen, self.environ, start.wrapper),
             gpus=gpus,
             toolkit=tools,
@@ -108,6 +113,7 @@ class Gathering:
             vllm=self._vllm.result(),
             calls=self._calls.result(),
         )
+        return with_machine(facts, seen, self.environ, self._serving)
 
     def _read_start(self) -> wrappers.Start:
         return wrappers.start(self._python, self._survey.result(), self.environ)

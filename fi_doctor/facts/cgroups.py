@@ -33,21 +33,23 @@ class Quota(Data, frozen=True, tag_field="kind", tag="quota"):
     cpus: float
 
 
-def read_memory_limit(root: Path = Path("/")) -> int | Missing:
-    """The tightest memory limit in MiB; Missing when no group has one."""
-    limits = [limit for text in _read_up(root, "memory", _MEMORY_FILES) if (limit := parse_memory(text)) is not None]
+def read_memory_limit(root: Path = Path("/"), process: str = "self") -> int | Missing:
+    """The tightest memory limit in MiB; Missing when no group has one. process: its number in /proc."""
+    limits = [
+        limit for text in _read_up(root, process, "memory", _MEMORY_FILES) if (limit := parse_memory(text)) is not None
+    ]
     if not limits:
         return Missing(reason="no control group limits the memory")
     return min(limits) >> 20
 
 
-def read_memory_left(root: Path = Path("/")) -> int | Missing:
+def read_memory_left(root: Path = Path("/"), process: str = "self") -> int | Missing:
     """The least that a group's limit leaves for new processes, in MiB; Missing when no group has a limit.
 
     Files that were not read lately count as used and are given back when memory is short, so they are left.
     """
     left = []
-    for folder, version in _folders_up(root, "memory"):
+    for folder, version in _folders_up(root, process, "memory"):
         limit, used = (parse_memory(_read(folder / files[version])) for files in (_MEMORY_FILES, _USAGE_FILES))
         if limit is not None and used is not None:
             left.append(limit - used + parse_stat(_read(folder / "memory.stat"), _INACTIVE[version]))
@@ -56,9 +58,9 @@ def read_memory_left(root: Path = Path("/")) -> int | Missing:
     return max(0, min(left)) >> 20
 
 
-def read_cpu_quota(root: Path = Path("/")) -> Quota | Missing:
+def read_cpu_quota(root: Path = Path("/"), process: str = "self") -> Quota | Missing:
     """The tightest CPU quota; Missing when no group has one."""
-    quotas = [quota for text in _read_up(root, "cpu", _CPU_FILES) if (quota := parse_quota(text)) is not None]
+    quotas = [quota for text in _read_up(root, process, "cpu", _CPU_FILES) if (quota := parse_quota(text)) is not None]
     if not quotas:
         return Missing(reason="no control group limits the CPU time")
     return Quota(cpus=min(quotas))
@@ -126,22 +128,28 @@ def folders(mount: Mount, group: str) -> Iterator[str]:
         yield "/".join([mount.point, *parts[:length]])
 
 
-def _read_up(root: Path, controller: str, files: dict[int, str]) -> Iterator[str]:
+def _read_up(root: Path, process: str, controller: str, files: dict[int, str]) -> Iterator[str]:
     """The file of each group on the way up, as far as it can be read."""
-    for folder, version in _folders_up(root, controller):
+    for folder, version in _folders_up(root, process, controller):
         text = _read(folder / files[version])
         if files[version] == _CPU_FILES[1]:
             text = f"{text.strip()} {_read(folder / 'cpu.cfs_period_us').strip()}"
         yield text
 
 
-def _folders_up(root: Path, controller: str) -> Iterator[tuple[Path, int]]:
-    """The folder of each group on the way up, with the version of its hierarchy."""
-    groups, mounts = parse_groups(_read(root / "proc/self/cgroup")), parse_mounts(_read(root / "proc/self/mountinfo"))
+def _folders_up(root: Path, process: str, controller: str) -> Iterator[tuple[Path, int]]:
+    """The folder of each group on the way up, with the version of its hierarchy.
+
+    The group of another process may lie outside of what is mounted here: then nothing of it can be read.
+    """
+    text = _read(root / f"proc/{process}/cgroup")
+    groups, mounts = parse_groups(text), parse_mounts(_read(root / "proc/self/mountinfo"))
     for mount in mounts:
         if mount.version == 1 and controller not in mount.controllers:
             continue
         group = groups.get(controller if mount.version == 1 else "", "/")
+        if process != "self" and (not group.startswith(mount.root) or ".." in group.split("/")):
+            continue
         for folder in folders(mount, group):
             yield root / folder.lstrip("/"), mount.version
 

@@ -15,6 +15,8 @@ from fi_doctor.model import Driver, Gpu, Missing, PeerLink
 
 _CUDA_NOT_ASKED = Missing(reason="CUDA was not asked for its order")
 
+_COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclusive-process"}
+
 T = TypeVar("T")
 
 
@@ -97,6 +99,8 @@ def _read_gpu(index: int) -> Gpu | Missing:
         mig=_get(lambda: _read_mig(handle), "MIG mode"),
         pci_bus=_get(lambda: _read_pci_bus(handle), "PCI address"),
         nvlinks=_get(lambda: nvml_links.read_nvlinks(handle), "state of the NVLinks"),
+        compute_mode=_get(lambda: _read_compute_mode(handle), "compute mode"),
+        compute_processes=_get(lambda: _count_processes(handle), "number of processes on the GPU"),
     )
 
 
@@ -125,6 +129,25 @@ def _read_mig(handle: object) -> bool:
         if error.value == pynvml.NVML_ERROR_NOT_SUPPORTED:
             return False
         raise
+
+
+def _read_compute_mode(handle: object) -> str:
+    """Who may use CUDA on it. Source: nvmlComputeMode_t."""
+    mode = int(pynvml.nvmlDeviceGetComputeMode(handle))
+    return _COMPUTE_MODES.get(mode, f"mode {mode}")
+
+
+def _count_processes(handle: object) -> int:
+    """Processes with a CUDA context on it, those of other containers too; drivers before 510 know the older question.
+
+    pynvml refuses to call the function without a version in its name where the driver is older than itself.
+    """
+    try:
+        return len(pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle))
+    except pynvml.NVMLError as error:
+        if error.value != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+            raise
+        return len(pynvml.nvmlDeviceGetComputeRunningProcesses_v2(handle))
 
 
 def _read_pci_bus(handle: object) -> str:

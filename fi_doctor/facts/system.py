@@ -13,7 +13,15 @@ from fi_doctor.facts.container import read_container
 from fi_doctor.facts.environment import neutralise, read_environment, read_image
 from fi_doctor.model import Missing, SystemFacts
 
-__all__ = ["parse_meminfo", "parse_os_release", "read_environment", "read_system", "usable_cpus"]
+__all__ = [
+    "parse_meminfo",
+    "parse_os_release",
+    "read_environment",
+    "read_namespaces",
+    "read_size",
+    "read_system",
+    "usable_cpus",
+]
 
 # The first namespaces of a kernel have fixed numbers: include/linux/proc_ns.h, PROC_IPC_INIT_INO, PROC_PID_INIT_INO.
 _OF_THE_HOST = ("ipc:[4026531839]", "pid:[4026531836]")
@@ -25,6 +33,7 @@ def read_system(environ: Mapping[str, str] | None = None, root: Path = Path("/")
     variables = os.environ if environ is None else environ
     uname = os.uname()
     memory = _read_meminfo(root / "proc/meminfo")
+    ipc, pid = read_namespaces(root / "proc/self")
     return SystemFacts(
         os=_read_os(root),
         kernel=uname.release,
@@ -37,10 +46,10 @@ def read_system(environ: Mapping[str, str] | None = None, root: Path = Path("/")
         memory_available_mib=_amount(memory, "MemAvailable"),
         memory_limit_mib=cgroups.read_memory_limit(root),
         memory_left_mib=cgroups.read_memory_left(root),
-        shm_mib=_read_size(root / "dev/shm"),
+        shm_mib=read_size(root / "dev/shm"),
         uid=os.getuid(),
-        own_ipc_namespace=_read_own_namespace(root / "proc/self/ns/ipc"),
-        own_pid_namespace=_read_own_namespace(root / "proc/self/ns/pid"),
+        own_ipc_namespace=ipc,
+        own_pid_namespace=pid,
     )
 
 
@@ -71,6 +80,20 @@ def parse_meminfo(text: str) -> dict[str, int]:
 def usable_cpus(allowed: int, quota: cgroups.Quota | Missing) -> int:
     """CPUs that may be kept busy: more running jobs than a quota grants are only throttled, so it is rounded down."""
     return max(1, allowed if isinstance(quota, Missing) else min(allowed, int(quota.cpus)))
+
+
+def read_size(folder: Path) -> int | Missing:
+    """Size of the file system in MiB: in containers /dev/shm is 64 MiB unless --shm-size or --ipc=host is given."""
+    try:
+        stat = os.statvfs(folder)
+    except OSError as error:
+        return Missing(reason=f"{folder} cannot be read: {error.strerror}")
+    return stat.f_blocks * stat.f_frsize >> 20
+
+
+def read_namespaces(process: Path) -> tuple[bool | Missing, bool | Missing]:
+    """Whether its IPC and PID namespaces are others than the host's; process: its folder in /proc."""
+    return _read_own_namespace(process / "ns/ipc"), _read_own_namespace(process / "ns/pid")
 
 
 def _read_os(root: Path) -> str:
@@ -115,12 +138,3 @@ def _read_own_namespace(link: Path) -> bool | Missing:
         return str(link.readlink()) not in _OF_THE_HOST
     except OSError as error:
         return Missing(reason=f"{link} cannot be read: {error.strerror}")
-
-
-def _read_size(folder: Path) -> int | Missing:
-    """Size of the file system in MiB: in containers /dev/shm is 64 MiB unless --shm-size or --ipc=host is given."""
-    try:
-        stat = os.statvfs(folder)
-    except OSError as error:
-        return Missing(reason=f"{folder} cannot be read: {error.strerror}")
-    return stat.f_blocks * stat.f_frsize >> 20

@@ -86,6 +86,12 @@ WORDS = {
         "An entry [[allow]] of a policy: a feature or a finding that may fail until a day, for a reason that is given. "
         "It is shown as it is and does not count for the exit code; afterwards it counts again."
     ),
+    "server-environment-differs": (
+        "With --pid: a variable that matters, or a tool on PATH, is not the same for the process that serves and for "
+        "the shell in which fi-doctor was started. What was tried in that shell need not hold for the server. The "
+        "variables are those with which the process was started (/proc/PID/environ); what it set itself since is not "
+        "seen."
+    ),
     "frozen": (
         "`check --locked --frozen` measures nothing: rows that do not hold any more, or are not in the lock, are "
         "unknown. The exit code is 3 where such a row is required, or worked when it was locked and is one that vLLM "
@@ -135,6 +141,7 @@ FINDINGS = (  # of these words
     "measured-beats-known",
     "unexplained-failure",
     "works-only-outside-cuda-graphs",
+    "server-environment-differs",
     *(kind.value for kind in MisfitKind),
 )
 

@@ -34,6 +34,7 @@ from fi_doctor.model.knowledge import (
     Setting,
     VllmUse,
 )
+from fi_doctor.model.machine import DriverFiles, Folder, Machine, Network, User
 from fi_doctor.model.policy import (
     Allowance,
     AllowTable,
@@ -74,6 +75,7 @@ from fi_doctor.model.report import (
     Request,
     selects,
 )
+from fi_doctor.model.server import LoadedLibrary, Server
 from fi_doctor.model.warming import WARMING_SCHEMA, Place, Warming, WarmModule
 from fi_doctor.model.watch import Silent, Watch
 from fi_doctor.model.words import Evidence, Scope, Severity, Verdict
@@ -106,6 +108,7 @@ __all__ = [
     "Difference",
     "Doctor",
     "Driver",
+    "DriverFiles",
     "Ending",
     "Evidence",
     "Excuse",
@@ -116,6 +119,7 @@ __all__ = [
     "Finding",
     "FirstStart",
     "FlashInfer",
+    "Folder",
     "Gate",
     "Gpu",
     "GpuFacts",
@@ -125,11 +129,14 @@ __all__ = [
     "JitToolkit",
     "KnowledgeBase",
     "Library",
+    "LoadedLibrary",
+    "Machine",
     "Majors",
     "Misfit",
     "MisfitKind",
     "Missing",
     "Named",
+    "Network",
     "Nvcc",
     "Operator",
     "Outcome",
@@ -150,6 +157,7 @@ __all__ = [
     "Rule",
     "Ruling",
     "Scope",
+    "Server",
     "Setting",
     "Severity",
     "Silent",
@@ -159,6 +167,7 @@ __all__ = [
     "SystemFacts",
     "ToolkitFacts",
     "Unbound",
+    "User",
     "Verdict",
     "VersionCheck",
     "Vllm",

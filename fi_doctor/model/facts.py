@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fi_doctor.model.base import Data, Missing
 from fi_doctor.model.calls import Calls
+from fi_doctor.model.machine import Machine
+from fi_doctor.model.server import Server
 
 
 class Gpu(Data, frozen=True):
@@ -24,6 +26,8 @@ class Gpu(Data, frozen=True):
     iommu: str | Missing = Missing(reason="it was not read")
     # Bridges above it that send what goes from GPU to GPU up to the root complex (PCI ACS); empty: none does.
     acs_bridges: tuple[str, ...] | Missing = Missing(reason="they were not read")
+    compute_mode: str | Missing = Missing(reason="it was not read")  # "default", "exclusive-process", "prohibited"
+    compute_processes: int | Missing = Missing(reason="they were not read")  # that have a CUDA context on it
 
 
 class PeerLink(Data, frozen=True):
@@ -218,6 +222,7 @@ class Interpreter(Data, frozen=True):
     sys_path: tuple[str, ...]
     is_own: bool  # whether it is the one that runs fi-doctor
     wrapper: str = ""  # the program that was named and starts it; its variables are those of all that was started
+    serving: tuple[str, ...] = ()  # options that say for whom it was examined: "--pid", "4711"
 
     @property
     def named(self) -> str:
@@ -260,6 +265,13 @@ class Facts(Data, frozen=True):
     sources: dict[str, str]
     vllm: Vllm | Missing = Missing(reason="it was not read")
     calls: Calls | Missing = Missing(reason="they were not read")  # of that FlashInfer by that vLLM
+    machine: Machine | Missing = Missing(reason="it was not read")
+    server: Server | Missing = Missing(reason="no process was named")  # --pid: environment and system are then its own
+
+    @property
+    def serving_uid(self) -> int:
+        """The user who serves, who need not be the one of this process."""
+        return self.system.uid if isinstance(self.machine, Missing) else self.machine.user.uid
 
     @property
     def vllm_version(self) -> str:

@@ -124,6 +124,11 @@ def _no_folder(exc: OSError, foreign: str) -> UsageError:
 
 def foreign_cache(facts: Facts) -> str:
     """Why the machine's cache must not be written to, as a sentence; "" when it may."""
+    if facts.serving_uid != facts.system.uid:
+        return (
+            f"user {facts.serving_uid} serves and this is user {facts.system.uid}: everything is built in a scratch "
+            "folder, since files of ours would break that user's cache"
+        )
     if isinstance(facts.flashinfer, Missing) or isinstance(facts.flashinfer.cache_owner, Missing):
         return ""
     owner = facts.flashinfer.cache_owner
@@ -156,6 +161,8 @@ def shared_environment(facts: Facts, environ: Mapping[str, str], base: Path | No
     if base is not None:
         child.update({name: str(base / folder) for name, folder in CACHES.items()})
         child.update(_kept_cubins(facts, environ))
+        if facts.serving_uid != facts.system.uid:  # HOME is then that user's, where we leave nothing
+            child["TVM_FFI_CACHE_DIR"] = str(base / "tvm_ffi")
     return child
 
 

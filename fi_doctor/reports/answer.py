@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from fi_doctor.model import Facts, FeatureRow, Gpu, Missing, Package, Report, Verdict
+from fi_doctor.model import Facts, FeatureRow, Gpu, Machine, Missing, Package, Report, Server, Verdict
 from fi_doctor.model.phrases import NOT_LOCKED
 from fi_doctor.reports.text import amount, clean, names
 
@@ -169,6 +169,22 @@ def _basis(facts: Facts) -> Iterator[tuple[str, str | Missing]]:
     python = facts.interpreter
     how = ", fi-doctor's own" if python.is_own else f", started by {clean(python.wrapper)}" if python.wrapper else ""
     yield "Python", f"Python {clean(python.version, 40)} ({clean(python.executable)}{how})"
+    if python.serving and not isinstance(facts.machine, Missing):
+        yield "who serves", _serving(facts.machine, facts.server)
+
+
+def _serving(machine: Machine, server: Server | Missing) -> str:
+    """The process of --pid or the user of --as-user, and how many of the folders it can write."""
+    user = machine.user
+    name = f"user {user.uid}" + ("" if isinstance(user.name, Missing) else f" ({clean(user.name, 40)})")
+    who = name if isinstance(server, Missing) else f"process {server.pid} of {name} with its variables"
+    total = len(machine.folders)
+    refused = sum(folder.writable is False for folder in machine.folders)
+    unknown = sum(isinstance(folder.writable, Missing) for folder in machine.folders)
+    said = [f"cannot write {refused} of {amount(total, 'folder')}"] if refused else []
+    said += [f"{unknown} of {amount(total, 'folder')} not known"] if unknown else []
+    told = "; ".join(said) or (f"can write all {amount(total, 'folder')}" if total else "")
+    return f"{who}, {told}" if told else who
 
 
 def _short(reason: str, facts: Facts) -> str:

@@ -132,6 +132,7 @@ def _check(report: Report, *, selected: bool = True) -> str:
     words = ["fi-doctor check"]
     if not interpreter.is_own:
         words.append(f"--python {shlex.quote(clean(interpreter.named))}")
+    words += [shlex.quote(clean(word, 100)) for word in interpreter.serving]
     if selected:
         words += [f"--feature {shlex.quote(clean(glob, 100))}" for glob in report.request.features]
     return " ".join(words)

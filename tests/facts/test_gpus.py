@@ -6,13 +6,17 @@ import sys
 import time
 from pathlib import Path
 
+import factory as make
 import msgspec
 import pytest
 
+from fi_doctor import knowledge
+from fi_doctor.diagnosis import findings, matrix
 from fi_doctor.facts import cuda_order
 from fi_doctor.facts import nvml_reasons as reasons
 from fi_doctor.facts.gpus import read_gpus
-from fi_doctor.model import Driver, GpuFacts, Missing
+from fi_doctor.model import Depth, Driver, Ending, GpuFacts, Missing, Request, Stage, Verdict
+from fi_doctor.probing import plan
 
 TESTS = Path(__file__).resolve().parents[1]
 H200 = "GPU-11111111-2222-3333-4444-555555555555"
@@ -386,3 +390,38 @@ def read_by_nvml(folder, **variables):
     command = [sys.executable, "-c", code, "10"]
     done = subprocess.run(command, env=environ, cwd=TESTS.parent, capture_output=True, timeout=60, check=True)
     return msgspec.json.decode(done.stdout, type=tuple[GpuFacts, dict[str, str]])[0]
+
+
+def test_who_else_is_on_a_gpu_and_who_may_be_is_read(fake_nvml, fake_cuda):
+    facts, _ = read(fake_nvml, fake_cuda, FAKE_NVML_MODE="busy")
+    first, second = facts.gpus
+    assert (first.compute_mode, first.compute_processes, first.memory_free_mib) == ("exclusive-process", 2, 53771)
+    assert (second.compute_mode, second.compute_processes) == ("default", 0)
+
+
+def test_a_prohibited_gpu_is_told_though_cuda_sees_none(fake_nvml, fake_cuda):
+    facts, _ = read(fake_nvml, fake_cuda, FAKE_NVML_MODE="prohibited", FAKE_CUDA_SEES="")
+    found = {one.id for one in findings.find(knowledge.load(), make.facts(gpus=facts), ())}
+    assert "gpu-compute-mode-prohibited" in found
+
+
+def test_mig_mode_without_an_instance_is_named(fake_nvml, fake_cuda):
+    facts, _ = read(fake_nvml, fake_cuda, FAKE_NVML_MODE="mig", FAKE_CUDA_SEES="")
+    found = {one.id for one in findings.find(knowledge.load(), make.facts(gpus=facts), ())}
+    assert "mig-mode-without-instance" in found
+
+
+def test_gpus_of_two_kinds_have_a_row_each(fake_nvml, fake_cuda):
+    gpus, _ = read(fake_nvml, fake_cuda)
+    facts, kb = make.facts(gpus=gpus), knowledge.load()
+    specs = tuple(make.spec(name) for name in ("norm.rmsnorm", "sampling.softmax"))
+    planned = plan.plan(specs, facts, Request(depth=Depth.RUN))
+    assert [(probe.spec.id, probe.sm, probe.gpu_uuids) for probe in planned] == [
+        ("norm.rmsnorm", 90, (H200,)),
+        ("norm.rmsnorm", 121, (GB10,)),
+        ("sampling.softmax", 90, (H200,)),
+        ("sampling.softmax", 121, (GB10,)),
+    ]
+    outcomes = (make.outcome(sm=90), make.outcome(sm=121, ending=Ending.RAISED, stage=Stage.BUILT, detail="no kernel"))
+    rows = [row for row in matrix.judge(kb, facts, planned, outcomes, ()) if row.feature == "norm.rmsnorm"]
+    assert [(row.sm, row.verdict) for row in rows] == [(90, Verdict.WORKS), (121, Verdict.BROKEN)]

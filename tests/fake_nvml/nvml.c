@@ -9,6 +9,7 @@
 #define NOT_SUPPORTED 3
 #define NO_PERMISSION 4
 #define DRIVER_NOT_LOADED 9
+#define INSUFFICIENT_SIZE 7
 #define LIBRARY_NOT_FOUND 12
 #define GPU_IS_LOST 15
 #define MISMATCH 18
@@ -90,8 +91,8 @@ int nvmlDeviceGetName(struct gpu *device, char *name, unsigned int length) {
 }
 int nvmlDeviceGetMemoryInfo(struct gpu *device, Memory *memory) {
     memory->total = device->total_mib << 20;
-    memory->free = (device->total_mib - 1000) << 20;
-    memory->used = 1000ull << 20;
+    memory->used = (mode("busy") && device == &gpus[0] ? 90000ull : 1000ull) << 20;
+    memory->free = memory->total - memory->used;
     if (device == &gpus[1] && mode("unified")) return NOT_SUPPORTED;
     return lost(device) ? GPU_IS_LOST : 0;
 }
@@ -104,6 +105,17 @@ int nvmlDeviceGetMigMode(struct gpu *device, unsigned int *current, unsigned int
     *current = *pending = mode("mig");
     if (device == &gpus[1]) return lost(device) ? GPU_IS_LOST : NOT_SUPPORTED;
     return 0;
+}
+int nvmlDeviceGetComputeMode(struct gpu *device, int *which) {
+    *which = device == &gpus[0] && mode("prohibited") ? 2 : device == &gpus[0] && mode("busy") ? 3 : 0;
+    return lost(device) ? GPU_IS_LOST : 0;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(struct gpu *device, unsigned int *count, void *processes) {
+    unsigned int there = device == &gpus[0] && mode("busy") ? 2 : 0, room = *count;
+    *count = there;
+    if (there > room) return INSUFFICIENT_SIZE;
+    if (there) memset(processes, 1, there * 24);
+    return lost(device) ? GPU_IS_LOST : 0;
 }
 int nvmlDeviceGetNvLinkState(struct gpu *device, unsigned int link, unsigned int *active) {
     *active = !(mode("link-down") && link == 2);

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import examples_machine
+import examples_server
 import factory as make
 import pytest
+import serving
 from rule_examples import EXAMPLES, HEALTHY, MISMATCHED
 
 from fi_doctor import conditions, knowledge
@@ -9,6 +12,7 @@ from fi_doctor.conditions import Truth, View
 from fi_doctor.diagnosis import findings
 from fi_doctor.model import Ending, Stage
 
+EXAMPLES = {**EXAMPLES, **examples_machine.EXAMPLES, **examples_server.EXAMPLES}
 KB = knowledge.load()
 RULES = {rule.id: rule for rule in KB.rules}
 
@@ -33,6 +37,7 @@ def test_the_rule_is_silent_on_its_near_miss(name):
 
 def test_no_rule_fires_on_a_healthy_machine():
     assert findings.find(KB, HEALTHY, ()) == ()
+    assert findings.find(KB, serving.served(), ()) == ()
 
 
 @pytest.mark.parametrize(
