@@ -8,18 +8,22 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from fi_doctor.facts import packages, toolkit, wrappers
+from fi_doctor.facts.binaries import read_binaries
 from fi_doctor.facts.calls import read_calls
 from fi_doctor.facts.environment import read_environment
 from fi_doctor.facts.flashinfer import read_flashinfer, read_named
 from fi_doctor.facts.gpus import read_gpus, read_gpus_of_nvml
-from fi_doctor.facts.libraries import read_libraries
+from fi_doctor.facts.libraries import Loading, read_libraries
 from fi_doctor.facts.machine import Serving, with_machine
 from fi_doctor.facts.system import read_system
 from fi_doctor.facts.vllm import read_vllm
-from fi_doctor.model import Calls, Facts, Interpreter, Library, Missing, Named, Vllm
+from fi_doctor.model import Calls, Facts, Interpreter, Missing, Named, Vllm
 
 SOURCES = {
+    "binaries": "headers of shared objects of the installed packages and of FlashInfer's cache",
     "calls": "files of the installed vllm and flashinfer, which are not imported",
     "environment": "the environment given to fi-doctor, by allow-list",
     "flashinfer": "files of the installed package, which is not imported",
@@ -54,6 +58,7 @@ class Gathering:
     vllm, calls: read the installed vLLM, and how it calls FlashInfer, which takes longest of all.
     named: reads what FlashInfer's source says of names.
     libraries: finds the CUDA libraries that a process would load.
+    binaries: files and folders whose GPU code is read beside that of the packages.
     serving: the user or the process that serves, where it is not this one.
     environ: the variables of what is started; once it is finished also those that a wrapper of the interpreter sets.
     """
@@ -67,9 +72,11 @@ class Gathering:
         vllm: Callable[[packages.Survey], Vllm | Missing] = read_vllm,
         calls: Callable[[packages.Survey], Calls | Missing] = read_calls,
         named: Callable[[Path, str, tuple[str, ...]], Named] = read_named,
-        libraries: Callable[[Mapping[str, str], packages.Survey], dict[str, Library | Missing]] = read_libraries,
+        libraries: Callable[[Mapping[str, str], packages.Survey], Loading] = read_libraries,
         serving: Serving | None = None,
+        binaries: tuple[str, ...] = (),
     ) -> None:
+        self._named = binaries
         self._read_named, self._find_libraries, self._serving = named, libraries, serving
         self.environ = dict(os.environ if environ is None else environ)
         pool = ThreadPoolExecutor(max_workers=_READERS)
@@ -87,7 +94,7 @@ class Gathering:
 
     def finish(self, symbols: tuple[str, ...] = ()) -> Facts:
         """Everything that was read, and the FlashInfer names looked up; raises TargetError as `collect` does."""
-        seen, start = self._survey.result(), self._start.result()
+        seen, start, loading = self._survey.result(), self._start.result(), self._libraries.result()
         compilers, (gpus, gpu_sources) = self._compilers.result(), self._gpus.result()
         if start.environ != self.environ:
             self.environ = start.environ
@@ -102,7 +109,7 @@ class Gathering:
             interpreter=interpreter(seen, self.environ, start.wrapper),
             gpus=gpus,
             toolkit=tools,
-            libraries=self._libraries.result(),
+            libraries=loading.libraries,
             packages=packages.packages(seen),
             flashinfer=read_flashinfer(
                 seen, self.environ, gpus, tools, lambda root, version: self._read_named(root, version, symbols)
@@ -113,12 +120,13 @@ class Gathering:
             vllm=self._vllm.result(),
             calls=self._calls.result(),
         )
+        facts = replace(facts, binaries=read_binaries(seen, facts.flashinfer, loading.process, self._named))
         return with_machine(facts, seen, self.environ, self._serving)
 
     def _read_start(self) -> wrappers.Start:
         return wrappers.start(self._python, self._survey.result(), self.environ)
 
-    def _read_libraries(self) -> dict[str, Library | Missing]:
+    def _read_libraries(self) -> Loading:
         return self._find_libraries(self._start.result().environ, self._survey.result())
 
 

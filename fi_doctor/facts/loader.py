@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import platform
 import re
-import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from typing import NamedTuple
 
 from fi_doctor.facts import asking
+from fi_doctor.facts.elf import ElfFile, NotReadableError
 from fi_doctor.model import Missing
 
 # ruff: noqa: PTH100, PTH113, PTH118, PTH120 - paths are joined as ld.so joins them, and Path would rewrite them
@@ -56,29 +57,20 @@ class Unresolved(NamedTuple):
 
 
 def read_elf(path: str) -> Elf | None:
-    """The dynamic section of an ELF file of this machine's class; None for every other file."""
-    from elftools.common.exceptions import ELFError  # noqa: PLC0415  # costs 60 ms, and --help does not need it
-    from elftools.elf.dynamic import DynamicSegment  # noqa: PLC0415
-    from elftools.elf.elffile import ELFFile  # noqa: PLC0415
-
-    values: dict[str, list[str]] = {"DT_NEEDED": [], "DT_SONAME": [], "DT_RPATH": [], "DT_RUNPATH": []}
+    """The dynamic section of an ELF file that this machine can load; None for every other file."""
     try:
-        with open(path, "rb") as stream:  # noqa: PTH123
-            elf = ELFFile(stream)
-            if elf.elfclass != struct.calcsize("P") * 8 or elf.get_machine_arch() not in _own_machine():
+        with closing(ElfFile(path)) as elf:
+            if not elf.is_for_this_machine:
                 return None
-            segment = next(elf.iter_segments("PT_DYNAMIC"), None)
-            for tag in segment.iter_tags() if isinstance(segment, DynamicSegment) else ():
-                if tag.entry.d_tag in values:
-                    values[tag.entry.d_tag].append(getattr(tag, tag.entry.d_tag[3:].lower()))
-    except (OSError, ELFError, UnicodeDecodeError):
+            said = elf.dynamic()
+    except (OSError, NotReadableError):
         return None
-    has_runpath = bool(values["DT_RUNPATH"])
+    has_runpath = bool(said["RUNPATH"])
     return Elf(
-        soname=(values["DT_SONAME"] or [""])[0],
-        needed=tuple(values["DT_NEEDED"]),
-        rpath=() if has_runpath else tuple(_split(values["DT_RPATH"])),
-        runpath=tuple(_split(values["DT_RUNPATH"])),
+        soname=(said["SONAME"] or [""])[0],
+        needed=tuple(said["NEEDED"]),
+        rpath=() if has_runpath else tuple(_split(said["RPATH"])),
+        runpath=tuple(_split(said["RUNPATH"])),
         has_runpath=has_runpath,
     )
 
@@ -146,6 +138,13 @@ class Process:
         if missing and not partial:
             self.mapped, self._by_name, self._by_file = kept
         return missing
+
+    def missing(self, path: str) -> tuple[Unresolved, ...]:
+        """What open() would not find; nothing is mapped."""
+        kept = (list(self.mapped), dict(self._by_name), dict(self._by_file))
+        lost = self._map_all(path)
+        self.mapped, self._by_name, self._by_file = kept
+        return lost
 
     def find(self, name: str, loader: Mapped | None = None) -> Mapped | None:
         """What dlopen(name), or a NEEDED of `loader`, gives: what has that name already, else what the search finds."""
@@ -225,8 +224,3 @@ def _expand(folders: tuple[str, ...], path: str) -> tuple[str, ...]:
     """RPATH or RUNPATH with $ORIGIN replaced: the folder of the object as it was found, symlinks unresolved."""
     origin = os.path.dirname(os.path.abspath(path))
     return tuple(folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin) for folder in folders)
-
-
-def _own_machine() -> tuple[str, ...]:
-    """This machine's architecture in the words of pyelftools."""
-    return {"x86_64": ("x64",), "aarch64": ("AArch64",)}.get(platform.machine(), ("x64", "AArch64"))
