@@ -65,8 +65,6 @@ def prebuilt_for_other_gpu(facts: Facts) -> Relation:
 
 def lacking_libraries(facts: Facts) -> Relation:
     """Binaries for which the loader does not find all that they are linked with: "_C.abi3.so: libcudart.so.12"."""
-    if isinstance(facts.binaries, Missing):
-        return facts.binaries
     known = _known(facts)
     unread = next((one.not_found for one in known.values() if isinstance(one.not_found, Missing)), None)
     told = tuple(
@@ -79,8 +77,6 @@ def lacking_libraries(facts: Facts) -> Relation:
 
 def not_readable(facts: Facts) -> Relation:
     """Why binaries cannot be read, each with its path."""
-    if isinstance(facts.binaries, Missing):
-        return facts.binaries
     return tuple(one.reason for one in facts.binaries.values() if isinstance(one, Missing))
 
 
@@ -90,8 +86,6 @@ def _judged(
     words: Callable[[Binary], str] = lambda binary: ", ".join(binary.code),
 ) -> Relation:
     gpus = visible_gpus(facts)
-    if isinstance(facts.binaries, Missing):
-        return facts.binaries
     if isinstance(gpus, Missing):
         return gpus
     unread = next((gpu.sm for gpu in gpus if isinstance(gpu.sm, Missing)), None)
@@ -106,8 +100,7 @@ def _judged(
 
 
 def _known(facts: Facts) -> dict[str, Binary]:
-    binaries = {} if isinstance(facts.binaries, Missing) else facts.binaries
-    return {path: binary for path, binary in binaries.items() if isinstance(binary, Binary)}
+    return {path: binary for path, binary in facts.binaries.items() if isinstance(binary, Binary)}
 
 
 def _is_needed(path: str, binary: Binary) -> bool:

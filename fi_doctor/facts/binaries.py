@@ -38,6 +38,8 @@ def read_binaries(
     for package, path in _paths(seen, flashinfer, named):
         if len(found) >= _MOST_FILES:
             break
+        if path in found:  # somebody asked about it by name
+            continue
         binary = read_binary(path, package, process)
         if isinstance(binary, Missing) or binary.code or package == NAMED:
             found[path] = binary

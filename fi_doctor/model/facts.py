@@ -266,7 +266,7 @@ class Facts(Data, frozen=True):
     sources: dict[str, str]
     vllm: Vllm | Missing = Missing(reason="it was not read")
     calls: Calls | Missing = Missing(reason="they were not read")  # of that FlashInfer by that vLLM
-    binaries: dict[str, Binary | Missing] | Missing = Missing(reason="they were not read")  # by path
+    binaries: dict[str, Binary | Missing] = {}  # by path; empty also where they were not read
     machine: Machine | Missing = Missing(reason="it was not read")
     server: Server | Missing = Missing(reason="no process was named")  # --pid: environment and system are then its own
 

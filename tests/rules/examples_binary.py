@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import factory as make
+from binary_samples import binary, on
 from rule_examples import Example
-
-from fi_doctor.model import Binary, Facts, Missing
 
 CORE = "/venv/lib/vllm/_C_stable_libtorch.abi3.so"
 FA2 = "/venv/lib/vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so"
 FA3 = "/venv/lib/vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so"
 CACHED = "/root/.cache/flashinfer/0.7.2.post1/90a/cached_ops/norm/norm.so"
 PREBUILT = "/venv/lib/flashinfer_jit_cache/jit_cache/{0}/{0}.so"
-
-
-def binary(*code: str, package: str = "vllm", ptx: str = "", not_found: tuple[str, ...] | Missing = ()) -> Binary:
-    entries = dict.fromkeys(code, 1)
-    return Binary(package=package, code=entries, ptx=ptx, needs=("libcudart.so.13",), not_found=not_found)
-
-
-def on(sm: int, files: dict[str, Binary | Missing], *, driver_cuda: str = "13.0") -> Facts:
-    """These files beside a GPU of that capability, with a driver of that CUDA."""
-    gpus = make.gpu_facts(make.gpu(sm=sm), cuda=driver_cuda)
-    return make.facts(gpus=gpus, binaries=files)
 
 
 EXAMPLES: dict[str, Example] = {
