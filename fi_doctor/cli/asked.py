@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,6 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     python: str | None = None
     as_user: str | None = None  # NAME|UID[:GROUP]
-    binaries: tuple[str, ...] = ()
     pid: int | None = None
     from_file: str | None = None
     example: str | None = None
@@ -102,7 +100,7 @@ def begin(asked: Asked) -> tuple[Asked, Gathering | None]:
     if asked.is_recorded:
         return asked, None
     python, environ, who = serving.examined(asked.python, asked.as_user, asked.pid)
-    return asked, _gathering(python, environ, serving=who, binaries=asked.binaries)
+    return asked, _gathering(python, environ, serving=who)
 
 
 def begin_locked(
@@ -162,7 +160,6 @@ def _check_source(asked: Asked) -> None:
     ]
     _check_python(asked.python, "check")
     serving.check(asked.as_user, asked.pid, recorded=recorded[0] if recorded else "")
-    _check_binaries(asked.binaries, recorded[0] if recorded else "")
     if len(recorded) > 1:
         raise UsageError("--from and --example: one recording at a time", todo="fi-doctor check --example NAME")
     if recorded and asked.python is not None:
@@ -171,14 +168,6 @@ def _check_source(asked: Asked) -> None:
         raise UsageError(
             "--as-recorded: there is no recording", todo="fi-doctor check --from report.yaml --as-recorded"
         )
-
-
-def _check_binaries(paths: tuple[str, ...], recorded: str) -> None:
-    if paths and recorded:
-        raise UsageError(f"--binary: nothing of this machine is read with {recorded}", todo="leave one of the two out")
-    for path in paths:
-        if not os.path.lexists(path):
-            raise UsageError(f"--binary: there is no {path!r}", todo="name a shared object, or a folder of them")
 
 
 def _check_python(python: str | None, command: str) -> None:
@@ -205,7 +194,7 @@ def _check_unmeasured(asked: Asked) -> None:
         "--example": asked.example is not None,
         "--as-recorded": asked.as_recorded,
     }
-    others = {"--binary": bool(asked.binaries), "--as-user": asked.as_user is not None, "--pid": asked.pid is not None}
+    others = {"--as-user": asked.as_user is not None, "--pid": asked.pid is not None}
     for option in (name for name, is_given in others.items() if is_given):
         raise UsageError(
             f"{option} and --locked: a lock holds what this user and this shell see", todo="leave one of the two out"

@@ -47,14 +47,6 @@ Pid = Annotated[
         help="A process that serves: its interpreter, variables, user, limits and loaded libraries instead of ours.",
     ),
 ]
-BinaryOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--binary",
-        metavar="PATH",
-        help="A shared object, or a folder of them, whose GPU code and libraries are looked at too (repeatable).",
-    ),
-]
 From = Annotated[
     str | None,
     typer.Option("--from", metavar="FILE", help="Judge a report that was written elsewhere ('-' reads stdin)."),

@@ -8,10 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from fi_doctor.facts import packages, toolkit, wrappers
-from fi_doctor.facts.binaries import read_binaries
 from fi_doctor.facts.calls import read_calls
 from fi_doctor.facts.environment import read_environment
 from fi_doctor.facts.flashinfer import read_flashinfer, read_named
@@ -23,7 +20,6 @@ from fi_doctor.facts.vllm import read_vllm
 from fi_doctor.model import Calls, Facts, Interpreter, Missing, Named, Vllm
 
 SOURCES = {
-    "binaries": "headers of shared objects of the installed packages and of FlashInfer's cache",
     "calls": "files of the installed vllm and flashinfer, which are not imported",
     "environment": "the environment given to fi-doctor, by allow-list",
     "flashinfer": "files of the installed package, which is not imported",
@@ -58,7 +54,6 @@ class Gathering:
     vllm, calls: read the installed vLLM, and how it calls FlashInfer, which takes longest of all.
     named: reads what FlashInfer's source says of names.
     libraries: finds the CUDA libraries that a process would load.
-    binaries: files and folders whose GPU code is read beside that of the packages.
     serving: the user or the process that serves, where it is not this one.
     environ: the variables of what is started; once it is finished also those that a wrapper of the interpreter sets.
     """
@@ -74,9 +69,7 @@ class Gathering:
         named: Callable[[Path, str, tuple[str, ...]], Named] = read_named,
         libraries: Callable[[Mapping[str, str], packages.Survey], Loading] = read_libraries,
         serving: Serving | None = None,
-        binaries: tuple[str, ...] = (),
     ) -> None:
-        self._named = binaries
         self._read_named, self._find_libraries, self._serving = named, libraries, serving
         self.environ = dict(os.environ if environ is None else environ)
         pool = ThreadPoolExecutor(max_workers=_READERS)
@@ -94,7 +87,7 @@ class Gathering:
 
     def finish(self, symbols: tuple[str, ...] = ()) -> Facts:
         """Everything that was read, and the FlashInfer names looked up; raises TargetError as `collect` does."""
-        seen, start, loading = self._survey.result(), self._start.result(), self._libraries.result()
+        seen, start = self._survey.result(), self._start.result()
         compilers, (gpus, gpu_sources) = self._compilers.result(), self._gpus.result()
         if start.environ != self.environ:
             self.environ = start.environ
@@ -109,7 +102,7 @@ class Gathering:
             interpreter=interpreter(seen, self.environ, start.wrapper),
             gpus=gpus,
             toolkit=tools,
-            libraries=loading.libraries,
+            libraries=self._libraries.result().libraries,
             packages=packages.packages(seen),
             flashinfer=read_flashinfer(
                 seen, self.environ, gpus, tools, lambda root, version: self._read_named(root, version, symbols)
@@ -120,7 +113,6 @@ class Gathering:
             vllm=self._vllm.result(),
             calls=self._calls.result(),
         )
-        facts = replace(facts, binaries=read_binaries(seen, facts.flashinfer, loading.process, self._named))
         return with_machine(facts, seen, self.environ, self._serving)
 
     def _read_start(self) -> wrappers.Start:

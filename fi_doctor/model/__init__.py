@@ -1,7 +1,6 @@
 """The frozen types and closed sets that cross a stage boundary."""
 
 from fi_doctor.model.base import Closed, Data, Missing, Strict
-from fi_doctor.model.binaries import Binary, Loads, cuda_of_ptx, loads
 from fi_doctor.model.calls import Calls, Misfit, MisfitKind, Unbound
 from fi_doctor.model.changes import DIFFERENCE_SCHEMA, Cause, CauseKind, Difference, FactChange, RowChange
 from fi_doctor.model.coverage import COVERAGE_SCHEMA, Coverage, Covered, Here
@@ -93,7 +92,6 @@ __all__ = [
     "Admission",
     "AllowTable",
     "Allowance",
-    "Binary",
     "BuildCost",
     "Builds",
     "Calls",
@@ -132,7 +130,6 @@ __all__ = [
     "KnowledgeBase",
     "Library",
     "LoadedLibrary",
-    "Loads",
     "Machine",
     "Majors",
     "Misfit",
@@ -178,7 +175,5 @@ __all__ = [
     "WarmModule",
     "Warming",
     "Watch",
-    "cuda_of_ptx",
-    "loads",
     "selects",
 ]

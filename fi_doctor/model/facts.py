@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fi_doctor.model.base import Data, Missing
-from fi_doctor.model.binaries import Binary
 from fi_doctor.model.calls import Calls
 from fi_doctor.model.machine import Machine
 from fi_doctor.model.server import Server
@@ -266,7 +265,6 @@ class Facts(Data, frozen=True):
     sources: dict[str, str]
     vllm: Vllm | Missing = Missing(reason="it was not read")
     calls: Calls | Missing = Missing(reason="they were not read")  # of that FlashInfer by that vLLM
-    binaries: dict[str, Binary | Missing] = {}  # by path; empty also where they were not read
     machine: Machine | Missing = Missing(reason="it was not read")
     server: Server | Missing = Missing(reason="no process was named")  # --pid: environment and system are then its own
 

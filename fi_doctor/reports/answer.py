@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from fi_doctor.model import Facts, FeatureRow, Gpu, Machine, Missing, Package, Report, Server, Verdict
 from fi_doctor.model.phrases import NOT_LOCKED
-from fi_doctor.reports.gpu_code import of_package
 from fi_doctor.reports.text import amount, clean, names
 
 EXIT_MEANINGS = {
@@ -170,8 +169,6 @@ def _basis(facts: Facts) -> Iterator[tuple[str, str | Missing]]:
     python = facts.interpreter
     how = ", fi-doctor's own" if python.is_own else f", started by {clean(python.wrapper)}" if python.wrapper else ""
     yield "Python", f"Python {clean(python.version, 40)} ({clean(python.executable)}{how})"
-    if code := of_package(facts, visible_gpus(facts), "vllm"):
-        yield "GPU code", code
     if python.serving and not isinstance(facts.machine, Missing):
         yield "who serves", _serving(facts.machine, facts.server)
 

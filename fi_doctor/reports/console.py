@@ -11,11 +11,10 @@ from rich.text import Text
 
 from fi_doctor.model import Evidence, FeatureRow, Report, Verdict
 from fi_doctor.reports import failures
-from fi_doctor.reports.answer import basis, by_sm, exit_line, headline, not_installed, visible_gpus
+from fi_doctor.reports.answer import basis, by_sm, exit_line, headline, not_installed
 from fi_doctor.reports.built import compiling
 from fi_doctor.reports.document import in_order
 from fi_doctor.reports.found import findings
-from fi_doctor.reports.gpu_code import named
 from fi_doctor.reports.settings import settings
 from fi_doctor.reports.table import VERDICT_STYLES, matrix
 from fi_doctor.reports.text import clean, names, pack, wrap
@@ -94,7 +93,7 @@ def _answer(report: Report, width: int) -> Iterator[Text]:
     yield from _plain(pack(known, width, "Judged on ", "  "))
     if unknown:
         yield from _plain(pack(unknown, width, "Not known: ", "  "))
-    for line in (*named(report.facts, visible_gpus(report.facts)), *compiling(report)):
+    for line in compiling(report):
         yield from _plain(wrap(line, width, "", "  "))
 
 

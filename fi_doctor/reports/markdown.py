@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 from fi_doctor.model import ActionKind, FeatureRow, Report, Scope, Verdict
 from fi_doctor.reports import failures
-from fi_doctor.reports.answer import EXIT_MEANINGS, basis, headline, not_installed, visible_gpus
+from fi_doctor.reports.answer import EXIT_MEANINGS, basis, headline, not_installed
 from fi_doctor.reports.built import compiling
 from fi_doctor.reports.document import in_order
-from fi_doctor.reports.gpu_code import named
 from fi_doctor.reports.rulings import others
 from fi_doctor.reports.table import evidence, group_cells
 from fi_doctor.reports.text import clean, names, reason
@@ -43,7 +42,7 @@ def _answer(report: Report) -> Iterator[str]:
     if unknown:
         yield ""
         yield f"Not known: {words(', '.join(unknown), 2000)}."
-    for line in (*named(report.facts, visible_gpus(report.facts)), *compiling(report)):
+    for line in compiling(report):
         yield ""
         yield words(line)
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import examples_binary
 import examples_machine
 import examples_server
 import factory as make
@@ -13,7 +12,7 @@ from fi_doctor.conditions import Truth, View
 from fi_doctor.diagnosis import findings
 from fi_doctor.model import Ending, Stage
 
-EXAMPLES = {**EXAMPLES, **examples_binary.EXAMPLES, **examples_machine.EXAMPLES, **examples_server.EXAMPLES}
+EXAMPLES = {**EXAMPLES, **examples_machine.EXAMPLES, **examples_server.EXAMPLES}
 KB = knowledge.load()
 RULES = {rule.id: rule for rule in KB.rules}
 
