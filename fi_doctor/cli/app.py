@@ -9,6 +9,7 @@ import typer
 from fi_doctor.cli import documents
 from fi_doctor.cli.options import (
     AsRecorded,
+    Binary,
     Budget,
     BudgetOrNot,
     Config,
@@ -89,6 +90,7 @@ def check(  # noqa: PLR0913 - the options of the main command
     jobs: JobsOrNot = None,
     memory: MemoryOrNot = None,
     fresh_cache: FreshCache = False,
+    binary: Binary = None,
     format_: Format = None,
     output: Output = None,
     config: Config = None,
@@ -116,6 +118,7 @@ def check(  # noqa: PLR0913 - the options of the main command
         jobs=jobs,
         memory=memory,
         fresh_cache=fresh_cache,
+        binaries=tuple(binary or ()),
         formats=tuple(format_ or ()),
         output=output,
         config=config,
@@ -149,6 +152,7 @@ def report(  # noqa: PLR0913 - the options of a command
     jobs: Jobs = 0,
     memory: Memory = "auto",
     fresh_cache: FreshCache = False,
+    binary: Binary = None,
     output: Output = None,
     quiet: Quiet = False,
 ) -> int:
@@ -169,6 +173,7 @@ def report(  # noqa: PLR0913 - the options of a command
         jobs=jobs,
         memory=memory,
         fresh_cache=fresh_cache,
+        binaries=tuple(binary or ()),
         formats=(report_format(yaml=yaml, json=json),),
         output=output,
         quiet=quiet,

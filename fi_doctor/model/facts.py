@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fi_doctor.model.base import Data, Missing
+from fi_doctor.model.binaries import Binaries
 from fi_doctor.model.calls import Calls
 
 
@@ -260,6 +261,7 @@ class Facts(Data, frozen=True):
     sources: dict[str, str]
     vllm: Vllm | Missing = Missing(reason="it was not read")
     calls: Calls | Missing = Missing(reason="they were not read")  # of that FlashInfer by that vLLM
+    binaries: Binaries | Missing = Missing(reason="they were not read")  # shared objects with GPU code
 
     @property
     def vllm_version(self) -> str:

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import factory as make
 import pytest
-from rule_examples import EXAMPLES, HEALTHY, MISMATCHED
+from examples_binaries import EXAMPLES as OF_BINARIES
+from rule_examples import EXAMPLES as REST
+from rule_examples import HEALTHY, MISMATCHED
 
 from fi_doctor import conditions, knowledge
 from fi_doctor.conditions import Truth, View
@@ -10,6 +12,7 @@ from fi_doctor.diagnosis import findings
 from fi_doctor.model import Ending, Stage
 
 KB = knowledge.load()
+EXAMPLES = {**REST, **OF_BINARIES}
 RULES = {rule.id: rule for rule in KB.rules}
 
 
