@@ -17,6 +17,7 @@ _CUDART = re.compile(r"libcudart\.so\.(\d+)(?:\.\d+)*")
 _FILE_MAJOR = re.compile(r"libcudart(?:-[0-9a-f]+)?\.so\.(\d+)")
 _NUMBER = re.compile(r"(\d+)[a-z]?")
 _MOST_NAMED = 6
+_SM_OF_FA3 = 90  # where vLLM takes FlashAttention 3, and FlashAttention 2 lies idle
 
 
 def vllm_not_here(facts: Facts) -> Relation:
@@ -31,7 +32,9 @@ def vllm_by_jit(facts: Facts) -> Relation:
 
 def vllm_ptx_refused(facts: Facts) -> Relation:
     """Those, and FlashAttention 2, whose only code for a visible GPU is PTX that its driver does not compile yet."""
-    return _of_gpus(facts, _is_compiled_at_load, lambda reach: reach is Reach.REFUSED)
+    sms = _sms(facts)
+    is_meant = _is_core if sms == (_SM_OF_FA3,) else _is_compiled_at_load
+    return _of_gpus(facts, is_meant, lambda reach: reach is Reach.REFUSED)
 
 
 def vllm_ptx_cuda(facts: Facts) -> Relation:
@@ -154,11 +157,13 @@ def _undefined(facts: Facts, is_meant: Callable[[Binary], bool]) -> Relation:
     files = _files(facts, is_meant)
     if isinstance(files, Missing):
         return files
-    return tuple(
-        one.unresolved if isinstance(one.unresolved, Missing) else f"{_name(one)}: {', '.join(one.unresolved[:3])}"
+    told = [
+        f"{_name(one)}: {', '.join(one.unresolved[:3])}"
         for one in files
-        if one.unresolved
-    )
+        if not isinstance(one.unresolved, Missing) and one.unresolved
+    ]
+    # What could not be compared matters only where nothing else is known.
+    return tuple(told or [one.unresolved for one in files if isinstance(one.unresolved, Missing)])
 
 
 def _of_gpus(facts: Facts, is_meant: Callable[[Binary], bool], counts_as: Callable[[Reach], bool]) -> Relation:

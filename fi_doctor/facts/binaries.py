@@ -118,8 +118,10 @@ def read_binary(path: str, owner: str, symbols: TorchSymbols | None = None) -> t
         code = read_code(elf)
         needed = elf.needed()
         found = Binary(path=path, owner=owner, units=code.units, ptx=code.ptx, needed=needed)
-        if symbols is not None and any(name.startswith(("libtorch", "libc10")) for name in needed):
-            found = msgspec.structs.replace(found, unresolved=symbols.unresolved(elf))
+        if symbols is not None:
+            links = any(name.startswith(("libtorch", "libc10")) for name in needed)
+            unresolved = symbols.unresolved(elf) if links else Missing(reason="it links no library of torch")
+            found = msgspec.structs.replace(found, unresolved=unresolved)
         return found, code.problem
     finally:
         os.close(fd)

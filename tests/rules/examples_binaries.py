@@ -59,8 +59,16 @@ EXAMPLES: dict[str, Example] = {
     ),
     # CUDA 13.0 brought PTX 9.0, so a driver of 12.9 does not compile it.
     "vllm-ptx-newer-than-driver": Example(
-        machine(binary(f"{_SITE}/vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so", "sm_80 compute_80", ptx=_PTX), cuda="12.9"),
-        machine(binary(f"{_SITE}/vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so", "sm_80 compute_80", ptx=_PTX), cuda="13.0"),
+        machine(
+            binary(f"{_SITE}/vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so", "sm_80 compute_80", ptx=_PTX),
+            sm=120,
+            cuda="12.9",
+        ),
+        machine(
+            binary(f"{_SITE}/vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so", "sm_80 compute_80", ptx=_PTX),
+            sm=120,
+            cuda="13.0",
+        ),
     ),
     "vllm-kernels-for-sibling-gpu": Example(
         _core("sm_90 sm_120", "sm_120a", sm=121), _core("sm_90 sm_120", "sm_120f", sm=121)
