@@ -24,6 +24,7 @@ _PTX, _CUBIN = 1, 2
 _SPECIFIC, _FAMILY = 0x100000, 0x200000  # flags: sm_90a, sm_100f
 _SMALLEST_ENTRY = 64
 _MOST_STEPS = 1 << 17  # containers and entries; libtorch_cuda.so has some ten thousand
+_TOO_MANY = "its GPU code has more entries than are read"
 _BLOCK = 4096
 _SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
 _PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
@@ -178,6 +179,8 @@ def _units(elf: ElfFile, section: Section) -> Iterator[set[tuple[str, tuple[int,
             raise Unreadable(f"byte {at - section.offset} of its GPU code is no fatbin header")
         if size < _CONTAINER.size or payload > end - at - size:
             raise Unreadable("a fatbin in it says that it is longer than its section")
+        if steps >= _MOST_STEPS:
+            raise Unreadable(_TOO_MANY)
         unit, taken = _entries(elf, at + size, at + size + payload, _MOST_STEPS - steps)
         steps += taken + 1
         if unit:
@@ -192,7 +195,7 @@ def _entries(elf: ElfFile, at: int, end: int, most: int) -> tuple[set[tuple[str,
     while at + _SMALLEST_ENTRY <= end:
         steps += 1
         if steps > most:
-            raise Unreadable(f"its GPU code has more than {_MOST_STEPS} entries, and the rest was not read")
+            raise Unreadable(_TOO_MANY)
         head = elf.read(at, _ENTRY.size)
         if len(head) < _ENTRY.size:
             raise Unreadable("it is cut off in its GPU code")
