@@ -174,7 +174,7 @@ def _units(elf: ElfFile, section: Section) -> Iterator[set[tuple[str, tuple[int,
             at += 8 - at % 8
             continue
         if magic != _MAGIC:
-            if not any(elf.read(at, min(_BLOCK, end - at))):
+            if end - at <= _BLOCK and not any(elf.read(at, end - at)):
                 return  # what the linker left empty at the end
             raise Unreadable(f"byte {at - section.offset} of its GPU code is no fatbin header")
         if size < _CONTAINER.size or payload > end - at - size:

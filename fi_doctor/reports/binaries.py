@@ -56,7 +56,7 @@ def _of_named(one: Binary, sms: list[int], facts: Facts) -> str:
     if not one.units:
         return f"{one.path}: no GPU code"
     reached = [f"SM{sm} {_WORDS[reach]}" for sm in sms if (reach := of_file(one, sm, _driver_cuda(facts))) is not None]
-    return f"{one.path}: {', '.join(reached)}{' ' if reached else ''}({_archs([one])})"
+    return f"{one.path}: {', '.join(reached)} ({_archs([one])})" if reached else f"{one.path}: {_archs([one])}"
 
 
 def _archs(files: list[Binary]) -> str:

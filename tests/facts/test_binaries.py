@@ -86,8 +86,9 @@ def test_what_is_no_whole_library_has_a_reason(tmp_path, data, why):
         (ONE + container(entry(CUBIN, 90, size=2**64 - 1)), "longer than the fatbin"),
         (ONE + container(entry(CUBIN, 90, size=2**64 - 64)), "longer than the fatbin"),
         (ONE + b"\1" * 64, "no fatbin header"),
+        (ONE + bytes(1 << 16), "no fatbin header"),
     ],
-    ids=["container", "entry", "backwards", "rubbish"],
+    ids=["container", "entry", "backwards", "rubbish", "hole"],
 )
 def test_sizes_that_lie_end_the_reading_and_what_stood_before_is_kept(tmp_path, fatbin, why):
     binary, problem = _read(tmp_path, elf(fatbin))
