@@ -10,6 +10,7 @@ import msgspec
 from fi_doctor.cli import outputs, parse, serving, streams
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
+from fi_doctor.facts.binaries import Reader
 from fi_doctor.facts.calls import unread
 from fi_doctor.model import Depth
 
@@ -35,6 +36,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int | None = None
     memory: str | None = None
     fresh_cache: bool = False
+    binaries: tuple[str, ...] = ()  # files and folders
     formats: tuple[str, ...] = ()  # FORMAT or FORMAT:PATH
     output: str | None = None
     config: str | None = None
@@ -100,7 +102,7 @@ def begin(asked: Asked) -> tuple[Asked, Gathering | None]:
     if asked.is_recorded:
         return asked, None
     python, environ, who = serving.examined(asked.python, asked.as_user, asked.pid)
-    return asked, _gathering(python, environ, serving=who)
+    return asked, _gathering(python, environ, serving=who, binaries=Reader(asked.binaries))
 
 
 def begin_locked(
@@ -164,6 +166,10 @@ def _check_source(asked: Asked) -> None:
         raise UsageError("--from and --example: one recording at a time", todo="fi-doctor check --example NAME")
     if recorded and asked.python is not None:
         raise UsageError(f"--python: nothing is examined with {recorded[0]}", todo="leave one of the two out")
+    if recorded and asked.binaries:
+        raise UsageError(f"--binary: nothing is examined with {recorded[0]}", todo="leave one of the two out")
+    if "" in asked.binaries:
+        raise UsageError("--binary: '' names no file", todo="fi-doctor check --binary path/to/extension.so")
     if asked.as_recorded and not recorded:
         raise UsageError(
             "--as-recorded: there is no recording", todo="fi-doctor check --from report.yaml --as-recorded"

@@ -113,6 +113,12 @@ Memory = Annotated[
 FreshCache = Annotated[
     bool, typer.Option("--fresh-cache", help="Build in scratch folders; the JIT caches are neither read nor written.")
 ]
+Binary = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--binary", metavar="PATH", help="Read the GPU code of this shared object, or folder, too; may be repeated."
+    ),
+]
 Output = Annotated[
     str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here, not to stdout.")
 ]

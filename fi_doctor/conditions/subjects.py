@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fi_doctor.conditions import machine, peers, relations, requirements, server, stale, tried, vllm
+from fi_doctor.conditions import binaries, machine, peers, relations, requirements, server, stale, tried, vllm
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.model import (
     Facts,
@@ -273,8 +273,8 @@ SUBJECTS: dict[str, Subject] = {
     "library_major_differs_from_torch": Subject(Kind.TEXT, _relation(relations.library_major_differs_from_torch)),
     **{
         name: Subject(kind, _relation(read))
-        for family in (machine.SUBJECTS, peers.SUBJECTS, server.SUBJECTS, stale.SUBJECTS, vllm.SUBJECTS)
-        for name, (kind, read) in family.items()
+        for family in (binaries, machine, peers, server, stale, vllm)
+        for name, (kind, read) in family.SUBJECTS.items()
     },
 }
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fi_doctor.facts import packages, toolkit, wrappers
+from fi_doctor.facts.binaries import Reader
 from fi_doctor.facts.calls import read_calls
 from fi_doctor.facts.environment import read_environment
 from fi_doctor.facts.flashinfer import read_flashinfer, read_named
@@ -17,9 +18,10 @@ from fi_doctor.facts.libraries import Loading, read_libraries
 from fi_doctor.facts.machine import Serving, with_machine
 from fi_doctor.facts.system import read_system
 from fi_doctor.facts.vllm import read_vllm
-from fi_doctor.model import Calls, Facts, Interpreter, Missing, Named, Vllm
+from fi_doctor.model import Binaries, Calls, Facts, FlashInfer, Interpreter, Missing, Named, Vllm
 
 SOURCES = {
+    "binaries": "headers of shared objects: .nv_fatbin, dynamic section, dynamic symbols",
     "calls": "files of the installed vllm and flashinfer, which are not imported",
     "environment": "the environment given to fi-doctor, by allow-list",
     "flashinfer": "files of the installed package, which is not imported",
@@ -36,7 +38,7 @@ SOURCES = {
 }
 
 
-_READERS = 7
+_READERS = 8
 
 
 def collect(python: str, *, symbols: tuple[str, ...] = (), environ: Mapping[str, str] | None = None) -> Facts:
@@ -55,6 +57,7 @@ class Gathering:
     named: reads what FlashInfer's source says of names.
     libraries: finds the CUDA libraries that a process would load.
     serving: the user or the process that serves, where it is not this one.
+    binaries: reads shared objects; None where nobody asks for them.
     environ: the variables of what is started; once it is finished also those that a wrapper of the interpreter sets.
     """
 
@@ -69,6 +72,7 @@ class Gathering:
         named: Callable[[Path, str, tuple[str, ...]], Named] = read_named,
         libraries: Callable[[Mapping[str, str], packages.Survey], Loading] = read_libraries,
         serving: Serving | None = None,
+        binaries: Reader | None = None,
     ) -> None:
         self._read_named, self._find_libraries, self._serving = named, libraries, serving
         self.environ = dict(os.environ if environ is None else environ)
@@ -83,6 +87,7 @@ class Gathering:
         self._libraries = pool.submit(self._read_libraries)
         self._vllm = pool.submit(lambda: vllm(self._survey.result()))
         self._calls = pool.submit(lambda: calls(self._survey.result()))
+        self._binaries = pool.submit(lambda: binaries.read_packages(self._survey.result()) if binaries else None)
         pool.shutdown(wait=False)
 
     def finish(self, symbols: tuple[str, ...] = ()) -> Facts:
@@ -98,22 +103,30 @@ class Gathering:
             torch_cuda=packages.torch_cuda(seen),
             jit_cache_cuda=packages.jit_cache_cuda(seen),
         )
+        package = read_flashinfer(
+            seen, self.environ, gpus, tools, lambda root, version: self._read_named(root, version, symbols)
+        )
         facts = Facts(
             interpreter=interpreter(seen, self.environ, start.wrapper),
             gpus=gpus,
             toolkit=tools,
             libraries=self._libraries.result().libraries,
             packages=packages.packages(seen),
-            flashinfer=read_flashinfer(
-                seen, self.environ, gpus, tools, lambda root, version: self._read_named(root, version, symbols)
-            ),
+            flashinfer=package,
             system=self._system.result(),
             environment=read_environment(self.environ),
             sources=dict(sorted({**SOURCES, **gpu_sources}.items())),
             vllm=self._vllm.result(),
             calls=self._calls.result(),
+            binaries=self._finish_binaries(package),
         )
         return with_machine(facts, seen, self.environ, self._serving)
+
+    def _finish_binaries(self, package: FlashInfer | Missing) -> Binaries | Missing:
+        reader = self._binaries.result()
+        if reader is None:
+            return Missing(reason="they were not read")
+        return reader.finish(package if isinstance(package, Missing) else package.cache_dir)
 
     def _read_start(self) -> wrappers.Start:
         return wrappers.start(self._python, self._survey.result(), self.environ)

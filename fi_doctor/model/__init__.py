@@ -1,6 +1,7 @@
 """The frozen types and closed sets that cross a stage boundary."""
 
 from fi_doctor.model.base import Closed, Data, Missing, Strict
+from fi_doctor.model.binaries import Binaries, Binary
 from fi_doctor.model.calls import Calls, Misfit, MisfitKind, Unbound
 from fi_doctor.model.changes import DIFFERENCE_SCHEMA, Cause, CauseKind, Difference, FactChange, RowChange
 from fi_doctor.model.coverage import COVERAGE_SCHEMA, Coverage, Covered, Here
@@ -92,6 +93,8 @@ __all__ = [
     "Admission",
     "AllowTable",
     "Allowance",
+    "Binaries",
+    "Binary",
     "BuildCost",
     "Builds",
     "Calls",

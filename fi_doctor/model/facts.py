@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fi_doctor.model.base import Data, Missing
+from fi_doctor.model.binaries import Binaries
 from fi_doctor.model.calls import Calls
 from fi_doctor.model.machine import Machine
 from fi_doctor.model.server import Server
@@ -267,6 +268,7 @@ class Facts(Data, frozen=True):
     calls: Calls | Missing = Missing(reason="they were not read")  # of that FlashInfer by that vLLM
     machine: Machine | Missing = Missing(reason="it was not read")
     server: Server | Missing = Missing(reason="no process was named")  # --pid: environment and system are then its own
+    binaries: Binaries | Missing = Missing(reason="they were not read")  # shared objects with GPU code
 
     @property
     def serving_uid(self) -> int:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fi_doctor.model import Evidence, FeatureRow, Report, Verdict
-from fi_doctor.reports import failures
+from fi_doctor.reports import binaries, failures
 from fi_doctor.reports.answer import basis, by_sm, exit_line, headline, not_installed
 from fi_doctor.reports.built import compiling
 from fi_doctor.reports.document import in_order
@@ -20,6 +20,7 @@ from fi_doctor.reports.table import VERDICT_STYLES, matrix
 from fi_doctor.reports.text import clean, names, pack, wrap
 from fi_doctor.reports.used import USES, by_use
 
+_MOST_BINARIES = 20
 MIN_WIDTH = 60  # below this the table is unreadable; a terminal wraps by itself
 
 
@@ -55,6 +56,7 @@ def _parts(report: Report, width: int) -> Iterator[Text]:
         yield from _rows(report, width)
     yield from findings(report, width)
     yield from _failures(report, width)
+    yield from _binaries(report, width)
     yield from _to_settle(report, width)
 
 
@@ -109,6 +111,17 @@ def _vllm(rows: tuple[FeatureRow, ...], width: int) -> Iterator[Text]:
     yield from _section(USES)
     for said, features in told.items():
         yield from _plain(wrap(f"{said}: {names(clean(feature, 100) for feature in features)}", width, "  ", "    "))
+
+
+def _binaries(report: Report, width: int) -> Iterator[Text]:
+    told = binaries.lines(report.facts)
+    if not told:
+        return
+    yield from _section(f"{binaries.TITLE}:")
+    for line in told[:_MOST_BINARIES]:
+        yield from _plain(wrap(line, width, "  ", "    "))
+    if len(told) > _MOST_BINARIES:
+        yield Text(f"  {len(told) - _MOST_BINARIES} more lines: --format json and yaml have every file")
 
 
 def _failures(report: Report, width: int) -> Iterator[Text]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from fi_doctor.model import ActionKind, FeatureRow, Report, Scope, Verdict
-from fi_doctor.reports import failures
+from fi_doctor.reports import binaries, failures
 from fi_doctor.reports.answer import EXIT_MEANINGS, basis, headline, not_installed
 from fi_doctor.reports.built import compiling
 from fi_doctor.reports.document import in_order
@@ -25,8 +25,9 @@ _PASTED = (ActionKind.SET, ActionKind.RUN, ActionKind.INSTALL)
 def render(report: Report) -> str:
     """The whole report; what stands in it is data, and no markup of it is obeyed."""
     report = in_order(report)
-    parts = (_answer(report), _gate(report), _settings(report), _rows(report), _findings(report), _failures(report))
-    return "\n\n".join("\n".join(lines) for lines in map(list, parts) if lines) + "\n"
+    sections = (_answer, _gate, _settings, _rows, _findings, _failures, _binaries)
+    parts = (list(section(report)) for section in sections)
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 
 def _answer(report: Report) -> Iterator[str]:
@@ -132,6 +133,14 @@ def _failures(report: Report) -> Iterator[str]:
         if lines:
             fence = "`" * (1 + max((len(run) for line in lines for run in re.findall(r"`+", line)), default=2))
             yield from ("", f"  {fence}text", *(f"  {line}" for line in lines), f"  {fence}")
+
+
+def _binaries(report: Report) -> Iterator[str]:
+    told = binaries.lines(report.facts)
+    if told:
+        yield f"## {binaries.TITLE}"
+        yield ""
+        yield from (f"- {words(line)}" for line in told)
 
 
 def _why(text: str) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import examples_binaries
 import examples_machine
 import examples_server
 import factory as make
@@ -12,7 +13,7 @@ from fi_doctor.conditions import Truth, View
 from fi_doctor.diagnosis import findings
 from fi_doctor.model import Ending, Stage
 
-EXAMPLES = {**EXAMPLES, **examples_machine.EXAMPLES, **examples_server.EXAMPLES}
+EXAMPLES = {**EXAMPLES, **examples_binaries.EXAMPLES, **examples_machine.EXAMPLES, **examples_server.EXAMPLES}
 KB = knowledge.load()
 RULES = {rule.id: rule for rule in KB.rules}
 

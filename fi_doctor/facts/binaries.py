@@ -1,0 +1,209 @@
+"""Shared objects with GPU code: vLLM's, torch's, FlashInfer's, those of its JIT's cache and those that are named.
+
+What was read of a file is kept in fi-doctor's cache, and taken while its path, size, times and inode are as they were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import platformdirs
+
+from fi_doctor.facts.fatbin import ElfFile, Unreadable, read_code
+from fi_doctor.facts.packages import Survey
+from fi_doctor.facts.torch_symbols import TorchSymbols
+from fi_doctor.model import Binaries, Binary, Missing
+
+# ruff: noqa: PTH112, PTH116, PTH118 - hundreds of files, of which mostly the names are wanted
+
+NAMED = "--binary"
+CACHED = "flashinfer cache"
+_ENDING = ".so"
+_MOST_FILES = 4096  # flashinfer-jit-cache has some five hundred
+_MOST_LISTED = 65536  # entries of a folder that somebody names
+_DEEPEST = 8
+_FRESH_NS = 2_000_000_000  # a file that is younger can change again without changing its times
+_MEMORY = "binaries.json"
+_FORMAT = "1"  # another where what is read of the same file changes
+_Kept = dict[str, tuple[str, Binary, str]]  # path -> key, what was read, why not all
+
+
+class Reader:
+    """Reads shared objects, each once; `read_packages` first, then `finish`.
+
+    named: files and folders that somebody names. folder: where the memory is kept.
+    """
+
+    def __init__(self, named: tuple[str, ...] = (), folder: Path | None = None) -> None:
+        self._named = named
+        self._memory = (memory_folder() if folder is None else folder) / _MEMORY
+        self._known = _recall(self._memory)
+        self._seen: _Kept = {}
+        self._files: dict[str, Binary] = {}
+        self._unread: dict[str, str] = {}
+        self._symbols: TorchSymbols | None = None
+        self._torch_key = ""
+
+    def read_packages(self, survey: Survey) -> Reader:
+        """Read those of the installed packages, and what is named."""
+        torch = _root(survey, "torch")
+        self._symbols = TorchSymbols(torch / "lib") if torch else None
+        self._torch_key = self._symbols.key() if self._symbols else ""
+        for owner, path in _of_packages(survey):
+            self._read(path, owner)
+        for place in self._named:
+            self._read_named(os.path.abspath(os.path.expanduser(place)))  # noqa: PTH100, PTH111
+        return self
+
+    def finish(self, cache_dir: str | Missing) -> Binaries:
+        """Everything, with the modules in FlashInfer's cache folder; what was read is kept for the next time."""
+        if not isinstance(cache_dir, Missing):
+            for path in _below(os.path.join(cache_dir, "cached_ops"), 2):
+                self._read(path, CACHED)
+        if self._symbols is not None:
+            self._symbols.close()
+        if self._seen != self._known:
+            _keep(self._memory, self._seen)
+        return Binaries(
+            files=tuple(self._files[path] for path in sorted(self._files)), unread=dict(sorted(self._unread.items()))
+        )
+
+    def _read_named(self, place: str) -> None:
+        if not os.path.isdir(place):
+            self._read(place, NAMED)
+            return
+        found = list(_below(place, _DEEPEST))
+        for path in found:
+            self._read(path, NAMED)
+        if not found:
+            self._unread[place] = "there is no shared object in this folder"
+
+    def _read(self, path: str, owner: str) -> None:
+        if path in self._files or path in self._unread:
+            return
+        if len(self._files) + len(self._unread) >= _MOST_FILES:
+            return
+        try:
+            binary, problem = self._recalled(path, owner)
+        except OSError as error:
+            self._unread[path] = error.strerror or str(error)
+        except Unreadable as error:
+            self._unread[path] = str(error)
+        else:
+            self._files[path] = binary
+            if problem:
+                self._unread[path] = problem
+
+    def _recalled(self, path: str, owner: str) -> tuple[Binary, str]:
+        key = f"{_key(os.stat(path))} {owner} {self._torch_key}"
+        kept = self._known.get(path)
+        if kept is None or kept[0] != key:
+            kept = (key, *read_binary(path, owner, None if owner == "torch" else self._symbols))
+        if _is_kept(path, key):
+            self._seen[path] = kept
+        return kept[1], kept[2]
+
+
+def read_binary(path: str, owner: str, symbols: TorchSymbols | None = None) -> tuple[Binary, str]:
+    """One shared object, and why its GPU code could not be read to the end. Errors: Unreadable, OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        elf = ElfFile(fd)
+        code = read_code(elf)
+        needed = elf.needed()
+        found = Binary(path=path, owner=owner, units=code.units, ptx=code.ptx, needed=needed)
+        if symbols is not None:
+            links = any(name.startswith(("libtorch", "libc10")) for name in needed)
+            unresolved = symbols.unresolved(elf) if links else Missing(reason="it links no library of torch")
+            found = msgspec.structs.replace(found, unresolved=unresolved)
+        return found, code.problem
+    finally:
+        os.close(fd)
+
+
+def memory_folder() -> Path:
+    """Where it is kept what was read; by user, since what one can read another may not."""
+    return Path(platformdirs.user_cache_dir("fi-doctor"), f"read-by-{os.geteuid()}")
+
+
+def _of_packages(survey: Survey) -> Iterator[tuple[str, str]]:
+    """Owner and path of what the packages bring, where each of them keeps it."""
+    if vllm := _root(survey, "vllm"):
+        yield from (("vllm", path) for path in _below(str(vllm), 1))
+        yield from (("vllm", path) for path in _below(str(vllm / "third_party"), 2))
+    if torch := _root(survey, "torch"):
+        yield from (("torch", path) for path in _below(str(torch / "lib"), 0))
+    for entry in survey.sys_path:
+        for folder in sorted(Path(entry).glob("flashinfer_jit_cache*/jit_cache")) if entry else ():
+            yield from (("flashinfer-jit-cache", path) for path in _below(str(folder), 2))
+
+
+def _root(survey: Survey, module: str) -> Path | None:
+    origin = survey.modules.get(module)
+    return Path(origin).parent if isinstance(origin, str) and origin else None
+
+
+def _below(folder: str, deepest: int) -> Iterator[str]:
+    """Files named as shared objects, at most so many folders below one; links to folders are not followed."""
+    waiting, listed = [(folder, 0)], 0
+    while waiting:
+        place, depth = waiting.pop()
+        try:
+            with os.scandir(place) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except OSError:
+            continue
+        listed += len(entries)
+        if listed > _MOST_LISTED:
+            return
+        for entry in entries:
+            if entry.name.endswith(_ENDING):
+                yield entry.path
+            elif depth < deepest and "." not in entry.name and _is_folder(entry):
+                waiting.append((entry.path, depth + 1))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def _key(state: os.stat_result) -> str:
+    words = f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns} {state.st_ino} {state.st_dev}"
+    is_fresh = time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns) < _FRESH_NS
+    return f"fresh {words}" if is_fresh else words
+
+
+def _is_kept(path: str, key: str) -> bool:
+    """Whether it may be remembered: the file is old enough, and its name can be written as JSON."""
+    return not key.startswith("fresh") and path.isprintable()
+
+
+def _recall(path: Path) -> _Kept:
+    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        form, kept = msgspec.json.decode(path.read_bytes(), type=tuple[str, msgspec.Raw])
+        if form == _FORMAT:
+            return msgspec.json.decode(kept, type=_Kept)
+    return {}
+
+
+def _keep(path: Path, seen: _Kept) -> None:
+    """Written whole or not at all; a folder that cannot be written costs time and nothing else."""
+    scratch = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            scratch = file.name
+            file.write(msgspec.json.encode((_FORMAT, seen)))
+        Path(scratch).replace(path)
+    except OSError:
+        if scratch:
+            Path(scratch).unlink(missing_ok=True)
