@@ -14,11 +14,11 @@ from fi_doctor.facts.calls import read_calls
 from fi_doctor.facts.environment import read_environment
 from fi_doctor.facts.flashinfer import read_flashinfer, read_named
 from fi_doctor.facts.gpus import read_gpus, read_gpus_of_nvml
-from fi_doctor.facts.libraries import Loading, read_libraries
+from fi_doctor.facts.libraries import read_libraries
 from fi_doctor.facts.machine import Serving, with_machine
 from fi_doctor.facts.system import read_system
 from fi_doctor.facts.vllm import read_vllm
-from fi_doctor.model import Binaries, Calls, Facts, FlashInfer, Interpreter, Missing, Named, Vllm
+from fi_doctor.model import Binaries, Calls, Facts, FlashInfer, Interpreter, Library, Missing, Named, Vllm
 
 SOURCES = {
     "binaries": "headers of shared objects: .nv_fatbin, dynamic section, dynamic symbols",
@@ -70,7 +70,7 @@ class Gathering:
         vllm: Callable[[packages.Survey], Vllm | Missing] = read_vllm,
         calls: Callable[[packages.Survey], Calls | Missing] = read_calls,
         named: Callable[[Path, str, tuple[str, ...]], Named] = read_named,
-        libraries: Callable[[Mapping[str, str], packages.Survey], Loading] = read_libraries,
+        libraries: Callable[[Mapping[str, str], packages.Survey], dict[str, Library | Missing]] = read_libraries,
         serving: Serving | None = None,
         binaries: Reader | None = None,
     ) -> None:
@@ -110,7 +110,7 @@ class Gathering:
             interpreter=interpreter(seen, self.environ, start.wrapper),
             gpus=gpus,
             toolkit=tools,
-            libraries=self._libraries.result().libraries,
+            libraries=self._libraries.result(),
             packages=packages.packages(seen),
             flashinfer=package,
             system=self._system.result(),
@@ -131,7 +131,7 @@ class Gathering:
     def _read_start(self) -> wrappers.Start:
         return wrappers.start(self._python, self._survey.result(), self.environ)
 
-    def _read_libraries(self) -> Loading:
+    def _read_libraries(self) -> dict[str, Library | Missing]:
         return self._find_libraries(self._start.result().environ, self._survey.result())
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import msgspec
 import platformdirs
 
-from fi_doctor.facts.fatbin import ElfFile, Unreadable, read_code
+from fi_doctor.facts.elf import ElfFile, Unreadable
+from fi_doctor.facts.fatbin import read_code
 from fi_doctor.facts.packages import Survey
 from fi_doctor.facts.torch_symbols import TorchSymbols
 from fi_doctor.model import Binaries, Binary, Missing

@@ -1,8 +1,8 @@
-"""The few parts of a shared object that facts are made of: its sections by name, and what its dynamic section says.
+"""The few parts of an ELF file that facts are made of: sections by name, what it asks of the loader.
 
-Read with pread at the places that its headers name, and no more: a library of torch has half a gigabyte, and all
-binaries of an installation are read in the time of a static check. (pyelftools takes 60 ms for its import and some
-5 ms for a file, a tenth of which is spent here.) Only files for 64 bits, little endian, as CUDA has them.
+A libtorch_cuda.so has more than a gigabyte, of which some hundred kilobytes are read with pread: a file that shrinks
+meanwhile gives a short read, where a mapping would give SIGBUS. (pyelftools takes 60 ms for its import and 5 ms for a
+file, which is more than a static check has for all of them.) Only files for 64 bits, little endian, as CUDA has them.
 Source: elf(5).
 """
 
@@ -12,121 +12,129 @@ import os
 import platform
 import stat
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
+DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH = 1, 14, 15, 29
+
 _MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_PROGRAM = struct.Struct("<IIQQQQQQ")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
+_BLOCK = 4096
+_SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
+_PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
 _DYNAMIC = struct.Struct("<qQ")
-_LOAD, _IS_DYNAMIC = 1, 2  # p_type
-_NO_BITS = 8  # sh_type: without place in the file
-_NEEDED, _STRTAB, _SONAME, _RPATH, _RUNPATH = 1, 5, 14, 15, 29  # d_tag
-_NAMES = {_NEEDED: "NEEDED", _SONAME: "SONAME", _RPATH: "RPATH", _RUNPATH: "RUNPATH"}
-_MOST_BYTES = 1 << 22  # of one table
-_LONGEST = 4096  # bytes of a name
+_PT_LOAD, _PT_DYNAMIC = 1, 2
+_DT_STRTAB, _DT_STRSZ = 5, 10
+_SHT_NOBITS = 8
+_MOST_BYTES = 4 << 20  # of one table; the strings of libtorch_cpu.so are longer, and of no use here
 
 
-class NotReadableError(Exception):
-    """It is no such file, or not whole; the message says so in words that follow the path."""
+class Unreadable(Exception):  # noqa: N818 - a reason, which the caller keeps
+    """Why a file cannot be read, in words."""
 
 
 class Section(NamedTuple):
-    """Where a section lies in the file."""
+    """Where a section lies in its file."""
 
     offset: int
     size: int
+    entry: int  # bytes of one of its entries
+    link: int  # number of the section that it refers to
 
 
 class ElfFile:
-    """An open shared object. Raises OSError where it cannot be opened, NotReadableError where it is none."""
+    """A little-endian ELF64 shared object, open. Errors: Unreadable, OSError."""
 
-    def __init__(self, path: str) -> None:
-        # A FIFO would wait for somebody to write.
-        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            self._begin()
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """To be called once: contextlib.closing."""
-        os.close(self._fd)
+    def __init__(self, fd: int) -> None:
+        state = os.fstat(fd)
+        if not stat.S_ISREG(state.st_mode):
+            raise Unreadable("it is not a file")
+        self._fd, self.size = fd, state.st_size
+        head = self.read(0, 64)
+        if not head:
+            raise Unreadable("it is empty")
+        if head[:4] != b"\x7fELF":
+            raise Unreadable("it is not ELF")
+        if len(head) < 64:
+            raise Unreadable("it is cut off in its ELF header")
+        if head[4:6] != b"\x02\x01":
+            raise Unreadable("it is 32-bit ELF" if head[4] == 1 else "it is not little-endian ELF64")
+        self._machine = struct.unpack_from("<H", head, 18)[0]
+        self._programs = struct.unpack_from("<Q", head, 32)[0], *struct.unpack_from("<HH", head, 54)
+        self._headers = struct.unpack_from("<Q", head, 40)[0], *struct.unpack_from("<HHH", head, 58)
+        self._sections: dict[bytes, Section] | None = None
 
     @property
     def is_for_this_machine(self) -> bool:
         """Whether it holds code for the processor of this machine; true where we do not know its number."""
         return bool(self._machine == _MACHINES.get(platform.machine(), self._machine))
 
-    def sections(self) -> dict[str, Section]:
-        """Those that have a name and a place in the file. An object that is stripped of their table has none."""
-        if not self._sections_at:
-            return {}
-        count = self._section_count
-        if not count:  # there are too many for its field, and the first says how many
-            count = _SECTION.unpack(self.read(self._sections_at, _SECTION.size))[5]
-        table = list(_SECTION.iter_unpack(self._table(self._sections_at, count * _SECTION.size)))
-        if self._names_in >= len(table):
-            return {}
-        names = self._table(table[self._names_in][4], table[self._names_in][5])
-        found = {}
-        for name_at, kind, _, _, offset, size, *_ in table:
-            name = names[name_at : names.find(b"\0", name_at)].decode(errors="replace")
-            if name and kind != _NO_BITS:
-                found[name] = Section(offset, size)
-        return found
+    def read(self, offset: int, size: int) -> bytes:
+        """At most `size` bytes; fewer where the file ends."""
+        if offset >= self.size or offset < 0:
+            return b""
+        return os.pread(self._fd, size, offset)
 
-    def dynamic(self) -> dict[str, list[str]]:
-        """NEEDED, SONAME, RPATH and RUNPATH, each with all its values in order."""
-        found: dict[str, list[str]] = {name: [] for name in _NAMES.values()}
-        size = self._program_count * _PROGRAM.size
-        programs = list(_PROGRAM.iter_unpack(self._table(self._programs_at, size)))
-        place = next((one for one in programs if one[0] == _IS_DYNAMIC), None)
+    def sections(self) -> dict[bytes, Section]:
+        """Sections that lie in the file, by name; of several with one name the first."""
+        if self._sections is None:
+            self._sections = dict(self._read_sections())
+        return self._sections
+
+    def needed(self) -> tuple[str, ...]:
+        """DT_NEEDED, in order; names that are not UTF-8 with backslash escapes."""
+        return tuple(name.decode("utf-8", "backslashreplace") for name in self.dynamic(DT_NEEDED)[DT_NEEDED])
+
+    def dynamic(self, *tags: int) -> dict[int, list[bytes]]:
+        """The texts that the dynamic section has under these tags, in order."""
+        found: dict[int, list[bytes]] = {tag: [] for tag in tags}
+        table = self._program_headers()
+        place = next((one for one in table if one[0] == _PT_DYNAMIC), None)
         if place is None:
             return found
-        whole = self._table(place[2], place[5])
-        tags = list(_DYNAMIC.iter_unpack(whole[: len(whole) // _DYNAMIC.size * _DYNAMIC.size]))
-        end = next((number for number, (tag, _) in enumerate(tags) if tag == 0), len(tags))
-        address = next((value for tag, value in tags[:end] if tag == _STRTAB), 0)
-        base = next((one for one in programs if one[0] == _LOAD and one[3] <= address < one[3] + one[5]), None)
-        if base is None:
-            return found
-        names_at = base[2] + address - base[3]
-        for tag, value in tags[:end]:
-            if tag in _NAMES:
-                # As paths are spelled in Python: bytes that are no UTF-8 are kept.
-                found[_NAMES[tag]].append(os.fsdecode(self._text(names_at + value)))
+        data = self.read(place[2], min(place[5], _BLOCK * 4))
+        entries = list(_DYNAMIC.iter_unpack(data[: len(data) // 16 * 16]))
+        values = dict(reversed(entries))  # the first of each
+        start = _file_offset(table, values.get(_DT_STRTAB, 0))
+        for tag, value in entries if start else ():
+            if tag in found and value < values.get(_DT_STRSZ, 0):
+                found[tag].append(self.read(start + value, _BLOCK).partition(b"\0")[0])
+            elif not tag:
+                break
         return found
 
-    def read(self, offset: int, size: int) -> bytes:
-        """Bytes of the file, all of them. Raises NotReadableError where it ends before."""
-        found = os.pread(self._fd, size, offset) if 0 <= offset <= self.size else b""
-        if len(found) < size:
-            raise NotReadableError(f"is cut off: it has {self.size} bytes and names a place at {offset + size}")
-        return found
+    def _program_headers(self) -> list[tuple[int, ...]]:
+        offset, size, count = self._programs
+        if size != _PROGRAM_HEADER.size:
+            raise Unreadable("its program headers have another size than those of ELF64")
+        data = self.read(offset, size * count)
+        if len(data) < size * count:
+            raise Unreadable("it is cut off in its program headers")
+        return list(_PROGRAM_HEADER.iter_unpack(data))
 
-    def _begin(self) -> None:
-        state = os.fstat(self._fd)
-        if not stat.S_ISREG(state.st_mode):
-            raise NotReadableError("is no plain file")
-        self.size = state.st_size
-        start = os.pread(self._fd, _HEADER.size, 0)
-        if not start.startswith(b"\x7fELF"):
-            raise NotReadableError("is no ELF file" if start else "is empty")
-        if start[4:6] != b"\x02\x01":
-            raise NotReadableError("is an ELF file for 32 bits or big endian")
-        if len(start) < _HEADER.size:
-            raise NotReadableError("is cut off within its header")
-        words = _HEADER.unpack(start)
-        self._machine = words[2]
-        self._programs_at, self._sections_at = words[5], words[6]
-        self._program_count, self._section_count, self._names_in = words[10], words[12], words[13]
+    def _read_sections(self) -> Iterator[tuple[bytes, Section]]:
+        offset, size, count, names_at = self._headers
+        if not offset or not count:
+            raise Unreadable("it has no section headers, so that its GPU code cannot be found")
+        if size != _SECTION_HEADER.size:
+            raise Unreadable("its section headers have another size than those of ELF64")
+        data = self.read(offset, size * count)
+        if len(data) < size * count:
+            raise Unreadable("it is cut off before its section headers")
+        headers = list(_SECTION_HEADER.iter_unpack(data))
+        if names_at >= count:
+            raise Unreadable("its section names cannot be found")
+        names = self.read(headers[names_at][4], min(headers[names_at][5], _MOST_BYTES))
+        found: dict[bytes, Section] = {}
+        for name, kind, _, _, at, length, link, _, _, entry in headers:
+            word = names[name : names.find(b"\0", name)]
+            if kind != _SHT_NOBITS:
+                found.setdefault(word, Section(at, length, entry, link))
+        yield from found.items()
 
-    def _table(self, offset: int, size: int) -> bytes:
-        if size > _MOST_BYTES:
-            raise NotReadableError(f"names a table of {size} bytes")
-        return self.read(offset, size)
 
-    def _text(self, offset: int) -> bytes:
-        return os.pread(self._fd, _LONGEST, offset).partition(b"\0")[0] if 0 <= offset < self.size else b""
+def _file_offset(table: list[tuple[int, ...]], address: int) -> int:
+    """Where in the file a virtual address lies; 0 where no segment loads it."""
+    for kind, _, offset, start, _, length, *_ in table:
+        if kind == _PT_LOAD and start <= address < start + length:
+            return offset + address - start
+    return 0

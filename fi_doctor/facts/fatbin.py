@@ -1,19 +1,17 @@
-"""What an ELF file holds in .nv_fatbin and asks of the loader: headers are read, never what they stand before.
+"""What an ELF file holds in .nv_fatbin: headers are read, never what they stand before.
 
-A libtorch_cuda.so has more than a gigabyte, of which this reads some hundred kilobytes with pread: a file that shrinks
-meanwhile gives a short read, where a mapping would give SIGBUS. Sizes in a file may lie: every step goes forward, stays
-in the section, and their number has a bound.
+Sizes in a file may lie: every step goes forward, stays in the section, and their number has a bound.
 Source: the layout was compared with `cuobjdump -lelf -lptx` (13.5) of vLLM's 0.14.1 to 0.33.0 wheels.
 """
 
 from __future__ import annotations
 
-import os
-import stat
 import struct
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
+
+from fi_doctor.facts.elf import ElfFile, Section, Unreadable
 
 SECTION = b".nv_fatbin"
 
@@ -26,26 +24,6 @@ _SMALLEST_ENTRY = 64
 _MOST_STEPS = 1 << 17  # containers and entries; libtorch_cuda.so has some ten thousand
 _TOO_MANY = "its GPU code has more entries than are read"
 _BLOCK = 4096
-_SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
-_PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
-_DYNAMIC = struct.Struct("<qQ")
-_PT_LOAD, _PT_DYNAMIC = 1, 2
-_DT_NEEDED, _DT_STRTAB, _DT_STRSZ = 1, 5, 10
-_SHT_NOBITS = 8
-_MOST_BYTES = 4 << 20  # of one table; the strings of libtorch_cpu.so are longer, and of no use here
-
-
-class Unreadable(Exception):  # noqa: N818 - a reason, which the caller keeps
-    """Why a file cannot be read, in words."""
-
-
-class Section(NamedTuple):
-    """Where a section lies in its file."""
-
-    offset: int
-    size: int
-    entry: int  # bytes of one of its entries
-    link: int  # number of the section that it refers to
 
 
 class Code(NamedTuple):
@@ -54,85 +32,6 @@ class Code(NamedTuple):
     units: dict[str, int]
     ptx: dict[str, str]
     problem: str  # why not all of it could be read; "" when all was
-
-
-class ElfFile:
-    """A little-endian ELF64 shared object, open. Errors: Unreadable, OSError."""
-
-    def __init__(self, fd: int) -> None:
-        state = os.fstat(fd)
-        if not stat.S_ISREG(state.st_mode):
-            raise Unreadable("it is not a file")
-        self._fd, self.size = fd, state.st_size
-        head = self.read(0, 64)
-        if not head:
-            raise Unreadable("it is empty")
-        if head[:4] != b"\x7fELF":
-            raise Unreadable("it is not ELF")
-        if len(head) < 64:
-            raise Unreadable("it is cut off in its ELF header")
-        if head[4:6] != b"\x02\x01":
-            raise Unreadable("it is 32-bit ELF" if head[4] == 1 else "it is not little-endian ELF64")
-        self._programs = struct.unpack_from("<Q", head, 32)[0], *struct.unpack_from("<HH", head, 54)
-        self._headers = struct.unpack_from("<Q", head, 40)[0], *struct.unpack_from("<HHH", head, 58)
-        self._sections: dict[bytes, Section] | None = None
-
-    def read(self, offset: int, size: int) -> bytes:
-        """At most `size` bytes; fewer where the file ends."""
-        if offset >= self.size or offset < 0:
-            return b""
-        return os.pread(self._fd, size, offset)
-
-    def sections(self) -> dict[bytes, Section]:
-        """Sections that lie in the file, by name; of several with one name the first."""
-        if self._sections is None:
-            self._sections = dict(self._read_sections())
-        return self._sections
-
-    def needed(self) -> tuple[str, ...]:
-        """DT_NEEDED, in order; names that are not UTF-8 with backslash escapes."""
-        table = self._program_headers()
-        dynamic = next((one for one in table if one[0] == _PT_DYNAMIC), None)
-        if dynamic is None:
-            return ()
-        data = self.read(dynamic[2], min(dynamic[5], _BLOCK * 4))
-        tags = list(_DYNAMIC.iter_unpack(data[: len(data) // 16 * 16]))
-        values = dict(reversed(tags))  # the first of each
-        start = _file_offset(table, values.get(_DT_STRTAB, 0))
-        names = [value for tag, value in tags if tag == _DT_NEEDED]
-        return tuple(self._text(start + name) for name in names if name < values.get(_DT_STRSZ, 0)) if start else ()
-
-    def _program_headers(self) -> list[tuple[int, ...]]:
-        offset, size, count = self._programs
-        if size != _PROGRAM_HEADER.size:
-            raise Unreadable("its program headers have another size than those of ELF64")
-        data = self.read(offset, size * count)
-        if len(data) < size * count:
-            raise Unreadable("it is cut off in its program headers")
-        return list(_PROGRAM_HEADER.iter_unpack(data))
-
-    def _read_sections(self) -> Iterator[tuple[bytes, Section]]:
-        offset, size, count, names_at = self._headers
-        if not offset or not count:
-            raise Unreadable("it has no section headers, so that its GPU code cannot be found")
-        if size != _SECTION_HEADER.size:
-            raise Unreadable("its section headers have another size than those of ELF64")
-        data = self.read(offset, size * count)
-        if len(data) < size * count:
-            raise Unreadable("it is cut off before its section headers")
-        headers = list(_SECTION_HEADER.iter_unpack(data))
-        if names_at >= count:
-            raise Unreadable("its section names cannot be found")
-        names = self.read(headers[names_at][4], min(headers[names_at][5], _MOST_BYTES))
-        found: dict[bytes, Section] = {}
-        for name, kind, _, _, at, length, link, _, _, entry in headers:
-            word = names[name : names.find(b"\0", name)]
-            if kind != _SHT_NOBITS:
-                found.setdefault(word, Section(at, length, entry, link))
-        yield from found.items()
-
-    def _text(self, offset: int) -> str:
-        return self.read(offset, 256).partition(b"\0")[0].decode("utf-8", "backslashreplace")
 
 
 def read_code(elf: ElfFile) -> Code:
@@ -217,11 +116,3 @@ def _in_order(names: set[str]) -> list[str]:
         return kind != "sm", int(number), rest
 
     return sorted(names, key=place)
-
-
-def _file_offset(table: list[tuple[int, ...]], address: int) -> int:
-    """Where in the file a virtual address lies; 0 where no segment loads it."""
-    for kind, _, offset, start, _, length, *_ in table:
-        if kind == _PT_LOAD and start <= address < start + length:
-            return offset + address - start
-    return 0

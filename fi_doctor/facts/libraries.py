@@ -47,13 +47,6 @@ class Target(NamedTuple):
     wheels: tuple[Wheel, ...]
 
 
-class Loading(NamedTuple):
-    """What a process that has imported torch holds."""
-
-    libraries: dict[str, Library | Missing]  # by short name: NAMES
-    process: Process | None  # with torch in it; None where nothing is known of what the loader finds
-
-
 class _Search(NamedTuple):
     """What every library is looked up in."""
 
@@ -64,13 +57,15 @@ class _Search(NamedTuple):
     toolkits: tuple[str, ...]
 
 
-def read_libraries(environ: Mapping[str, str], survey: Survey, elf_of: ElfOf = read_elf) -> Loading:
-    """What a process of that interpreter would hold. What is not found without the loader's cache may be in it."""
+def read_libraries(
+    environ: Mapping[str, str], survey: Survey, elf_of: ElfOf = read_elf
+) -> dict[str, Library | Missing]:
+    """The CUDA libraries by short name: NAMES. What is not found without the cache may be in it."""
     cache = read_cache(environ)
     if not isinstance(cache, Missing):
         return find_libraries(environ, make_target(survey), cache, elf_of)
-    found = find_libraries(environ, make_target(survey), {}, elf_of).libraries
-    return Loading({name: cache if isinstance(one, Missing) else one for name, one in found.items()}, None)
+    found = find_libraries(environ, make_target(survey), {}, elf_of)
+    return {name: cache if isinstance(library, Missing) else library for name, library in found.items()}
 
 
 def make_target(survey: Survey) -> Target:
@@ -91,8 +86,8 @@ def make_target(survey: Survey) -> Target:
 
 def find_libraries(
     environ: Mapping[str, str], target: Target, cache: Mapping[str, str], elf_of: ElfOf = read_elf
-) -> Loading:
-    """What a process of this target would map; cache: ld.so.cache as name -> path."""
+) -> dict[str, Library | Missing]:
+    """The libraries of NAMES as a process of this target would map them; cache: ld.so.cache as name -> path."""
     process = Process(
         library_path=environ.get("LD_LIBRARY_PATH", ""), cache=cache, program=target.program, elf_of=elf_of
     )
@@ -108,7 +103,7 @@ def find_libraries(
     folders = (*_site_folders(target), *process.library_path, *(f"{root}/lib64" for root in toolkits))
     copies = _list_copies((*folders, *default_folders()), cache.values())
     search = _Search(process, unresolved, copies, target, toolkits)
-    return Loading({name: _find(name, search) for name in NAMES}, None if unresolved else process)
+    return {name: _find(name, search) for name in NAMES}
 
 
 def _find(name: str, search: _Search) -> Library | Missing:

@@ -12,11 +12,10 @@ import platform
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from typing import NamedTuple
 
 from fi_doctor.facts import asking
-from fi_doctor.facts.elf import ElfFile, NotReadableError
+from fi_doctor.facts.elf import DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_SONAME, ElfFile, Unreadable
 from fi_doctor.model import Missing
 
 # ruff: noqa: PTH100, PTH113, PTH118, PTH120 - paths are joined as ld.so joins them, and Path would rewrite them
@@ -59,18 +58,25 @@ class Unresolved(NamedTuple):
 def read_elf(path: str) -> Elf | None:
     """The dynamic section of an ELF file that this machine can load; None for every other file."""
     try:
-        with closing(ElfFile(path)) as elf:
-            if not elf.is_for_this_machine:
-                return None
-            said = elf.dynamic()
-    except (OSError, NotReadableError):
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
         return None
-    has_runpath = bool(said["RUNPATH"])
+    try:
+        elf = ElfFile(fd)
+        if not elf.is_for_this_machine:
+            return None
+        said = elf.dynamic(DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH)
+    except (OSError, Unreadable):
+        return None
+    finally:
+        os.close(fd)
+    words = {tag: [os.fsdecode(word) for word in found] for tag, found in said.items()}
+    has_runpath = bool(words[DT_RUNPATH])
     return Elf(
-        soname=(said["SONAME"] or [""])[0],
-        needed=tuple(said["NEEDED"]),
-        rpath=() if has_runpath else tuple(_split(said["RPATH"])),
-        runpath=tuple(_split(said["RUNPATH"])),
+        soname=(words[DT_SONAME] or [""])[0],
+        needed=tuple(words[DT_NEEDED]),
+        rpath=() if has_runpath else tuple(_split(words[DT_RPATH])),
+        runpath=tuple(_split(words[DT_RUNPATH])),
         has_runpath=has_runpath,
     )
 
@@ -138,13 +144,6 @@ class Process:
         if missing and not partial:
             self.mapped, self._by_name, self._by_file = kept
         return missing
-
-    def missing(self, path: str) -> tuple[Unresolved, ...]:
-        """What open() would not find; nothing is mapped."""
-        kept = (list(self.mapped), dict(self._by_name), dict(self._by_file))
-        lost = self._map_all(path)
-        self.mapped, self._by_name, self._by_file = kept
-        return lost
 
     def find(self, name: str, loader: Mapped | None = None) -> Mapped | None:
         """What dlopen(name), or a NEEDED of `loader`, gives: what has that name already, else what the search finds."""

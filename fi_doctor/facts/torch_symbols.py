@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from fi_doctor.facts.fatbin import ElfFile, Section, Unreadable
+from fi_doctor.facts.elf import ElfFile, Section, Unreadable
 from fi_doctor.model import Missing
 
 # ruff: noqa: PTH116, PTH118, PTH208 - as in binaries.py

@@ -16,7 +16,7 @@ from fi_doctor.facts.loader import Elf, read_elf
 from fi_doctor.facts.packages import Survey
 from fi_doctor.facts.runners import ENDING as RUNNER
 from fi_doctor.locking.remembered import Found, keep, quick_key, recall, remembered, scan
-from fi_doctor.model import Calls, Missing, Named, Vllm
+from fi_doctor.model import Calls, Library, Missing, Named, Vllm
 
 _VLLM = "vllm.json"
 _CALLS = "calls.json"
@@ -77,8 +77,8 @@ class Readings:
         read = lambda: flashinfer.read_named(root, version, symbols)  # noqa: E731 - it does not fit into the call
         return remembered(self._folder / _NAMED, key and f"{key} {asked}", Named, read)
 
-    def libraries(self, environ: Mapping[str, str], survey: Survey) -> libraries.Loading:
-        """What a process would load; where they are looked for is asked each time."""
+    def libraries(self, environ: Mapping[str, str], survey: Survey) -> dict[str, Library | Missing]:
+        """The CUDA libraries that a process would load; where they are looked for is asked each time."""
         path = self._folder / _ELVES
         known = recall(path, _OF_ELVES, dict[str, tuple[str, Elf | None]]) or {}
         seen: dict[str, tuple[str, Elf | None]] = {}

@@ -12,7 +12,7 @@ from elf_files import CUBIN, FAMILY, LZ4, PTX, SPECIFIC, ZSTD, container, elf, e
 
 from fi_doctor.facts import binaries as reading
 from fi_doctor.facts.binaries import Reader, read_binary
-from fi_doctor.facts.fatbin import Unreadable
+from fi_doctor.facts.elf import Unreadable
 from fi_doctor.facts.torch_symbols import TorchSymbols
 from fi_doctor.model import Missing
 

@@ -288,7 +288,7 @@ def test_a_library_of_a_wheel_is_named_with_the_version_of_the_wheel(tmp_path, t
     site = Site(tmp_path / "site")
     built = site.wheel(name, "12.8.90", file)
     site.link(*built, rpath=rpath)
-    assert find_libraries({}, site.target(), {}).libraries["cudart"] == Library(
+    assert find_libraries({}, site.target(), {})["cudart"] == Library(
         name="cudart", path=str(built[0]), version="12.8.90", origin="wheel", package=f"{name} 12.8.90", copies=()
     )
 
@@ -299,7 +299,7 @@ def test_a_toolkit_on_ld_library_path_does_not_replace_a_wheel_that_torch_names_
     built = site.wheel("nvidia-cuda-runtime", "13.0.96", "nvidia/cu13/lib/libcudart.so.13")
     site.link(*built, rpath=CU13)
     other = build(tmp_path / "toolkit", "libcudart.so.13")
-    found = find_libraries({"LD_LIBRARY_PATH": str(other.parent)}, site.target(), {}).libraries["cudart"]
+    found = find_libraries({"LD_LIBRARY_PATH": str(other.parent)}, site.target(), {})["cudart"]
     assert isinstance(found, Library)
     assert (found.path, found.origin, found.copies) == (str(built[0]), "wheel", (str(other),))
 
@@ -313,10 +313,10 @@ def test_wheels_in_another_folder_of_sys_path_come_by_hand_after_what_the_loader
     nccl = wheels.wheel("nvidia-nccl-cu13", "2.30.7", "nvidia/nccl/lib/libnccl.so.2")
     system = build(tmp_path / "system", "libcudart.so.13")
     site.link(*runtime, *cublas, *nccl, rpath=CU13)
-    with_system = find_libraries({"LD_LIBRARY_PATH": str(system.parent)}, site.target(wheels), {}).libraries
+    with_system = find_libraries({"LD_LIBRARY_PATH": str(system.parent)}, site.target(wheels), {})
     assert _place(with_system["cudart"]) == (str(system), "LD_LIBRARY_PATH")
     assert _place(with_system["nccl"]) == (str(nccl[0]), "wheel")
-    without = find_libraries({}, site.target(wheels), {}).libraries
+    without = find_libraries({}, site.target(wheels), {})
     assert _place(without["cudart"]) == (str(runtime[0]), "wheel")
     assert _place(without["cublasLt"]) == (str(cublas[0]), "wheel")
 
@@ -327,7 +327,7 @@ def test_a_library_that_torch_needs_and_nobody_has_is_missing_with_who_needs_it(
     runtime = site.wheel("nvidia-cuda-runtime", "13.0.96", "nvidia/cu13/lib/libcudart.so.13")
     nccl = build(tmp_path / "elsewhere", "libnccl.so.2")
     site.link(*runtime, nccl, rpath=CU13)
-    found = find_libraries({}, site.target(), {}).libraries
+    found = find_libraries({}, site.target(), {})
     assert _place(found["cudart"]) == (str(runtime[0]), "wheel")
     assert isinstance(found["nccl"], Missing)
     assert found["nccl"].reason == (
@@ -342,7 +342,7 @@ def test_without_torch_the_plain_search_counts_and_copies_out_of_reach_are_named
     (tmp_path / "ld" / "libcudart.so").symlink_to("libcudart.so.12")
     nccl = build(tmp_path / "site" / "nvidia" / "nccl" / "lib", "libnccl.so.2")
     target = Target(sys.executable, (str(tmp_path / "site"),), None, ())
-    found = find_libraries({"LD_LIBRARY_PATH": str(tmp_path / "ld")}, target, {}).libraries
+    found = find_libraries({"LD_LIBRARY_PATH": str(tmp_path / "ld")}, target, {})
     assert isinstance(found["cudart"], Library)
     assert (found["cudart"].version, found["cudart"].origin, found["cudart"].copies) == (
         "12.4.127",
@@ -358,7 +358,7 @@ def test_the_driver_library_is_found_through_the_cache_with_the_version_of_its_f
     driver = build(tmp_path, "libcuda.so.580.159.04")
     (tmp_path / "libcuda.so.1").symlink_to(driver.name)
     target = Target(sys.executable, (), None, ())
-    found = find_libraries({}, target, {"libcuda.so.1": str(tmp_path / "libcuda.so.1")}).libraries["cuda"]
+    found = find_libraries({}, target, {"libcuda.so.1": str(tmp_path / "libcuda.so.1")})["cuda"]
     assert isinstance(found, Library)
     assert (found.path, found.version, found.origin) == (str(tmp_path / "libcuda.so.1"), "580.159.04", "system")
 
@@ -371,12 +371,12 @@ def test_of_two_wheels_that_record_the_same_file_the_one_of_its_size_owns_it(tmp
     (site.root / "nvidia_nccl_cu12-2.27.3.dist-info" / "RECORD").write_text(f"{file},sha256=x,12\n")
     nccl = site.wheel("nvidia-nccl-cu13", "2.30.7", file)
     site.link(*nccl, rpath=CU13)
-    found = find_libraries({}, site.target(), {}).libraries["nccl"]
+    found = find_libraries({}, site.target(), {})["nccl"]
     assert isinstance(found, Library)
     assert (found.package, found.version) == ("nvidia-nccl-cu13 2.30.7", "2.30.7")
     (site.root / "nvidia_nccl_cu12-2.27.3.dist-info" / "RECORD").write_text(f"{file},sha256=x,\n")
     (site.root / "nvidia_nccl_cu13-2.30.7.dist-info" / "RECORD").write_text(f"{file},sha256=x,\n")
-    contested = find_libraries({}, site.target(), {}).libraries["nccl"]
+    contested = find_libraries({}, site.target(), {})["nccl"]
     assert isinstance(contested, Library)
     assert isinstance(contested.package, Missing)
     assert "nvidia-nccl-cu12 2.27.3 and nvidia-nccl-cu13 2.30.7 both record" in contested.package.reason
@@ -398,4 +398,4 @@ def test_an_ldconfig_that_hangs_is_named_where_its_answer_is_needed(tmp_path, mo
     target = Target(program="", sys_path=(), torch=None, wheels=())
     monkeypatch.setattr(libraries, "make_target", lambda _: target)
     monkeypatch.setattr(loader, "default_folders", lambda: (str(tmp_path),))
-    assert set(libraries.read_libraries({}, None).libraries.values()) == {said}
+    assert set(libraries.read_libraries({}, None).values()) == {said}

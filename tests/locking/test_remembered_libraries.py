@@ -32,8 +32,8 @@ def read(tmp_path, monkeypatch):
 
     def again():
         files.clear()
-        found = readings.Readings(tmp_path / "memory").libraries(environ, survey).libraries
-        assert found == libraries.read_libraries(environ, survey).libraries
+        found = readings.Readings(tmp_path / "memory").libraries(environ, survey)
+        assert found == libraries.read_libraries(environ, survey)
         return found, [*files]
 
     return again
