@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fi_doctor.conditions import peers, relations, requirements, stale, tried, vllm
+from fi_doctor.conditions import installed, peers, relations, requirements, stale, surroundings, tried, vllm
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.model import (
     Facts,
@@ -273,7 +273,7 @@ SUBJECTS: dict[str, Subject] = {
     "library_major_differs_from_torch": Subject(Kind.TEXT, _relation(relations.library_major_differs_from_torch)),
     **{
         name: Subject(kind, _relation(read))
-        for family in (peers.SUBJECTS, stale.SUBJECTS, vllm.SUBJECTS)
+        for family in (table.SUBJECTS for table in (installed, peers, stale, surroundings, vllm))
         for name, (kind, read) in family.items()
     },
 }

@@ -74,6 +74,7 @@ from fi_doctor.model.report import (
     Request,
     selects,
 )
+from fi_doctor.model.surroundings import HostLimits, Ptxas, RayCopies, Site, TritonPtxas
 from fi_doctor.model.warming import WARMING_SCHEMA, Place, Warming, WarmModule
 from fi_doctor.model.watch import Silent, Watch
 from fi_doctor.model.words import Evidence, Scope, Severity, Verdict
@@ -121,6 +122,7 @@ __all__ = [
     "GpuFacts",
     "Here",
     "Holds",
+    "HostLimits",
     "Interpreter",
     "JitToolkit",
     "KnowledgeBase",
@@ -140,6 +142,8 @@ __all__ = [
     "Policy",
     "PolicyFile",
     "ProbeSpec",
+    "Ptxas",
+    "RayCopies",
     "Recommendation",
     "Report",
     "Request",
@@ -153,11 +157,13 @@ __all__ = [
     "Setting",
     "Severity",
     "Silent",
+    "Site",
     "Stage",
     "Strict",
     "Subset",
     "SystemFacts",
     "ToolkitFacts",
+    "TritonPtxas",
     "Unbound",
     "Verdict",
     "VersionCheck",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fi_doctor.model.base import Data, Missing
 from fi_doctor.model.calls import Calls
+from fi_doctor.model.surroundings import HostLimits, RayCopies, Site, TritonPtxas
 
 
 class Gpu(Data, frozen=True):
@@ -260,6 +261,10 @@ class Facts(Data, frozen=True):
     sources: dict[str, str]
     vllm: Vllm | Missing = Missing(reason="it was not read")
     calls: Calls | Missing = Missing(reason="they were not read")  # of that FlashInfer by that vLLM
+    site: Site | Missing = Missing(reason="it was not read")  # beside the packages on sys.path
+    host_limits: HostLimits | Missing = Missing(reason="they were not read")
+    triton_ptxas: TritonPtxas | Missing = Missing(reason="it was not read")
+    ray_copies: RayCopies | Missing = Missing(reason="they were not read")
 
     @property
     def vllm_version(self) -> str:

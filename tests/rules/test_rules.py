@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import examples_packages
+import examples_toolkit
 import factory as make
 import pytest
-from rule_examples import EXAMPLES, HEALTHY, MISMATCHED
+import rule_examples
+from rule_examples import HEALTHY, MISMATCHED
 
 from fi_doctor import conditions, knowledge
 from fi_doctor.conditions import Truth, View
@@ -10,6 +13,7 @@ from fi_doctor.diagnosis import findings
 from fi_doctor.model import Ending, Stage
 
 KB = knowledge.load()
+EXAMPLES = {**rule_examples.EXAMPLES, **examples_packages.EXAMPLES, **examples_toolkit.EXAMPLES}
 RULES = {rule.id: rule for rule in KB.rules}
 
 
