@@ -7,6 +7,7 @@ The limits are those of include/crt/host_config.h: "#if __GNUC__ > 15" in 13.0.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Mapping
@@ -74,7 +75,7 @@ def find_compiler(environ: Mapping[str, str]) -> tuple[str, str, bool]:
         if variable == "CC" and "CC" in environ:
             words = ["-ccbin", environ["CC"]]
         checked = checked and not any(word in _ALLOW for word in words)
-        for word, after in zip(words, [*words[1:], ""], strict=True):
+        for word, after in itertools.zip_longest(words, words[1:], fillvalue=""):
             option, _, value = word.partition("=")
             if option in _CCBIN and (value or after):
                 named, named_by = value or after, variable
