@@ -227,6 +227,7 @@ SUBJECTS: dict[str, Subject] = {
     "jit_library_missing": Subject(Kind.TEXT, _absent("libraries")),
     "jit_header_missing": Subject(Kind.TEXT, _absent("headers")),
     "module_header_missing": Subject(Kind.TEXT, _absent("module_headers")),  # only some modules include these
+    "module_library_missing": Subject(Kind.TEXT, _absent("module_libraries")),
     "header_not_found": Subject(Kind.TEXT, lambda view: tried.headers_not_found(view.outcomes)),
     "python_module_not_found": Subject(Kind.TEXT, lambda view: tried.python_modules_not_found(view.outcomes)),
     "library_not_found": Subject(Kind.TEXT, lambda view: tried.libraries_not_found(view.outcomes)),

@@ -59,6 +59,40 @@ def host_limits(field: str) -> Callable[[Facts], Relation]:
     return of
 
 
+def cublas_missing(facts: Facts) -> Relation:
+    """Those of cuBLAS's libraries that the linker does not find."""
+    jit = facts.toolkit.jit
+    if isinstance(jit, Missing):
+        return jit
+    places = {name: jit.module_libraries.get(name) for name in ("cublas", "cublasLt")}
+    return tuple(name for name, place in places.items() if isinstance(place, Missing) and place.absent)
+
+
+def nvcc_dashed(facts: Facts) -> Relation:
+    """The release of $CUDA_HOME/bin/nvcc as the names of NVIDIA's packages have it, "13-0"."""
+    jit = facts.toolkit.jit
+    nvcc = jit if isinstance(jit, Missing) else jit.nvcc
+    version = nvcc if isinstance(nvcc, Missing) else nvcc.version
+    return version if isinstance(version, Missing) else (version.replace(".", "-"),)
+
+
+def cuda_home_malformed(facts: Facts) -> Relation:
+    """CUDA_HOME, or CUDA_PATH, as set, where it has what no such folder has."""
+    set_here = facts.environment.get("CUDA_HOME") or facts.environment.get("CUDA_PATH") or ""
+    is_odd = set_here.startswith("~") or _meant(set_here) != set_here.rstrip("/")
+    return (set_here,) if set_here and is_odd else ()
+
+
+def cuda_home_meant(facts: Facts) -> Relation:
+    """What it probably was to be."""
+    found = cuda_home_malformed(facts)
+    meant = "" if isinstance(found, Missing) or not found else _meant(str(found[0]))
+    if not meant.startswith("~"):
+        return (meant,) if meant else Missing(reason="it names no folder")
+    home = facts.environment.get("HOME")
+    return (meant.replace("~", home, 1),) if home else Missing(reason="HOME is not known")
+
+
 def ptxas_too_old(facts: Facts) -> Relation:
     """Triton's ptxas that does not know a GPU here, "ptxas 12.8 for SM121, which needs 12.9"."""
     old = _old(facts)
@@ -109,6 +143,14 @@ def has_ray(facts: Facts) -> Relation:
     return facts.site if isinstance(facts.site, Missing) else (facts.site.has_ray,)
 
 
+def _meant(text: str) -> str:
+    """The first folder in it, without quotes, blanks and what belongs to the compiler."""
+    first = next((part for part in text.strip(" \t\r\n\"'").split(":") if part.strip()), "").strip(" \t\"'")
+    for end in ("/nvcc", "/bin"):
+        first = first.rstrip("/").removesuffix(end)
+    return first.rstrip("/")
+
+
 def _newest(limits: HostLimits) -> int | Missing:
     if isinstance(limits.family, Missing):
         return limits.family
@@ -146,6 +188,10 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "nvcc_host_compiler": (Kind.TEXT, host_limits("compiler")),
     "nvcc_host_compiler_named_by": (Kind.TEXT, host_limits("named_by")),
     "host_limits_source": (Kind.TEXT, host_limits("source")),
+    "cublas_missing": (Kind.TEXT, cublas_missing),
+    "nvcc_dashed": (Kind.TEXT, nvcc_dashed),
+    "cuda_home_malformed": (Kind.TEXT, cuda_home_malformed),
+    "cuda_home_meant": (Kind.TEXT, cuda_home_meant),
     "ptxas_too_old": (Kind.TEXT, ptxas_too_old),
     "ptxas_variable": (Kind.TEXT, ptxas_variable),
     "ray_not_copied": (Kind.TEXT, ray_not_copied),

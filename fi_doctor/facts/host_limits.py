@@ -33,10 +33,10 @@ def read_host_limits(toolkit: ToolkitFacts, environ: Mapping[str, str]) -> HostL
     jit = toolkit.jit
     if isinstance(jit, Missing):
         return jit
-    runtime = jit.headers.get("cuda_runtime.h", Missing(reason="cuda_runtime.h was not looked for"))
-    if isinstance(runtime, Missing):
-        return runtime
-    header = Path(runtime).parent / "crt" / "host_config.h"
+    runtime = jit.headers.get("cuda_runtime.h")
+    # Without a host compiler nvcc cannot tell where it looks.
+    include = Path(runtime).parent if isinstance(runtime, str) else Path(jit.cuda_home, "include")
+    header = include / "crt" / "host_config.h"
     text = read_text(header)
     if isinstance(text, Missing):
         return text
