@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fi_doctor.conditions import binaries, machine, peers, relations, requirements, server, stale, tried, vllm
+from fi_doctor.conditions import families, relations, requirements, tried, vllm
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.model import (
     Facts,
@@ -227,6 +227,7 @@ SUBJECTS: dict[str, Subject] = {
     "jit_library_missing": Subject(Kind.TEXT, _absent("libraries")),
     "jit_header_missing": Subject(Kind.TEXT, _absent("headers")),
     "module_header_missing": Subject(Kind.TEXT, _absent("module_headers")),  # only some modules include these
+    "module_library_missing": Subject(Kind.TEXT, _absent("module_libraries")),
     "header_not_found": Subject(Kind.TEXT, lambda view: tried.headers_not_found(view.outcomes)),
     "python_module_not_found": Subject(Kind.TEXT, lambda view: tried.python_modules_not_found(view.outcomes)),
     "library_not_found": Subject(Kind.TEXT, lambda view: tried.libraries_not_found(view.outcomes)),
@@ -271,11 +272,7 @@ SUBJECTS: dict[str, Subject] = {
     "gate_differs_from_compiler": Subject(Kind.FLAG, _relation(relations.gate_differs_from_compiler)),
     "jit_cache_major_differs_from_torch": Subject(Kind.FLAG, _relation(relations.jit_cache_major_differs_from_torch)),
     "library_major_differs_from_torch": Subject(Kind.TEXT, _relation(relations.library_major_differs_from_torch)),
-    **{
-        name: Subject(kind, _relation(read))
-        for family in (binaries, machine, peers, server, stale, vllm)
-        for name, (kind, read) in family.SUBJECTS.items()
-    },
+    **{name: Subject(kind, _relation(read)) for name, (kind, read) in families.SUBJECTS.items()},
 }
 
 KEYED: dict[str, Keyed] = {

@@ -14,8 +14,12 @@ from fi_doctor.facts.calls import read_calls
 from fi_doctor.facts.environment import read_environment
 from fi_doctor.facts.flashinfer import read_flashinfer, read_named
 from fi_doctor.facts.gpus import read_gpus, read_gpus_of_nvml
+from fi_doctor.facts.host_limits import read_host_limits
 from fi_doctor.facts.libraries import read_libraries
 from fi_doctor.facts.machine import Serving, with_machine
+from fi_doctor.facts.ptxas import read_triton_ptxas
+from fi_doctor.facts.ray import read_ray_copies
+from fi_doctor.facts.site import read_site
 from fi_doctor.facts.system import read_system
 from fi_doctor.facts.vllm import read_vllm
 from fi_doctor.model import Binaries, Calls, Facts, FlashInfer, Interpreter, Library, Missing, Named, Vllm
@@ -25,20 +29,24 @@ SOURCES = {
     "calls": "files of the installed vllm and flashinfer, which are not imported",
     "environment": "the environment given to fi-doctor, by allow-list",
     "flashinfer": "files of the installed package, which is not imported",
+    "host_limits": "crt/host_config.h of the toolkit, and --version of the compiler that nvcc calls",
     "interpreter": "inside/survey.py, run by the examined interpreter",
     "libraries": "files on the examined loader's search path",
     "machine": "stat, statvfs, quotactl, /proc/self/mountinfo, /proc/self/net/route, /dev, the user database",
     "packages": "*.dist-info and *.egg-info on the examined sys.path",
     "server": "/proc/PID of the process that is named",
+    "ray_copies": "vllm/ray/ray_env.py, which is not imported",
+    "site": "listings of the folders of the examined sys.path",
     "system": "/proc, /sys/fs/cgroup, /etc/os-release, os",
     "toolkit": "nvcc --version and nvcc --list-gpu-code",
     "toolkit.jit_cache_cuda": "version of flashinfer-jit-cache",
     "toolkit.torch_cuda": "torch/version.py",
+    "triton_ptxas": "ptxas --version",
     "vllm": "files of the installed package, which is not imported",
 }
 
 
-_READERS = 8
+_READERS = 11
 
 
 def collect(python: str, *, symbols: tuple[str, ...] = (), environ: Mapping[str, str] | None = None) -> Facts:
@@ -88,6 +96,9 @@ class Gathering:
         self._vllm = pool.submit(lambda: vllm(self._survey.result()))
         self._calls = pool.submit(lambda: calls(self._survey.result()))
         self._binaries = pool.submit(lambda: binaries.read_packages(self._survey.result()) if binaries else None)
+        self._site = pool.submit(lambda: read_site(self._survey.result()))
+        self._ray = pool.submit(lambda: read_ray_copies(self._survey.result()))
+        self._ptxas = pool.submit(lambda: read_triton_ptxas(self._survey.result(), self._start.result().environ))
         pool.shutdown(wait=False)
 
     def finish(self, symbols: tuple[str, ...] = ()) -> Facts:
@@ -119,6 +130,10 @@ class Gathering:
             vllm=self._vllm.result(),
             calls=self._calls.result(),
             binaries=self._finish_binaries(package),
+            site=self._site.result(),
+            host_limits=read_host_limits(tools, self.environ),
+            triton_ptxas=self._ptxas.result(),
+            ray_copies=self._ray.result(),
         )
         return with_machine(facts, seen, self.environ, self._serving)
 

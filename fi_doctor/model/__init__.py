@@ -77,6 +77,7 @@ from fi_doctor.model.report import (
     selects,
 )
 from fi_doctor.model.server import LoadedLibrary, Server
+from fi_doctor.model.surroundings import HostLimits, Ptxas, RayCopies, Site, TritonPtxas
 from fi_doctor.model.warming import WARMING_SCHEMA, Place, Warming, WarmModule
 from fi_doctor.model.watch import Silent, Watch
 from fi_doctor.model.words import Evidence, Scope, Severity, Verdict
@@ -128,6 +129,7 @@ __all__ = [
     "GpuFacts",
     "Here",
     "Holds",
+    "HostLimits",
     "Interpreter",
     "JitToolkit",
     "KnowledgeBase",
@@ -150,6 +152,8 @@ __all__ = [
     "Policy",
     "PolicyFile",
     "ProbeSpec",
+    "Ptxas",
+    "RayCopies",
     "Recommendation",
     "Report",
     "Request",
@@ -164,11 +168,13 @@ __all__ = [
     "Setting",
     "Severity",
     "Silent",
+    "Site",
     "Stage",
     "Strict",
     "Subset",
     "SystemFacts",
     "ToolkitFacts",
+    "TritonPtxas",
     "Unbound",
     "User",
     "Verdict",

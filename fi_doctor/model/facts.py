@@ -7,6 +7,7 @@ from fi_doctor.model.binaries import Binaries
 from fi_doctor.model.calls import Calls
 from fi_doctor.model.machine import Machine
 from fi_doctor.model.server import Server
+from fi_doctor.model.surroundings import HostLimits, RayCopies, Site, TritonPtxas
 
 
 class Gpu(Data, frozen=True):
@@ -269,6 +270,10 @@ class Facts(Data, frozen=True):
     machine: Machine | Missing = Missing(reason="it was not read")
     server: Server | Missing = Missing(reason="no process was named")  # --pid: environment and system are then its own
     binaries: Binaries | Missing = Missing(reason="they were not read")  # shared objects with GPU code
+    site: Site | Missing = Missing(reason="it was not read")  # beside the packages on sys.path
+    host_limits: HostLimits | Missing = Missing(reason="they were not read")
+    triton_ptxas: TritonPtxas | Missing = Missing(reason="it was not read")
+    ray_copies: RayCopies | Missing = Missing(reason="they were not read")
 
     @property
     def serving_uid(self) -> int:

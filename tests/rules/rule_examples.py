@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
 
 import factory as make
+from example import Example
 from msgspec.structs import replace
 
 from fi_doctor.model import CellOutcome, Ending, Facts, Gpu, GpuFacts, Outcome, PeerLink, Stage
-
-
-class Example(NamedTuple):
-    fires: Facts
-    silent: Facts
-    fires_outcomes: tuple[Outcome, ...] = ()
-    silent_outcomes: tuple[Outcome, ...] = ()
-
 
 SILENT = make.missing("/usr/local/cuda-13.0/bin/nvcc did not answer --version within 5 s")
 FAILED = make.missing("/usr/local/cuda-13.0/bin/nvcc --version exits with code 1")

@@ -2,19 +2,23 @@ from __future__ import annotations
 
 import examples_binaries
 import examples_machine
+import examples_packages
 import examples_server
+import examples_toolkit
 import factory as make
 import pytest
+import rule_examples
 import serving
-from rule_examples import EXAMPLES, HEALTHY, MISMATCHED
+from rule_examples import HEALTHY, MISMATCHED
 
 from fi_doctor import conditions, knowledge
 from fi_doctor.conditions import Truth, View
 from fi_doctor.diagnosis import findings
 from fi_doctor.model import Ending, Stage
 
-EXAMPLES = {**EXAMPLES, **examples_binaries.EXAMPLES, **examples_machine.EXAMPLES, **examples_server.EXAMPLES}
 KB = knowledge.load()
+TABLES = (rule_examples, examples_binaries, examples_machine, examples_packages, examples_server, examples_toolkit)
+EXAMPLES = {name: example for table in TABLES for name, example in table.EXAMPLES.items()}
 RULES = {rule.id: rule for rule in KB.rules}
 
 

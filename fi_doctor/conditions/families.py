@@ -1,0 +1,8 @@
+"""The subjects that bring a table of their own: name -> kind and how it is read off the facts."""
+
+from __future__ import annotations
+
+from fi_doctor.conditions import binaries, installed, machine, peers, server, stale, surroundings, vllm
+
+_TABLES = (binaries, installed, machine, peers, server, stale, surroundings, vllm)
+SUBJECTS = {name: subject for family in _TABLES for name, subject in family.SUBJECTS.items()}

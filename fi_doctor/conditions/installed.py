@@ -1,0 +1,173 @@
+"""Packages: unmet requirements, leftovers of pip, other CUDA majors, trees that win over what is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
+
+from fi_doctor.conditions.leaves import Kind
+from fi_doctor.conditions.relations import Relation
+from fi_doctor.model import Facts, Missing, Package, Site
+
+# One folder for all CUDA majors: nvidia/cudnn, nvidia/nccl, nvidia/cusparselt, nvidia/nvshmem (wheels of both majors).
+_ONE_FOLDER = ("nvidia-cudnn", "nvidia-nccl", "nvidia-cusparselt", "nvidia-nvshmem")
+_PINNED = ("flashinfer-python", "flashinfer-cubin", "apache-tvm-ffi", "nvidia-cutlass-dsl", "nvidia-cudnn-frontend")
+
+
+def unmet(name: str) -> Callable[[Facts], Relation]:
+    """Requirements of an installed package, as pip takes them, that the installed version does not meet."""
+
+    def of(facts: Facts) -> Relation:
+        return tuple(line for line, _ in _unmet(facts, name))
+
+    return of
+
+
+def unmet_found(name: str) -> Callable[[Facts], Relation]:
+    """The same in words: "flashinfer-python==0.7.2.post1, found 0.6.7"."""
+
+    def of(facts: Facts) -> Relation:
+        return tuple(f"{line}, found {found}" for line, found in _unmet(facts, name))
+
+    return of
+
+
+def pip(*words: str) -> Callable[[Facts], Relation]:
+    """The words of a pip command for the examined interpreter; uv's where uv made the environment, which has no pip."""
+
+    def of(facts: Facts) -> Relation:
+        python = facts.interpreter.executable
+        if isinstance(facts.site, Site) and facts.site.by_uv:
+            return ("uv", "pip", words[0], "--python", python)
+        return (python, "-m", "pip", *words)
+
+    return of
+
+
+def cuda_tag(facts: Facts) -> Relation:
+    """The tag of torch's CUDA in the indexes of wheels, "cu130"."""
+    cuda = facts.toolkit.torch_cuda
+    return cuda if isinstance(cuda, Missing) else (f"cu{cuda.replace('.', '')}",)
+
+
+def leftovers(facts: Facts) -> Relation:
+    """What an interrupted pip left."""
+    return facts.site if isinstance(facts.site, Missing) else facts.site.leftovers
+
+
+def broken(facts: Facts) -> Relation:
+    """Packages without their metadata."""
+    return facts.site if isinstance(facts.site, Missing) else tuple(facts.site.broken)
+
+
+def broken_folders(facts: Facts) -> Relation:
+    """The folders in which it is missing."""
+    return facts.site if isinstance(facts.site, Missing) else tuple(facts.site.broken.values())
+
+
+def other_majors(facts: Facts) -> Relation:
+    """Distributions that share one folder with those of torch's CUDA major, and are of another."""
+    majors = _majors(facts)
+    if isinstance(majors, Missing):
+        return majors
+    torch, found = majors
+    return tuple(name for name, major in found.items() if major != torch and f"{_stem(name)}-cu{torch}" in found)
+
+
+def mended_majors(facts: Facts) -> Relation:
+    """Those of torch's CUDA major whose files they may have overwritten."""
+    others, majors = other_majors(facts), _majors(facts)
+    if isinstance(others, Missing) or isinstance(majors, Missing):
+        return others
+    return tuple(f"{_stem(str(name))}-cu{majors[0]}" for name in others)
+
+
+def cupy_of_other_major(facts: Facts) -> Relation:
+    """CuPy for another CUDA major than torch's."""
+    if isinstance(facts.site, Missing) or isinstance(facts.toolkit.torch_cuda, Missing):
+        return facts.site if isinstance(facts.site, Missing) else _why(facts.toolkit.torch_cuda)
+    torch = int(facts.toolkit.torch_cuda.partition(".")[0])
+    return tuple(n for n, major in facts.site.cuda_majors.items() if n.startswith("cupy-") and major != torch)
+
+
+def shadowing_here(facts: Facts) -> Relation:
+    """Packages in the current folder that `python -m` takes instead of the installed ones."""
+    return facts.site if isinstance(facts.site, Missing) else tuple(facts.site.here)
+
+
+def trees_on_pythonpath(facts: Facts) -> Relation:
+    """VLLM or torch from a folder that no distribution owns, while one of that name is installed elsewhere."""
+    found = (facts.packages.get(name) for name in ("vllm", "torch", "triton"))
+    packages = [package for package in found if isinstance(package, Package)]
+    return tuple(p.name for p in packages if p.shadowed and not p.editable)
+
+
+def tree_locations(facts: Facts) -> Relation:
+    """The folders that win."""
+    names = trees_on_pythonpath(facts)
+    if isinstance(names, Missing):
+        return names
+    found = (facts.packages[str(name)] for name in names)
+    return tuple(package.location for package in found if isinstance(package, Package))
+
+
+def _unmet(facts: Facts, name: str) -> list[tuple[str, str]]:
+    package = facts.packages.get(name)
+    if not isinstance(package, Package):
+        return []
+    lines = ((line, _found(line, facts)) for line in package.requires)
+    return [(line.partition(";")[0].strip(), found) for line, found in lines if found]
+
+
+def _found(line: str, facts: Facts) -> str:
+    """The installed version that does not meet the line; "" where it does, or none is installed or known."""
+    try:
+        wanted = Requirement(line)
+        if wanted.name not in _PINNED or (wanted.marker is not None and not wanted.marker.evaluate({"extra": ""})):
+            return ""
+        package = facts.packages.get(wanted.name)
+        if not isinstance(package, Package) or isinstance(package.version, Missing):
+            return ""
+        met = wanted.specifier.contains(Version(package.version), prereleases=True)
+    except (InvalidRequirement, InvalidVersion):
+        return ""
+    return "" if met else package.version
+
+
+def _majors(facts: Facts) -> tuple[int, dict[str, int]] | Missing:
+    """Torch's CUDA major, and the distributions that share a folder with others of their name."""
+    cuda = facts.toolkit.torch_cuda
+    if isinstance(facts.site, Missing) or isinstance(cuda, Missing):
+        return facts.site if isinstance(facts.site, Missing) else _why(cuda)
+    shared = {name: major for name, major in facts.site.cuda_majors.items() if name.startswith(_ONE_FOLDER)}
+    return int(cuda.partition(".")[0]), shared
+
+
+def _why(value: object) -> Missing:
+    return value if isinstance(value, Missing) else Missing(reason="it is not known")
+
+
+def _stem(name: str) -> str:
+    return name.rpartition("-cu")[0]
+
+
+SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
+    "vllm_requirement_unmet": (Kind.TEXT, unmet("vllm")),
+    "vllm_requirement_found": (Kind.TEXT, unmet_found("vllm")),
+    "flashinfer_requirement_unmet": (Kind.TEXT, unmet("flashinfer-python")),
+    "flashinfer_requirement_found": (Kind.TEXT, unmet_found("flashinfer-python")),
+    "pip_install": (Kind.TEXT, pip("install")),
+    "pip_uninstall": (Kind.TEXT, pip("uninstall", "-y")),
+    "cuda_tag": (Kind.TEXT, cuda_tag),
+    "pip_leftovers": (Kind.TEXT, leftovers),
+    "broken_packages": (Kind.TEXT, broken),
+    "broken_folders": (Kind.TEXT, broken_folders),
+    "packages_of_other_major": (Kind.TEXT, other_majors),
+    "packages_overwritten": (Kind.TEXT, mended_majors),
+    "cupy_of_other_major": (Kind.TEXT, cupy_of_other_major),
+    "shadowing_here": (Kind.TEXT, shadowing_here),
+    "trees_on_pythonpath": (Kind.TEXT, trees_on_pythonpath),
+    "tree_locations": (Kind.TEXT, tree_locations),
+}

@@ -1,0 +1,56 @@
+"""What lies around the packages and the toolkit: other distributions, nvcc's host compiler, Triton's ptxas, Ray."""
+
+from __future__ import annotations
+
+from fi_doctor.model.base import Data, Missing
+
+
+class Site(Data, frozen=True, tag_field="kind", tag="site"):
+    """What the folders of sys.path hold beside the packages that are looked at. Source: their listings."""
+
+    leftovers: tuple[str, ...] = ()  # folders that an interrupted pip renamed, "/venv/.../~lashinfer"
+    broken: dict[str, str] = {}  # watched distribution without METADATA, or without pip's RECORD -> its folder
+    cuda_majors: dict[str, int] = {}  # distribution whose name says its CUDA, "cupy-cuda12x" -> 12
+    by_uv: bool = False  # whether uv made the environment
+    has_ray: bool = False  # whether Ray is installed
+    # Package of vLLM's that lies in the current folder, "vllm" -> its __init__.py, and is not the one on sys.path.
+    here: dict[str, str] = {}
+
+
+class HostLimits(Data, frozen=True, tag_field="kind", tag="host-limits"):
+    """The host compiler that nvcc calls, and which it takes by crt/host_config.h of its toolkit."""
+
+    source: str  # that header
+    newest_gcc: int | Missing  # major, inclusive
+    newest_clang: int | Missing
+    compiler: str | Missing  # that nvcc calls: -ccbin of its options, CC, NVCC_CCBIN, else g++ on PATH
+    named_by: str  # "FLASHINFER_EXTRA_CUDAFLAGS", "CC", "NVCC_CCBIN", "PATH", ...
+    family: str | Missing  # "gcc", "clang"
+    major: int | Missing
+    checked: bool  # False: -allow-unsupported-compiler is among nvcc's options
+
+
+class Ptxas(Data, frozen=True, tag_field="kind", tag="ptxas"):
+    """A ptxas that Triton calls. Source: its --version."""
+
+    path: str
+    found_by: str  # "TRITON_PTXAS_PATH", "triton"
+    version: str | Missing  # release, "12.8"
+
+
+class TritonPtxas(Data, frozen=True, tag_field="kind", tag="triton-ptxas"):
+    """Which ptxas the installed Triton takes. Source: triton/backends/nvidia/bin and the variables that replace it."""
+
+    common: Ptxas | Missing
+    blackwell: Ptxas | Missing  # what newer Tritons take from SM100 on; Missing (absent) where they have no such file
+
+
+class RayCopies(Data, frozen=True, tag_field="kind", tag="ray-copies"):
+    """Which variables the installed vLLM hands to Ray workers, beside those that envs.py registers.
+
+    Source: vllm/ray/ray_env.py.
+    """
+
+    prefixes: tuple[str, ...]  # of the release; empty up to 0.14.1
+    names: tuple[str, ...]
+    source: str  # "ray/ray_env.py:36"

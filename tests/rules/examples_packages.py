@@ -1,0 +1,88 @@
+"""Examples of the rules about packages and about what vLLM hands on."""
+
+from __future__ import annotations
+
+import factory as make
+from example import Example
+
+from fi_doctor.model import Facts, RayCopies, Site
+
+
+def _site(**changes) -> Facts:
+    return make.facts(site=Site(**changes))
+
+
+def _requiring(name: str, version: str, *lines: str, **installed: str) -> Facts:
+    """A package with these Requires-Dist lines beside these others, written with _ for -."""
+    others = {other.replace("_", "-"): of for other, of in installed.items()}
+    return make.facts(packages={name: make.package(name, version, requires=lines), **others})
+
+
+def _ray(*, has_ray: bool = True, **environment: str) -> Facts:
+    registry = {"CUDA_HOME": "envs.py:751", "VLLM_RAY_EXTRA_ENV_VARS_TO_COPY": "envs.py:1543"}
+    return make.facts(
+        packages={"vllm": "0.33.0"},
+        vllm=make.vllm(variables=registry, unread_variables=()),
+        ray_copies=RayCopies(prefixes=("NCCL_", "VLLM_"), names=("PYTHONHASHSEED",), source="ray/ray_env.py:36"),
+        site=Site(has_ray=has_ray),
+        environment=environment,
+    )
+
+
+DSL = "nvidia-cutlass-dsl[cu13]==4.8.0"
+EXAMPLES: dict[str, Example] = {
+    "vllm-requirement-not-met": Example(
+        fires=_requiring("vllm", "0.33.0", "flashinfer-python==0.7.2.post1", flashinfer_python="0.6.7.post3"),
+        silent=_requiring("vllm", "0.33.0", "flashinfer-python==0.7.2.post1", DSL, nvidia_cutlass_dsl="4.8.0"),
+    ),
+    "flashinfer-requirement-not-met": Example(
+        fires=_requiring("flashinfer-python", "0.7.2.post1", "apache-tvm-ffi<0.2,>=0.1.11", apache_tvm_ffi="0.1.6"),
+        silent=_requiring(
+            "flashinfer-python",
+            "0.7.2.post1",
+            "apache-tvm-ffi<0.2,>=0.1.11",
+            'apache-tvm-ffi<0.2,>=0.1.12; extra == "ptx"',
+            apache_tvm_ffi="0.1.11",
+        ),
+    ),
+    "pip-was-interrupted": Example(
+        fires=_site(leftovers=(f"{make.SITE}/~lashinfer",)), silent=make.facts(packages={"vllm": "0.33.0"})
+    ),
+    "package-metadata-missing": Example(
+        fires=_site(broken={"flashinfer-python": f"{make.SITE}/flashinfer_python-0.7.2.post1.dist-info"}),
+        silent=_site(leftovers=(f"{make.SITE}/~lashinfer",)),
+    ),
+    "one-folder-of-two-cuda-majors": Example(
+        fires=_site(cuda_majors={"nvidia-cudnn-cu12": 12, "nvidia-cudnn-cu13": 13}),
+        silent=_site(cuda_majors={"nvidia-cublas-cu12": 12, "nvidia-cudnn-cu13": 13}),
+    ),
+    "cupy-for-other-cuda": Example(
+        fires=_site(cuda_majors={"cupy-cuda12x": 12}), silent=_site(cuda_majors={"cupy-cuda13x": 13})
+    ),
+    "pynvml-replaces-nvidia-ml-py": Example(
+        fires=make.facts(packages={"pynvml": "11.5.3"}), silent=make.facts(packages={"pynvml": "13.0.1"})
+    ),
+    "source-tree-in-current-folder": Example(
+        fires=_site(here={"vllm": "/src/vllm/vllm/__init__.py"}), silent=_site(has_ray=True)
+    ),
+    "source-tree-on-pythonpath": Example(
+        fires=make.facts(
+            packages={"vllm": make.package("vllm", "0.33.1.dev3", location="/src/vllm", shadowed=("0.33.0 in /venv",))}
+        ),
+        silent=make.facts(
+            packages={
+                "vllm": make.package(
+                    "vllm", "0.33.1.dev3", location="/src/vllm", shadowed=("0.33.0 in /venv",), editable=True
+                )
+            }
+        ),
+    ),
+    "ray-workers-lack-variables": Example(
+        fires=_ray(FLASHINFER_CUDA_ARCH_LIST="9.0a"),
+        silent=_ray(
+            FLASHINFER_CUDA_ARCH_LIST="9.0a",
+            CUDA_HOME="/usr/local/cuda",
+            VLLM_RAY_EXTRA_ENV_VARS_TO_COPY="FLASHINFER_CUDA_ARCH_LIST",
+        ),
+    ),
+}
