@@ -1,0 +1,227 @@
+"""An environment on disk that the real readers read: a virtual environment, a toolkit, compilers, and variables.
+
+Packages are their metadata and the files that are read; nvcc, c++ and ptxas are shell scripts that answer what those of
+CUDA 13.0, GCC 13 and Triton 3.8.0 answered. Nothing of the machine is on its PATH.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import factory as make
+from msgspec.structs import replace
+
+from fi_doctor import knowledge
+from fi_doctor.diagnosis import findings
+from fi_doctor.facts import Gathering
+from fi_doctor.model import Facts, Missing
+
+VERSION = "0.7.2.post1"
+ARCHITECTURES = "sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_103 sm_120 sm_121"
+HEADERS = ("cuda_runtime.h", "cuda_bf16.h", "cuda_fp16.h", "cuda.h", "cuda/std/optional", "nv/target", "cublas_v2.h")
+MODULE_HEADERS = ("cublasLt.h", "curand.h", "curand_kernel.h", "nvrtc.h")
+LIBRARIES = ("libcudart.so", "stubs/libcuda.so", "libcublas.so", "libcublasLt.so", "libnvrtc.so")
+# crt/host_config.h of CUDA 13.0, shortened.
+HOST_CONFIG = """#if defined(__GNUC__)
+#if __GNUC__ > 15
+#error -- unsupported GNU version! gcc versions later than 15 are not supported!
+#endif /* __GNUC__ > 15 */
+#if (__clang_major__ >= 21) || (__clang_major__ < 3) || ((__clang_major__ == 3) &&  (__clang_minor__ < 3))
+#error -- unsupported clang version!
+#endif
+#endif
+"""
+# The rules of FlashInfer's own files in short: jit/env.py of 0.5.3, compilation_context.py.
+ENV = """
+import os
+import pathlib
+def _get_cubin_dir():
+    if has_flashinfer_cubin():
+        import flashinfer_cubin
+        version = flashinfer_cubin.__version__
+        if not os.getenv("FLASHINFER_DISABLE_VERSION_CHECK") and flashinfer_version != version:
+            raise RuntimeError(f"flashinfer-cubin version ({version}) does not match")
+        return pathlib.Path(flashinfer_cubin.get_cubin_dir())
+    return FLASHINFER_CACHE_DIR / "cubins"
+def _get_aot_dir():
+    if has_flashinfer_jit_cache():
+        import flashinfer_jit_cache
+        version = flashinfer_jit_cache.__version__
+        if not os.getenv("FLASHINFER_DISABLE_VERSION_CHECK") and not version.startswith(flashinfer_version):
+            raise RuntimeError(f"flashinfer-jit-cache version ({version}) does not match")
+        return pathlib.Path(flashinfer_jit_cache.get_jit_cache_dir())
+    return _package_root / "data" / "aot"
+"""
+CONTEXT = """
+import os
+class CompilationContext:
+    def __init__(self):
+        self.TARGET_CUDA_ARCHS = set()
+        for arch in os.environ["FLASHINFER_CUDA_ARCH_LIST"].split(" "):
+            major, minor = arch.split(".")
+            self.TARGET_CUDA_ARCHS.add((int(major), minor))
+"""
+# vllm/ray/ray_env.py of 0.33.0, shortened.
+RAY = """
+DEFAULT_ENV_VAR_PREFIXES: set[str] = {"VLLM_", "NCCL_", "HF_"}
+DEFAULT_EXTRA_ENV_VARS: set[str] = {"PYTHONHASHSEED"}
+def get_env_vars_to_copy(): ...
+"""
+ENVS = """
+import os
+environment_variables = {
+    "CUDA_HOME": lambda: os.environ.get("CUDA_HOME"),
+    "VLLM_RAY_EXTRA_ENV_VARS_TO_COPY": lambda: os.getenv("VLLM_RAY_EXTRA_ENV_VARS_TO_COPY", ""),
+}
+"""
+# Distribution -> version, module folder, what it requires.
+PACKAGES = {
+    "torch": ("2.14.0+cu130", "torch", ()),
+    "triton": ("3.8.0", "triton", ()),
+    "flashinfer_python": (
+        VERSION,
+        "flashinfer",
+        ("apache-tvm-ffi<0.2,>=0.1.11", "nvidia-cutlass-dsl>=4.6.2a0", "nvidia-cudnn-frontend>=1.31.0", "torch"),
+    ),
+    "vllm": (
+        "0.33.0",
+        "vllm",
+        (f"flashinfer-python=={VERSION}", "apache-tvm-ffi==0.1.11", "nvidia-cutlass-dsl[cu13]==4.8.0"),
+    ),
+    "apache_tvm_ffi": ("0.1.11", "tvm_ffi", ()),
+    "nvidia_cutlass_dsl": ("4.8.0", "", ()),
+    "nvidia_cudnn_frontend": ("1.32.0", "", ()),
+    "nvidia_cudnn_cu13": ("9.20.0", "", ()),
+    "nvidia_ml_py": ("13.590.44", "", ()),
+}
+
+
+class Environment:
+    """One environment, healthy until it is changed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cuda, self.bin, self.venv = folder / "cuda-13.0", folder / "bin", folder / "venv"
+        self.python = self.venv / "bin" / "python"
+        self.site = self.venv / f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+        self.environ = {
+            "CUDA_HOME": str(self.cuda),
+            "PATH": str(self.bin),
+            "HOME": str(folder / "home"),
+            "FLASHINFER_CUDA_ARCH_LIST": "9.0a",
+        }
+        self.sm = 90
+        self.driver_cuda = "13.0"
+        write(self.venv / "pyvenv.cfg", f"home = {Path(sys.base_prefix, 'bin')}\n")
+        self.python.parent.mkdir(parents=True)
+        self.python.symlink_to(os.path.realpath(sys.executable))
+        (folder / "home").mkdir()
+        for name, (version, module, requires) in PACKAGES.items():
+            self.install(name, version, module, requires)
+        write(self.site / "torch/version.py", "__version__ = '2.14.0+cu130'\ncuda = '13.0'\n")
+        write(self.site / "flashinfer/_build_meta.py", f'__version__ = "{VERSION}"\n')
+        write(self.site / "flashinfer/jit/env.py", ENV)
+        write(self.site / "flashinfer/compilation_context.py", CONTEXT)
+        write(self.site / "vllm/ray/ray_env.py", RAY)
+        write(self.site / "vllm/envs.py", ENVS)
+        script(self.site / "triton/backends/nvidia/bin/ptxas", ptxas("12.9"))
+        script(self.site / "triton/backends/nvidia/bin/ptxas-blackwell", ptxas("13.3"))
+        toolkit(self.cuda)
+        for name in ("c++", "gcc"):
+            self.compiler(name)
+        script(self.bin / "ninja", "echo 1.13.0\n")
+        script(self.bin / "which", "exit 1\n")
+
+    def install(self, name: str, version: str, module: str = "", requires: tuple[str, ...] = ()) -> Path:
+        """A distribution as pip leaves it; its metadata's folder."""
+        info = self.site / f"{name}-{version}.dist-info"
+        lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {line}" for line in requires)]
+        write(info / "METADATA", "\n".join(["Metadata-Version: 2.4", *lines, "", ""]))
+        write(info / "RECORD", f"{info.name}/METADATA,,\n")
+        write(info / "INSTALLER", "pip\n")
+        if module:
+            write(self.site / module / "__init__.py", f'__version__ = "{version}"\n')
+        return info
+
+    def info(self, name: str) -> Path:
+        """The folder of an installed distribution's metadata."""
+        [found] = self.site.glob(f"{name}-*.dist-info")
+        return found
+
+    def remove(self, name: str) -> None:
+        """Uninstall a distribution's metadata; its module stays where it has one."""
+        shutil.rmtree(self.info(name))
+
+    def change(self, name: str, version: str) -> None:
+        """Install another version."""
+        self.remove(name)
+        _, module, requires = PACKAGES[name]
+        self.install(name, version, module, requires)
+
+    def compiler(self, name: str, said: str = "gcc (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0") -> None:
+        """A host compiler that looks in what it is given, and in lib of this folder."""
+        text = f"""case "$1" in
+--version) echo '{said}';;
+-print-search-dirs) echo 'programs: ='; echo 'libraries: ={self.folder}/lib';;
+*)
+  echo '#include <...> search starts here:' >&2
+  while [ $# -gt 0 ]; do
+    case "$1" in -I*) f=${{1#-I}};; -isystem) f=$2; shift;; *) f=;; esac
+    if [ -d "$f" ]; then echo " $f" >&2; fi
+    shift
+  done
+  echo 'End of search list.' >&2;;
+esac
+"""
+        script(self.bin / name, text)
+
+    def facts(self) -> Facts:
+        """What the readers read; the GPU is given."""
+        unread = Missing(reason="not read here")
+        gathering = Gathering(
+            str(self.python), self.environ, asks_cuda=False, calls=lambda _: unread, libraries=lambda *_: {}
+        )
+        facts = gathering.finish()
+        return replace(facts, gpus=make.gpu_facts(make.gpu(sm=self.sm), cuda=self.driver_cuda))
+
+    def findings(self) -> dict[str, str]:
+        """Rule -> severity."""
+        return {found.id: found.severity.value for found in findings.find(KB, self.facts(), ())}
+
+
+KB = knowledge.load()
+
+
+def toolkit(home: Path, version: str = "13.0", codes: str = ARCHITECTURES) -> None:
+    """A complete toolkit."""
+    listed = "; ".join(f"echo {code}" for code in codes.split())
+    text = f"""case "$*" in
+--version) echo 'Cuda compilation tools, release {version}, V{version}.88';;
+--list-gpu-code) {listed};;
+*) echo '#$ LIBRARIES="-L{home}/lib64"' >&2; echo '#$ gcc -E -x c++ "-I{home}/include" "/dev/null"' >&2;;
+esac
+"""
+    script(home / "bin/nvcc", text)
+    for name in (*HEADERS, *MODULE_HEADERS):
+        write(home / "include" / name, "\n")
+    write(home / "include/cuda/std/__cccl/version.h", "#define CCCL_VERSION 3000001\n")
+    write(home / "include/crt/host_config.h", HOST_CONFIG)
+    for name in LIBRARIES:
+        write(home / "lib64" / name, "\n")
+
+
+def ptxas(version: str) -> str:
+    return f"echo 'Cuda compilation tools, release {version}, V{version}.86'\n"
+
+
+def script(path: Path, text: str) -> None:
+    write(path, f"#!/bin/sh\n{text}")
+    path.chmod(0o755)
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")

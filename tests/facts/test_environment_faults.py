@@ -1,0 +1,224 @@
+"""Faults seeded one at a time into a healthy environment on disk, read by the real readers and named by their rules."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from environment_on_disk import VERSION, Environment, ptxas, script, toolkit, write
+
+
+@pytest.fixture
+def environment(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return Environment(tmp_path)
+
+
+def _shipped_cache(e, version):
+    e.install("flashinfer_jit_cache", version, "flashinfer_jit_cache")
+
+
+def _old_cubin(e):
+    e.install("flashinfer_cubin", "0.6.13", "flashinfer_cubin")
+
+
+def _disabled_check(e):
+    _old_cubin(e)
+    e.environ["FLASHINFER_DISABLE_VERSION_CHECK"] = "1"
+
+
+def _uninstall(e, name, module):
+    e.remove(name)
+    shutil.rmtree(e.site / module)
+
+
+def _without_record(e):
+    (e.info("flashinfer_python") / "RECORD").unlink()
+
+
+def _empty_metadata(e):
+    write(e.info("nvidia_cutlass_dsl") / "METADATA", "")
+
+
+def _second_copy(e, name, version, module):
+    tree = e.folder / "src"
+    write(tree / module / "__init__.py", f'__version__ = "{version}"\n')
+    e.environ["PYTHONPATH"] = str(tree)
+    write(tree / f"{name}-{version}.dist-info" / "METADATA", f"Name: {name}\nVersion: {version}\n\n")
+
+
+def _tree(e):
+    write(e.folder / "src/vllm/__init__.py", "")
+    e.environ["PYTHONPATH"] = str(e.folder / "src")
+
+
+def _torch(e, version, cuda):
+    e.change("torch", version)
+    write(e.site / "torch/version.py", f"__version__ = {version!r}\ncuda = {cuda!r}\n")
+
+
+def _wrapper(e):
+    """An nvcc of /usr/local/bin, so to speak, that starts the toolkit's."""
+    del e.environ["CUDA_HOME"]
+    local = e.folder / "local/bin"
+    local.mkdir(parents=True)
+    (local / "nvcc").symlink_to(e.cuda / "bin/nvcc")
+    e.environ["PATH"] += f":{local}"
+
+
+def _no_nvcc(e):
+    (e.cuda / "bin/nvcc").unlink()
+
+
+def _hidden_nvcc(e):
+    e.environ["PATH"] += f":{e.cuda}/bin"
+    e.environ["CUDA_HOME"] = str(e.folder / "gone")
+
+
+def _old_toolkit(e, version, codes):
+    shutil.rmtree(e.cuda)
+    toolkit(e.cuda, version, codes)
+
+
+def _nvcc_variable(e, version):
+    toolkit(e.folder / "other", version)
+    e.environ["FLASHINFER_NVCC"] = f"{e.folder}/other/bin/nvcc"
+
+
+def _lacks(e, *names):
+    for name in names:
+        (e.cuda / name).unlink()
+
+
+def _ptxas(e, sm, common, blackwell=""):
+    folder = e.site / "triton/backends/nvidia/bin"
+    e.sm = sm
+    script(folder / "ptxas", ptxas(common))
+    (folder / "ptxas-blackwell").unlink()
+    if blackwell:
+        script(folder / "ptxas-blackwell", ptxas(blackwell))
+
+
+def _ptxas_variable(e):
+    e.sm = 121
+    script(e.folder / "old/ptxas", ptxas("12.8"))
+    e.environ["TRITON_PTXAS_BLACKWELL_PATH"] = str(e.folder / "old/ptxas")
+
+
+def _older_flashinfer(e):
+    e.change("flashinfer_python", "0.6.7.post3")
+    write(e.site / "flashinfer/_build_meta.py", '__version__ = "0.6.7.post3"\n')
+
+
+def _ray(e):
+    e.install("ray", "2.50.0")
+
+
+def _set(**values):
+    return lambda e: e.environ.update({k: v.replace("@", str(e.cuda)) for k, v in values.items()})
+
+
+GXX16 = "gcc (GCC) 16.1.0"
+FAULTS = {
+    "cubin of another version": ("flashinfer-cubin-breaks-import", _old_cubin),
+    "jit-cache of another version": ("flashinfer-jit-cache-breaks-import", lambda e: _shipped_cache(e, "0.6.13+cu130")),
+    "jit-cache of another CUDA": ("jit-cache-for-other-cuda", lambda e: _shipped_cache(e, f"{VERSION}+cu129")),
+    "version check off": ("flashinfer-version-check-disabled", _disabled_check),
+    "no flashinfer": ("flashinfer-not-installed", lambda e: _uninstall(e, "flashinfer_python", "flashinfer")),
+    "no torch": ("torch-not-installed", lambda e: _uninstall(e, "torch", "torch")),
+    "torch without CUDA": ("torch-without-cuda", lambda e: _torch(e, "2.14.0+cpu", None)),
+    "vLLM's pin of FlashInfer": ("vllm-requirement-not-met", _older_flashinfer),
+    "vLLM's pin of the DSL": ("vllm-requirement-not-met", lambda e: e.change("nvidia_cutlass_dsl", "4.7.1")),
+    "tvm-ffi too old": ("flashinfer-requirement-not-met", lambda e: e.change("apache_tvm_ffi", "0.1.6")),
+    "cutlass-dsl too old": ("flashinfer-requirement-not-met", lambda e: e.change("nvidia_cutlass_dsl", "4.3.4")),
+    "cudnn-frontend too old": ("flashinfer-requirement-not-met", lambda e: e.change("nvidia_cudnn_frontend", "1.13.0")),
+    "pip's leftover": ("pip-was-interrupted", lambda e: write(e.site / "~lashinfer/__init__.py", "")),
+    "pip's second leftover": ("pip-was-interrupted", lambda e: write(e.site / "~-rch-2.9.dist-info/METADATA", "")),
+    "no RECORD": ("package-metadata-missing", _without_record),
+    "METADATA of 0 bytes": ("package-metadata-missing", _empty_metadata),
+    "cuDNN of two majors": ("one-folder-of-two-cuda-majors", lambda e: e.install("nvidia_cudnn_cu12", "9.10.2")),
+    "CuPy of CUDA 12": ("cupy-for-other-cuda", lambda e: e.install("cupy_cuda12x", "13.6.0")),
+    "abandoned pynvml": ("pynvml-replaces-nvidia-ml-py", lambda e: e.install("pynvml", "11.5.3", "pynvml")),
+    "two FlashInfers": (
+        "flashinfer-installed-twice",
+        lambda e: _second_copy(e, "flashinfer_python", "0.6.13", "flashinfer"),
+    ),
+    "vLLM's tree on PYTHONPATH": ("source-tree-on-pythonpath", _tree),
+    "vLLM's tree here": ("source-tree-in-current-folder", lambda e: write(e.folder / "vllm/__init__.py", "")),
+    "link to nvcc": ("cuda-home-derived-from-nvcc-wrapper", _wrapper),
+    "colon in CUDA_HOME": ("cuda-home-malformed", _set(CUDA_HOME=":@")),
+    "bin in CUDA_HOME": ("cuda-home-malformed", _set(CUDA_HOME="@/bin")),
+    "quotes in CUDA_HOME": ("cuda-home-malformed", _set(CUDA_HOME='"@"')),
+    "CUDA_HOME without nvcc": ("nvcc-not-taken", _hidden_nvcc),
+    "vLLM without nvcc": ("has-flashinfer-false-without-nvcc-or-ninja", _no_nvcc),
+    "nvcc too old for the GPU": ("nvcc-too-old-for-gpu", lambda e: _old_toolkit(e, "11.5", "sm_80 sm_86")),
+    "nvcc of another major": ("nvcc-major-differs-from-torch", lambda e: _old_toolkit(e, "12.8", "sm_80 sm_90")),
+    "FLASHINFER_NVCC and gate": ("flashinfer-nvcc-and-gates-differ", lambda e: _nvcc_variable(e, "12.9")),
+    "FLASHINFER_NVCC too old": ("nvcc-older-than-gate", lambda e: _nvcc_variable(e, "12.6")),
+    "no cuda_runtime.h": ("toolkit-lacks-headers", lambda e: _lacks(e, "include/cuda_runtime.h")),
+    "no cublasLt.h": ("toolkit-lacks-module-headers", lambda e: _lacks(e, "include/cublasLt.h")),
+    "no curand_kernel.h": ("toolkit-lacks-module-headers", lambda e: _lacks(e, "include/curand_kernel.h")),
+    "no libcudart.so": ("toolkit-lacks-link-libraries", lambda e: _lacks(e, "lib64/libcudart.so")),
+    "no stub of libcuda": ("toolkit-lacks-link-libraries", lambda e: _lacks(e, "lib64/stubs/libcuda.so")),
+    "no libcublasLt.so": ("toolkit-lacks-cublas", lambda e: _lacks(e, "lib64/libcublasLt.so")),
+    "no libnvrtc.so": ("toolkit-lacks-nvrtc", lambda e: _lacks(e, "lib64/libnvrtc.so")),
+    "gcc too new": ("host-compiler-refused-by-nvcc", lambda e: e.compiler("gcc", GXX16)),
+    "CC too new": (
+        "host-compiler-refused-by-nvcc",
+        lambda e: (e.compiler("clang", "clang version 21.1.0"), e.environ.update(CC="clang")),
+    ),
+    "gcc too old": ("host-compiler-too-old", lambda e: e.compiler("gcc", "gcc (GCC) 4.8.5 20150623")),
+    "no gcc": ("nvcc-host-compiler-not-found", lambda e: (e.bin / "gcc").unlink()),
+    "no c++": ("host-compiler-not-found", lambda e: (e.bin / "c++").unlink()),
+    "CUDAHOSTCXX": ("cudahostcxx-not-read", _set(CUDAHOSTCXX="g++-12")),
+    "no ninja": ("ninja-not-found", lambda e: (e.bin / "ninja").unlink()),
+    "one ptxas too old": ("triton-ptxas-too-old-for-gpu", lambda e: _ptxas(e, 121, "12.8")),
+    "second ptxas too old": ("triton-ptxas-too-old-for-gpu", lambda e: _ptxas(e, 103, "13.0", "12.8")),
+    "ptxas by variable too old": ("triton-ptxas-too-old-for-gpu", _ptxas_variable),
+    "driver too old": ("driver-too-old-for-torch", lambda e: setattr(e, "driver_cuda", "12.8")),
+    "Ray": ("ray-workers-lack-variables", _ray),
+}
+
+
+@pytest.mark.parametrize("name", sorted(FAULTS))
+def test_a_seeded_fault_is_found_and_named(name, environment):
+    rule, seed = FAULTS[name]
+    seed(environment)
+    assert rule in environment.findings()
+
+
+HEALTHY = {
+    "as it is": lambda _: None,
+    "CUDA_HOME with a slash at its end": _set(CUDA_HOME="@/"),
+    "found by PATH": lambda e: (e.environ.pop("CUDA_HOME"), e.environ.update(PATH=f"{e.bin}:{e.cuda}/bin")),
+    "made by uv, with fitting companions": lambda e: (
+        write(e.venv / "pyvenv.cfg", (e.venv / "pyvenv.cfg").read_text() + "uv = 0.9.2\n"),
+        e.install("flashinfer_cubin", VERSION, "flashinfer_cubin"),
+        _shipped_cache(e, f"{VERSION}+cu130"),
+    ),
+    "another compiler by NVCC_CCBIN": lambda e: (
+        e.compiler("gcc", GXX16),
+        e.compiler("gcc-15", "gcc-15 (Debian 15.2.0-4) 15.2.0"),
+        e.environ.update(NVCC_CCBIN="gcc-15"),
+    ),
+    "the check of the compiler is off": lambda e: (
+        e.compiler("gcc", GXX16),
+        e.environ.update(FLASHINFER_EXTRA_CUDAFLAGS="-allow-unsupported-compiler"),
+    ),
+    "Blackwell with two ptxas": lambda e: (
+        _ptxas(e, 121, "12.8", "13.3"),
+        e.environ.update(FLASHINFER_CUDA_ARCH_LIST="12.1"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(HEALTHY))
+def test_nothing_is_broken_in_a_healthy_environment(name, environment):
+    HEALTHY[name](environment)
+    assert [rule for rule, severity in environment.findings().items() if severity == "error"] == []
+
+
+def test_a_healthy_environment_has_none_of_the_seeded_faults(environment):
+    found = environment.findings()
+    assert found.keys() & {rule for rule, _ in FAULTS.values()} == set()
+    assert set(found.values()) <= {"info"}
