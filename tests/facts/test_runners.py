@@ -8,7 +8,7 @@ from flashinfer_wheels import VERSIONS
 from fi_doctor.facts.admissions import CAPABILITIES
 from fi_doctor.facts.flashinfer import read_named
 from fi_doctor.facts.runners import read_runner
-from fi_doctor.locking import remembered
+from fi_doctor.locking import readings, remembered
 from fi_doctor.model import Admission
 
 FMHA = "data/include/flashinfer/trtllm/fmha/fmhaRunner.cuh"
@@ -125,7 +125,7 @@ def test_a_runner_that_was_changed_is_read_again(tmp_path, monkeypatch):
     (root / "data").mkdir(parents=True)
 
     def admits():
-        found = remembered.read_named(root, "0", (FILE,), folder=memory).admissions
+        found = readings.Readings(memory).named(root, "0", (FILE,)).admissions
         return [one.admits for one in found.get(FILE, ())]
 
     assert admits() == []
