@@ -67,9 +67,11 @@ def _read(asked: AskedCache) -> Caches:
         raise CannotTellError("no FlashInfer, whose cache could be looked at", why=package.reason, todo=todo)
     base = Path(package.cache_base)
     jit = facts.toolkit.jit
-    cuda_home = "" if isinstance(jit, Missing) else jit.cuda_home
-    difference = partial(builds.difference, cuda_home=cuda_home, environ=gathering.environ)
-    judged = partial(cached.entry, facts=facts, difference=difference if cuda_home else lambda _: "")
+    if isinstance(jit, Missing):
+        difference: cached.Difference | Missing = jit
+    else:
+        difference = partial(builds.difference, cuda_home=jit.cuda_home, environ=gathering.environ)
+    judged = partial(cached.entry, facts=facts, difference=difference)
     entries = tuple(judged(module) for module in read_modules(base))
     is_bad = any(one.state.is_bad for one in entries)
     return Caches(

@@ -17,9 +17,14 @@ _NUMBER = re.compile(r"(\d+)[af]?")
 Difference = Callable[[str], str]
 
 
-def entry(module: CachedModule, facts: Facts, difference: Difference) -> CacheEntry:
-    """The module, judged; the gravest is said."""
-    state, why = _judged(module, facts, difference)
+def entry(module: CachedModule, facts: Facts, difference: Difference | Missing) -> CacheEntry:
+    """The module, judged; the gravest is said.
+
+    difference: Missing where it is not known what would be written today; then nothing is stale.
+    """
+    state, why = _judged(module, facts, difference if callable(difference) else lambda _: "")
+    if state is CacheState.VALID and isinstance(difference, Missing):
+        why = f"not compared with what would be built today: {difference.reason}"
     said = dict(_LINE.findall(module.head.replace("$\n", " ")))
     return CacheEntry(
         module=module,

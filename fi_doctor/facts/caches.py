@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fi_doctor.facts.binaries import CACHED, read_binary
 from fi_doctor.facts.elf import ElfFile, Unreadable
-from fi_doctor.model import Binary, CachedModule, Missing, OtherCache
+from fi_doctor.model import Binary, CachedModule, Missing, OtherCache, stamp_of
 
 # ruff: noqa: PTH118 - many files, and names are all that is wanted of most
 
@@ -57,7 +57,8 @@ def read_others(base: Path, environ: Mapping[str, str]) -> tuple[OtherCache, ...
     cache = environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
     places = {
         "cubins": environ.get("FLASHINFER_CUBIN_DIR") or str(base / "cubins"),
-        "autotuner (FlashInfer)": str(base / "autotuner"),
+        "autotuner": environ.get("VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR")
+        or os.path.join(environ.get("VLLM_CACHE_ROOT") or os.path.join(cache, "vllm"), "flashinfer_autotune_cache"),
         "DeepGEMM (FlashInfer)": environ.get("TRTLLM_DG_CACHE_DIR") or os.path.join(home, ".tensorrt_llm"),
         "DeepGEMM": environ.get("DG_JIT_CACHE_DIR") or os.path.join(home, ".deep_gemm"),
         "vLLM": environ.get("VLLM_CACHE_ROOT") or os.path.join(cache, "vllm"),
@@ -109,7 +110,16 @@ def _read(folder: Path, version: str, architectures: str, holders: Mapping[tuple
         modified=size.modified,
         inode=state.st_ino,
         device=state.st_dev,
+        stamp=_stamp(folder),
     )
+
+
+def _stamp(folder: Path) -> str:
+    try:
+        with os.scandir(folder) as listing:
+            return stamp_of([(entry.name, entry.stat(follow_symlinks=False)) for entry in listing])
+    except OSError:
+        return ""  # what cannot be looked at is never removed
 
 
 def _library(path: str) -> tuple[Binary | None, str]:

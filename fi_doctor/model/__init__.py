@@ -2,7 +2,7 @@
 
 from fi_doctor.model.base import Closed, Data, Missing, Strict
 from fi_doctor.model.binaries import Binaries, Binary
-from fi_doctor.model.caches import CACHE_SCHEMA, CachedModule, CacheEntry, Caches, CacheState, OtherCache
+from fi_doctor.model.caches import CACHE_SCHEMA, CachedModule, CacheEntry, Caches, CacheState, OtherCache, stamp_of
 from fi_doctor.model.calls import Calls, Misfit, MisfitKind, Unbound
 from fi_doctor.model.changes import DIFFERENCE_SCHEMA, Cause, CauseKind, Difference, FactChange, RowChange
 from fi_doctor.model.coverage import COVERAGE_SCHEMA, Coverage, Covered, Here
@@ -192,4 +192,5 @@ __all__ = [
     "Warming",
     "Watch",
     "selects",
+    "stamp_of",
 ]

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+from collections.abc import Iterable
+
 from fi_doctor.model.base import Closed, Data, Missing
 from fi_doctor.model.binaries import Binary
 
 CACHE_SCHEMA = "fi-doctor.cache/1.0"
+
+
+def stamp_of(states: Iterable[tuple[str, os.stat_result]]) -> str:
+    """One word for the names, sizes, inodes and times of files: another one once any of them is another file."""
+    words = (f"{name}\0{one.st_ino} {one.st_size} {one.st_mtime_ns} {one.st_ctime_ns}\n" for name, one in states)
+    return hashlib.sha256("".join(sorted(words)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 class CacheState(Closed):
@@ -43,6 +53,7 @@ class CachedModule(Data, frozen=True):
     modified: float  # seconds since 1970, of the youngest file
     inode: int
     device: int
+    stamp: str  # stamp_of() of what is directly in it
 
 
 class CacheEntry(Data, frozen=True):

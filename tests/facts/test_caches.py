@@ -195,12 +195,26 @@ def test_what_is_bad_is_removed_and_nothing_else(cache):
     assert cache.source.exists()
     assert [one.module.name for one in cache.entries()] == ["norm"]
     assert pruning.remove(module, str(cache.base)) == "No such file or directory"
+    assert not (other / "link").exists()
+
+
+def _left(cache):
+    """What lies there, locks aside."""
+    return sorted(
+        str(path) for path in cache.base.parent.rglob("*") if "tmp" not in path.relative_to(cache.base.parent).parts
+    )
 
 
 def _replaced(cache):
     shutil.copytree(cache.module, cache.module.with_name("new"))
     shutil.rmtree(cache.module)
     cache.module.with_name("new").rename(cache.module)
+
+
+def _rebuilt_with_an_old_time(cache):
+    state = cache.library.stat()
+    cache.library.write_bytes(b"x" * state.st_size)
+    os.utime(cache.library, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
 def _led_out(cache):
@@ -215,23 +229,25 @@ def _led_out(cache):
         (_replaced, "not the folder that was looked at"),
         (_led_out, "Not a directory"),
         (lambda cache: (cache.module / "norm.so").write_bytes(b"new"), "has changed since"),
+        (_rebuilt_with_an_old_time, "has changed since"),
         (lambda cache: (shutil.move(cache.module, cache.base), cache.module.symlink_to("/etc")), "not the folder"),
     ],
-    ids=["replaced", "led-out", "rebuilt", "link"],
+    ids=["replaced", "led-out", "rebuilt", "rebuilt-old", "link"],
 )
 def test_what_is_not_as_it_was_looked_at_is_kept(cache, change, why):
     module = cache.only().module
     time.sleep(0.01)
     change(cache)
-    before = sorted(map(str, cache.base.parent.rglob("*")))
+    before = _left(cache)
     assert why in pruning.remove(module, str(cache.base))
-    assert sorted(map(str, cache.base.parent.rglob("*"))) == before
+    assert _left(cache) == before
     assert Path("/etc").is_dir()
 
 
-def test_what_somebody_builds_is_kept(cache):
+@pytest.mark.parametrize("name", ["norm", "flashinfer_jit"])
+def test_what_somebody_builds_is_kept(cache, name):
     module = cache.only().module
-    lock = cache.module.parent / "tmp" / "norm.lock"
+    lock = cache.module.parent / "tmp" / f"{name}.lock"
     lock.parent.mkdir()
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -252,6 +268,21 @@ def test_what_somebody_builds_is_kept(cache):
 def test_no_other_folder_is_ever_removed(cache, path):
     module = replace(cache.only().module, path=path.format(base=cache.base))
     assert pruning.remove(module, str(cache.base)).startswith("it is no module below ")
+
+
+def test_without_a_toolkit_nothing_is_called_stale_and_that_is_said(cache):
+    found = cached.entry(cache.only().module, cache.facts, make.missing("nvcc does not answer"))
+    assert (found.state, found.why) == (
+        CacheState.VALID,
+        "not compared with what would be built today: nvcc does not answer",
+    )
+
+
+def test_a_folder_that_is_no_cache_of_flashinfers_is_never_touched(cache, tmp_path):
+    module = cache.only().module
+    cache.base.rename(tmp_path / "elsewhere")
+    moved = replace(module, path=module.path.replace(str(cache.base), str(tmp_path / "elsewhere")))
+    assert pruning.remove(moved, str(tmp_path / "elsewhere")).startswith("it is no module below ")
 
 
 def test_other_caches_are_measured(tmp_path, cache):
