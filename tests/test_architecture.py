@@ -26,6 +26,7 @@ ARROWS = {
     "diagnosis": PURE | {"conditions"},
     "locking": PURE | {"facts"},
     "pipeline": PURE | {"__init__", "facts", "probing", "knowledge", "diagnosis"},
+    "pruning": PURE,
     "knowing": PURE | {"knowledge", "probing", "locking"},
     "locked": PURE | {"__init__", "pipeline", "facts", "probing", "knowledge", "diagnosis", "locking"},
     "cli": PURE
@@ -41,6 +42,7 @@ ARROWS = {
         "locking",
         "locked",
         "knowing",
+        "pruning",
     },
     "__main__": {"__init__", "cli"},
     "inside": set(),

@@ -66,7 +66,7 @@ def test_the_policy_holds_for_the_example_and_excuses_something(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", ["check", "lock", "report", "warm", "diff", "schema", "explain", "features", "probes"]
+    "command", ["cache", "check", "lock", "report", "warm", "diff", "schema", "explain", "features", "probes"]
 )
 def test_every_command_is_in_the_readme(command):
     assert f"`fi-doctor {command}" in README

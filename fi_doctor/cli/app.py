@@ -239,6 +239,7 @@ def warm(  # noqa: PLR0913 - the options of a command
     return warming.warm(asked, gathering)
 
 
+app.command()(documents.cache)
 app.command()(documents.lock)
 app.command()(documents.diff)
 

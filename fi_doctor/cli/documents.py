@@ -1,4 +1,4 @@
-"""The options of the commands on what fi-doctor writes: `lock`, `diff`, `features` and `schema`."""
+"""The options of the commands on what fi-doctor writes: `lock`, `diff`, `cache`, `features` and `schema`."""
 
 from __future__ import annotations
 
@@ -46,6 +46,41 @@ def lock(  # noqa: PLR0913 - the options of a command
     from fi_doctor.cli import locking
 
     return locking.lock(asked, gathering)
+
+
+def cache(  # noqa: PLR0913 - the options of a command
+    *,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove modules that are poisoned or stale, after saying which.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --prune: only say what would be removed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --prune: do not ask.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="A line for every module, also those that are well.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    yaml: Annotated[bool, typer.Option("--yaml", help="Write YAML.")] = False,
+    python: Python = None,
+) -> int:
+    """What is in FlashInfer's JIT cache, and what of it is bad.
+
+    Poisoned: it would be taken and cannot be loaded. Stale: built otherwise than would be done today. Nothing is
+    compiled, and what other versions of FlashInfer left is listed and never removed.
+
+    Exit codes: 0 nothing is bad or all that was is removed, 1 something is bad, 3 there is no FlashInfer.
+    """
+    from fi_doctor.cli.caching import AskedCache
+    from fi_doctor.cli.caching import cache as look
+
+    return look(
+        AskedCache(
+            python=python,
+            prunes=prune,
+            is_dry=dry_run,
+            is_sure=yes,
+            is_whole=all_,
+            is_json=json,
+            is_yaml=yaml,
+        )
+    )
 
 
 def diff(  # noqa: PLR0913 - the options of a command

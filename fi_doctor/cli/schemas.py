@@ -16,6 +16,7 @@ _MODULES = {
     "policy": "fi_doctor.knowledge.policy_schema",
     "lock": "fi_doctor.locking.document",
     "coverage": "fi_doctor.reports.coverage",
+    "cache": "fi_doctor.reports.caching",
 }
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

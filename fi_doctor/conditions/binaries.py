@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.conditions.relations import Relation, visible_gpus
-from fi_doctor.model import Binary, Facts, Missing, Package
+from fi_doctor.model import Binary, Facts, Missing, Package, command
 from fi_doctor.model.gpu_code import Reach, architectures, counts, cuda_of_ptx, of_file, of_unit
 
 # Without these vLLM has no kernels at all. Others are for one architecture by design (FlashMLA, FA3, qutlass).
@@ -235,6 +235,25 @@ def _in_words(one: Binary, name: str) -> str:
     return f"{name} ({', '.join(architectures(one.units))})"
 
 
+def cached_unloadable(facts: Facts) -> Relation:
+    """Libraries in FlashInfer's cache of today that no process can load: "norm (it is empty)"."""
+    package = facts.flashinfer
+    if isinstance(facts.binaries, Missing):
+        return facts.binaries
+    if isinstance(package, Missing):
+        return package
+    if isinstance(package.cache_dir, Missing):
+        return package.cache_dir
+    below = f"{package.cache_dir}/cached_ops/"
+    told = ((PurePosixPath(path), why) for path, why in facts.binaries.unread.items() if path.startswith(below))
+    return tuple(f"{path.stem} ({why})" for path, why in told if path.parent.name == path.stem)
+
+
+def prune_command(facts: Facts) -> Relation:
+    """What removes such modules from the cache, and says so first."""
+    return (command.line(facts.interpreter, "cache", "--prune"),)
+
+
 SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "vllm_not_here": (Kind.TEXT, vllm_not_here),
     "vllm_by_jit": (Kind.TEXT, vllm_by_jit),
@@ -243,6 +262,8 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "vllm_for_sibling": (Kind.TEXT, vllm_for_sibling),
     "torch_not_here": (Kind.TEXT, torch_not_here),
     "cached_not_here": (Kind.TEXT, cached_not_here),
+    "cached_unloadable": (Kind.TEXT, cached_unloadable),
+    "cache_prune_command": (Kind.TEXT, prune_command),
     "cached_not_here_folders": (Kind.TEXT, cached_not_here_folders),
     "jit_cache_not_here": (Kind.TEXT, jit_cache_not_here),
     "named_not_here": (Kind.TEXT, named_not_here),

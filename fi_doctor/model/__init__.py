@@ -2,6 +2,7 @@
 
 from fi_doctor.model.base import Closed, Data, Missing, Strict
 from fi_doctor.model.binaries import Binaries, Binary
+from fi_doctor.model.caches import CACHE_SCHEMA, CachedModule, CacheEntry, Caches, CacheState, OtherCache, stamp_of
 from fi_doctor.model.calls import Calls, Misfit, MisfitKind, Unbound
 from fi_doctor.model.changes import DIFFERENCE_SCHEMA, Cause, CauseKind, Difference, FactChange, RowChange
 from fi_doctor.model.coverage import COVERAGE_SCHEMA, Coverage, Covered, Here
@@ -83,6 +84,7 @@ from fi_doctor.model.watch import Silent, Watch
 from fi_doctor.model.words import Evidence, Scope, Severity, Verdict
 
 __all__ = [
+    "CACHE_SCHEMA",
     "COUNTS",
     "COVERAGE_SCHEMA",
     "DIFFERENCE_SCHEMA",
@@ -98,6 +100,10 @@ __all__ = [
     "Binary",
     "BuildCost",
     "Builds",
+    "CacheEntry",
+    "CacheState",
+    "CachedModule",
+    "Caches",
     "Calls",
     "Cause",
     "CauseKind",
@@ -144,6 +150,7 @@ __all__ = [
     "Network",
     "Nvcc",
     "Operator",
+    "OtherCache",
     "Outcome",
     "Package",
     "PeerLink",
@@ -185,4 +192,5 @@ __all__ = [
     "Warming",
     "Watch",
     "selects",
+    "stamp_of",
 ]

@@ -33,7 +33,14 @@ def from_toml(text):
 
 def test_locks_have_a_schema_where_there_are_locks():
     has_locks = importlib.util.find_spec("fi_doctor.locking") is not None
-    assert schemas.offered() == ("report", "difference", "policy", *(["lock"] if has_locks else []), "coverage")
+    assert schemas.offered() == (
+        "report",
+        "difference",
+        "policy",
+        *(["lock"] if has_locks else []),
+        "coverage",
+        "cache",
+    )
 
 
 @pytest.mark.parametrize("name", schemas.offered())

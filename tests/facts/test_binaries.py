@@ -8,7 +8,7 @@ import time
 
 import factory as make
 import pytest
-from elf_files import CUBIN, FAMILY, LZ4, PTX, SPECIFIC, ZSTD, container, elf, entry, library
+from elf_samples import CUBIN, FAMILY, LZ4, PTX, SPECIFIC, ZSTD, container, elf, entry, library
 
 from fi_doctor.facts import binaries as reading
 from fi_doctor.facts.binaries import Reader, read_binary

@@ -128,6 +128,14 @@ class Machine:
         [outcome] = [outcome for outcome in report["outcomes"] if outcome["feature"] == FEATURE]
         return done.returncode, report, row, outcome
 
+    def cache(self, *args):
+        """Exit code and what is said of the one module in the cache."""
+        command = [self.python, "-m", "fi_doctor", "cache", "--json", *args]
+        done = subprocess.run(command, env=self.env, cwd=self.folder, capture_output=True, text=True)
+        assert done.stdout, done.stderr
+        [entry] = json.loads(done.stdout)["entries"]
+        return done.returncode, entry
+
 
 @pytest.fixture
 def machine(tmp_path, python, flashinfer):
@@ -150,6 +158,16 @@ def test_a_module_is_built_and_the_row_is_unknown_for_want_of_a_gpu(machine, too
     assert outcome["cached"]
     assert report["builds"]["modules"] == {}  # no process is started to ask for it
     assert outcome["seconds"]["built"] < 1
+
+    code, entry = machine.cache()
+    assert (code, entry["state"], entry["cuda_home"]) == (0, "valid", str(toolkit)), entry["why"]
+    assert entry["flags"] == ["arch=compute_90a,code=sm_90a"]
+    assert list(entry["module"]["library"]["units"]) == ["sm_90a"]
+    other = pathlib.Path(toolkit).with_name("another")
+    machine.set(CUDA_HOME=other)
+    code, entry = machine.cache()
+    assert (code, entry["state"]) == (1, "stale")
+    assert f"now {other}" in entry["why"]
 
 
 def test_the_advice_for_an_nvcc_wrapper_mends_the_build_in_the_same_cache(machine, toolkit, stubs, tmp_path):

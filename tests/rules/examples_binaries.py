@@ -13,6 +13,9 @@ _CORE = f"{_SITE}/vllm/_C_stable_libtorch.abi3.so"
 _CACHE = "/home/user/.cache/flashinfer/0.7.2.post1/90a/cached_ops"
 
 
+_IN_CACHE = make.flashinfer(cache_dir=_CACHE.removesuffix("/cached_ops"))
+
+
 def binary(path: str, *units: str, owner: str = "vllm", **changes) -> Binary:
     base = Binary(path=path, owner=owner, units=dict.fromkeys(units, 3), ptx={}, needed=(), unresolved=())
     return replace(base, **changes)
@@ -52,6 +55,10 @@ def _named(*units: str, sm: int) -> Facts:
 _PTX = {"compute_80": "9.0"}
 
 EXAMPLES: dict[str, Example] = {
+    "cached-module-cannot-be-loaded": Example(
+        machine(unread={f"{_CACHE}/norm/norm.so": "it is empty"}, flashinfer=_IN_CACHE),
+        machine(unread={"/c/0.6.13/90a/cached_ops/norm/norm.so": "it is empty"}, flashinfer=_IN_CACHE),
+    ),
     # A cubin of the same major runs from its minor on, and not below.
     "vllm-binary-lacks-this-gpu": Example(_core("sm_86 sm_90a", sm=80), _core("sm_80 sm_90a", sm=86)),
     "vllm-binary-only-by-ptx-jit": Example(

@@ -1,0 +1,116 @@
+"""`fi-doctor cache`: the caches are read and judged, and what is bad is removed where that is asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from fi_doctor import pruning
+from fi_doctor.cli import emit, streams
+from fi_doctor.diagnosis import cached
+from fi_doctor.errors import CannotTellError, UsageError
+from fi_doctor.facts import Gathering, builds
+from fi_doctor.facts.caches import read_modules, read_others
+from fi_doctor.facts.calls import unread
+from fi_doctor.model import CACHE_SCHEMA, CacheEntry, Caches, Missing, command
+from fi_doctor.reports import caching
+
+
+class AskedCache(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `cache` as they were typed."""
+
+    python: str | None = None
+    prunes: bool = False
+    is_dry: bool = False
+    is_sure: bool = False
+    is_whole: bool = False
+    is_json: bool = False
+    is_yaml: bool = False
+
+
+def cache(asked: AskedCache) -> int:
+    """Look at the caches of the interpreter's FlashInfer, and write what was found."""
+    _check(asked)
+    found = _read(asked)
+    if asked.prunes:
+        found = _pruned(found, asked)
+    if asked.is_json or asked.is_yaml:
+        text = caching.to_json(found) if asked.is_json else caching.to_yaml(found)
+    else:
+        text = caching.render(found, width=emit.style()[0], whole=asked.is_whole)
+    emit.write(text, None)
+    emit.say(f"fi-doctor: {caching.verdict(found)} (exit {found.code})")
+    return found.code
+
+
+def _check(asked: AskedCache) -> None:
+    if asked.python == "":
+        raise UsageError("--python: '' names no interpreter", todo='fi-doctor cache --python "$(command -v python3)"')
+    if asked.is_json and asked.is_yaml:
+        raise UsageError("--json and --yaml: one format at a time", todo="fi-doctor cache --json")
+    for name, is_given in (("--dry-run", asked.is_dry), ("--yes", asked.is_sure)):
+        if is_given and not asked.prunes:
+            raise UsageError(f"{name}: nothing is removed without --prune", todo=f"fi-doctor cache --prune {name}")
+    streams.check_stdout()
+
+
+def _read(asked: AskedCache) -> Caches:
+    gathering = Gathering(sys.executable if asked.python is None else asked.python, calls=unread)
+    facts = gathering.finish()
+    package = facts.flashinfer
+    if isinstance(package, Missing):
+        todo = "fi-doctor cache --python /path/to/venv/bin/python"
+        raise CannotTellError("no FlashInfer, whose cache could be looked at", why=package.reason, todo=todo)
+    base = Path(package.cache_base)
+    jit = facts.toolkit.jit
+    if isinstance(jit, Missing):
+        difference: cached.Difference | Missing = jit
+    else:
+        difference = partial(builds.difference, cuda_home=jit.cuda_home, environ=gathering.environ)
+    judged = partial(cached.entry, facts=facts, difference=difference)
+    entries = tuple(judged(module) for module in read_modules(base))
+    is_bad = any(one.state.is_bad for one in entries)
+    return Caches(
+        schema=CACHE_SCHEMA,
+        base=str(base),
+        version=package.version,
+        architectures=package.architectures,
+        entries=entries,
+        others=read_others(base, gathering.environ),
+        command=command.line(facts.interpreter, "cache", "--prune") if is_bad else "",
+        code=int(is_bad),
+    )
+
+
+def _pruned(found: Caches, asked: AskedCache) -> Caches:
+    """What is bad is said, then removed where somebody agrees."""
+    bad = [one for one in found.entries if one.state.is_bad]
+    for one in bad:
+        emit.say(f"{'would remove' if asked.is_dry else 'to be removed'}: {one.module.path} ({one.state}: {one.why})")
+    if not bad or asked.is_dry or not _agreed(bad, asked):
+        return found
+    removed, kept = [], {}
+    for one in bad:
+        why = pruning.remove(one.module, found.base)
+        if why:
+            kept[one.module.path] = why
+            emit.say(f"kept: {one.module.path}: {why}")
+        else:
+            removed.append(one.module.path)
+    return msgspec.structs.replace(
+        found, removed=tuple(removed), kept=kept, command=found.command if kept else "", code=int(bool(kept))
+    )
+
+
+def _agreed(bad: list[CacheEntry], asked: AskedCache) -> bool:
+    if asked.is_sure:
+        return True
+    if not os.isatty(0):
+        todo = "fi-doctor cache --prune --dry-run, then --prune --yes"
+        raise UsageError("--prune: stdin is no terminal, and nobody can be asked", todo=todo)
+    print(f"Remove {len(bad)} folders? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,0 +1,221 @@
+"""The modules in FlashInfer's cache and the other caches of a server, read and not judged.
+
+Below the base there is a folder for each version, in it one for each set of architectures, in that cached_ops with a
+folder for each module: build.ninja, objects, the library. Locks lie in cached_ops/tmp and are those of the kernel: a
+file of that name without a holder is no lock.
+Source: flashinfer/jit/env.py and jit/core.py, 0.5.2 to 0.7.2.post1.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from fi_doctor.facts.binaries import CACHED, read_binary
+from fi_doctor.facts.elf import ElfFile, Unreadable
+from fi_doctor.model import Binary, CachedModule, Missing, OtherCache, stamp_of
+
+# ruff: noqa: PTH118 - many files, and names are all that is wanted of most
+
+OPS, LOCKS = "cached_ops", "tmp"
+_MOST = 4096  # modules, and files of one
+_HEAD_BYTES = 16_384
+_ARCHITECTURES = re.compile(r"\d{2,3}[af]?(?:_\d{2,3}[af]?)*")
+_SOURCES = re.compile(r"^build [^:]+: \w+ (\S+)", re.MULTILINE)
+_NAMED = re.compile(r"^(nvcc|cuda_home) = (.*)$", re.MULTILINE)
+_LOCK = re.compile(r"^\d+: (?:FLOCK|POSIX|OFDLCK)\s+\S+\s+WRITE (-?\d+) (\w+):(\w+):(\d+) ", re.MULTILINE)
+
+
+class _Size(NamedTuple):
+    bytes: int
+    files: int
+    empty: int
+    modified: float
+
+
+def read_modules(base: Path) -> tuple[CachedModule, ...]:
+    """Every module below FlashInfer's cache folder, of all versions, by path. Links to folders are not followed."""
+    holders = _holders()
+    found = []
+    for version in _folders(base):
+        for architectures in _folders(version):
+            if _ARCHITECTURES.fullmatch(architectures.name):
+                ops = architectures / OPS
+                modules = (folder for folder in _folders(ops) if folder.name != LOCKS)
+                found += [_read(folder, version.name, architectures.name, holders) for folder in modules]
+        if len(found) > _MOST:
+            break
+    return tuple(found)
+
+
+def read_others(base: Path, environ: Mapping[str, str]) -> tuple[OtherCache, ...]:
+    """The folders of cubins and of other compilers that are there, as a process with these variables finds them."""
+    home = environ.get("HOME") or "/"
+    cache = environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
+    places = {
+        "cubins": environ.get("FLASHINFER_CUBIN_DIR") or str(base / "cubins"),
+        "autotuner": environ.get("VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR")
+        or os.path.join(environ.get("VLLM_CACHE_ROOT") or os.path.join(cache, "vllm"), "flashinfer_autotune_cache"),
+        "DeepGEMM (FlashInfer)": environ.get("TRTLLM_DG_CACHE_DIR") or os.path.join(home, ".tensorrt_llm"),
+        "DeepGEMM": environ.get("DG_JIT_CACHE_DIR") or os.path.join(home, ".deep_gemm"),
+        "vLLM": environ.get("VLLM_CACHE_ROOT") or os.path.join(cache, "vllm"),
+        "Triton": environ.get("TRITON_CACHE_DIR") or os.path.join(home, ".triton", "cache"),
+        "TorchInductor": environ.get("TORCHINDUCTOR_CACHE_DIR") or f"/tmp/torchinductor_{environ.get('USER', 'root')}",  # noqa: S108 - where torch puts it
+        "CuTe DSL": environ.get("CUTE_DSL_CACHE_DIR") or f"/tmp/{environ.get('USER', 'root')}/cutlass_python_cache",  # noqa: S108 - as above
+        "driver (PTX)": environ.get("CUDA_CACHE_PATH") or os.path.join(home, ".nv", "ComputeCache"),
+    }
+    return tuple(_other(name, Path(path)) for name, path in places.items() if Path(path).is_dir())
+
+
+def _other(name: str, path: Path) -> OtherCache:
+    size = _size(path)
+    try:
+        owner: int | Missing = path.stat().st_uid
+    except OSError as error:
+        owner = Missing(reason=f"{path}: {error.strerror or error}")
+    return OtherCache(
+        name=name,
+        path=str(path),
+        bytes=size.bytes,
+        files=size.files,
+        empty=size.empty,
+        modified=size.modified or Missing(reason="there is no file in it"),
+        owner=owner,
+    )
+
+
+def _read(folder: Path, version: str, architectures: str, holders: Mapping[tuple[int, int], int]) -> CachedModule:
+    library = folder / f"{folder.name}.so"
+    binary, lost = _library(str(library)) if os.path.lexists(library) else (None, "")
+    head, sources = _ninja(folder / "build.ninja")
+    size = _size(folder)
+    state = folder.lstat()
+    return CachedModule(
+        name=folder.name,
+        path=str(folder),
+        version=version,
+        architectures=tuple(architectures.split("_")),
+        library=binary,
+        lost=lost,
+        damaged=tuple(path.name for path in sorted(folder.glob("*.o")) if _is_cut(str(path))),
+        head=head,
+        gone=tuple(source for source in sources if not os.path.exists(source)),  # noqa: PTH110 - as build.ninja has it
+        newer=tuple(path for path in (*_compilers(head), *sources) if _is_newer(path, library)),
+        holder=_holder(folder.parent / LOCKS / f"{folder.name}.lock", holders),
+        bytes=size.bytes,
+        files=size.files,
+        modified=size.modified,
+        inode=state.st_ino,
+        device=state.st_dev,
+        stamp=_stamp(folder),
+    )
+
+
+def _stamp(folder: Path) -> str:
+    try:
+        with os.scandir(folder) as listing:
+            return stamp_of([(entry.name, entry.stat(follow_symlinks=False)) for entry in listing])
+    except OSError:
+        return ""  # what cannot be looked at is never removed
+
+
+def _library(path: str) -> tuple[Binary | None, str]:
+    """What is in a shared object, or why it cannot be loaded."""
+    try:
+        binary, problem = read_binary(path, CACHED)
+    except OSError as error:
+        return None, error.strerror or str(error)
+    except Unreadable as error:
+        return None, str(error)
+    return (None, problem) if problem else (binary, "")
+
+
+def _is_cut(path: str) -> bool:
+    """Whether an object is empty or ends before its headers say; ninja looks at its time only."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        ElfFile(fd).sections()
+    except (OSError, Unreadable):
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _ninja(path: Path) -> tuple[str, tuple[str, ...]]:
+    """The lines before the first rule, and the sources that are compiled."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(1 << 20).decode(errors="replace")
+    except OSError:
+        return "", ()
+    sources = (found[1].replace("$:", ":").replace("$ ", " ") for found in _SOURCES.finditer(text))
+    absolute = tuple(
+        dict.fromkeys(source for source in sources if source.startswith("/") and not source.endswith(".o"))
+    )
+    return text[: text.find("\nrule ") if "\nrule " in text else None][:_HEAD_BYTES], absolute
+
+
+def _compilers(head: str) -> tuple[str, ...]:
+    """The nvcc that built it; ninja compiles nothing anew when another one comes to lie there."""
+    said = dict(_NAMED.findall(head))
+    nvcc = said.get("nvcc", "").replace("${cuda_home}", "$cuda_home").replace("$cuda_home", said.get("cuda_home", ""))
+    return (nvcc,) if nvcc.startswith("/") else ()
+
+
+def _is_newer(source: str, library: Path) -> bool:
+    try:
+        return Path(source).stat().st_mtime > library.stat().st_mtime
+    except OSError:
+        return False
+
+
+def _holders() -> dict[tuple[int, int], int]:
+    """(device, inode) -> the process that holds a lock for itself alone. Source: /proc/locks, proc_locks(5)."""
+    try:
+        text = Path("/proc/locks").read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        return {}
+    return {
+        (os.makedev(int(major, 16), int(minor, 16)), int(inode)): int(pid)
+        for pid, major, minor, inode in _LOCK.findall(text)
+    }
+
+
+def _holder(path: Path, holders: Mapping[tuple[int, int], int]) -> int:
+    try:
+        state = path.stat()
+    except OSError:
+        return 0
+    return holders.get((state.st_dev, state.st_ino), 0)
+
+
+def _folders(path: Path) -> Iterator[Path]:
+    try:
+        with os.scandir(path) as listing:
+            names = sorted(entry.name for entry in listing if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return
+    yield from (path / name for name in names)
+
+
+def _size(folder: Path) -> _Size:
+    """Of all plain files below; what cannot be looked at counts for nothing."""
+    total = files = empty = 0
+    modified = 0.0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                state = os.lstat(os.path.join(place, name))
+            except OSError:
+                continue
+            total, files = total + state.st_blocks * 512, files + 1
+            empty += state.st_size == 0 and name.endswith((".cubin", ".so", ".o"))
+            modified = max(modified, state.st_mtime)
+    return _Size(total, files, empty, modified)

@@ -1,0 +1,98 @@
+"""Removes modules from FlashInfer's cache: only a folder that is still the one that was looked at, where it was."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from fi_doctor.model import CachedModule, stamp_of
+
+_OPS, _LOCKS = "cached_ops", "tmp"
+_ALL = "flashinfer_jit"  # whose lock build_jit_specs holds while it builds many modules
+_ENDS = (".cache", "flashinfer")  # of every cache folder's path
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def remove(module: CachedModule, base: str) -> str:
+    """Remove the folder of a module below the cache folder `base`; why not, or "".
+
+    Every folder on the way is opened without following links, and what is removed is removed through the folder that
+    was looked at, so that nobody who may write into a shared cache leads the removal elsewhere. The locks of the module
+    and of builds of many modules are held meanwhile. Source: JitSpec.lock_path, build_jit_specs in jit/core.py.
+    """
+    path = Path(module.path)
+    parts = path.relative_to(base).parts if path.is_relative_to(base) else ()
+    if Path(base).parts[-2:] != _ENDS or len(parts) != 4 or parts[2] != _OPS or parts[3] in (os.pardir, _LOCKS):
+        return f"it is no module below {base}"
+    with contextlib.ExitStack() as stack:
+        try:
+            place = _opened(stack, base, None)
+            for part in parts[:3]:
+                place = _opened(stack, part, place)
+            if not all(_locked(stack, place, name) for name in (_ALL, parts[3])):
+                return "a process builds it"
+            return _remove(stack, place, parts[3], module)
+        except OSError as error:
+            return f"{error.strerror or error}"
+
+
+def _remove(stack: contextlib.ExitStack, place: int, name: str, module: CachedModule) -> str:
+    if stat.S_ISLNK(os.stat(name, dir_fd=place, follow_symlinks=False).st_mode):
+        return "it is not the folder that was looked at"
+    folder = _opened(stack, name, place)
+    state = os.fstat(folder)
+    if (state.st_ino, state.st_dev) != (module.inode, module.device):
+        return "it is not the folder that was looked at"
+    if state.st_dev != os.fstat(place).st_dev:
+        return "another file system is mounted there"
+    if stamp_of(_states(folder)) != module.stamp:
+        return "it has changed since it was looked at"
+    _empty(folder, state.st_dev)
+    os.rmdir(name, dir_fd=place)  # fails where it is another one by now and not empty
+    return ""
+
+
+def _empty(folder: int, device: int) -> None:
+    """Remove all that is in an open folder; OSError where another file system is mounted in it."""
+    with os.scandir(folder) as listing:
+        entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listing]
+    for name, is_folder in entries:
+        if not is_folder:
+            os.unlink(name, dir_fd=folder)
+            continue
+        with contextlib.ExitStack() as stack:
+            below = _opened(stack, name, folder)
+            if os.fstat(below).st_dev != device:
+                raise OSError(f"another file system is mounted at {name}")
+            _empty(below, device)
+        os.rmdir(name, dir_fd=folder)
+
+
+def _states(folder: int) -> Iterator[tuple[str, os.stat_result]]:
+    with os.scandir(folder) as listing:
+        for entry in listing:
+            yield entry.name, entry.stat(follow_symlinks=False)
+
+
+def _opened(stack: contextlib.ExitStack, name: str, place: int | None) -> int:
+    fd = os.open(name, _FOLDER, dir_fd=place)
+    stack.callback(os.close, fd)
+    return fd
+
+
+def _locked(stack: contextlib.ExitStack, place: int, name: str) -> bool:
+    """Whether nobody holds this lock; then it is ours until the end, as FlashInfer's filelock would take it."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(_LOCKS, dir_fd=place)
+    folder = _opened(stack, _LOCKS, place)
+    fd = os.open(f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=folder)
+    stack.callback(os.close, fd)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
