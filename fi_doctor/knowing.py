@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 from fi_doctor import knowledge
-from fi_doctor.locking.remembered import quick_key, remembered, scan
+from fi_doctor.facts.remembered import quick_key, remembered, scan
 from fi_doctor.model import Data, KnowledgeBase, ProbeSpec
 from fi_doctor.probing import catalog
 

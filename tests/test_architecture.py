@@ -27,7 +27,7 @@ ARROWS = {
     "locking": PURE | {"facts"},
     "pipeline": PURE | {"__init__", "facts", "probing", "knowledge", "diagnosis"},
     "pruning": PURE,
-    "knowing": PURE | {"knowledge", "probing", "locking"},
+    "knowing": PURE | {"facts", "knowledge", "probing"},
     "locked": PURE | {"__init__", "pipeline", "facts", "probing", "knowledge", "diagnosis", "locking"},
     "cli": PURE
     | {

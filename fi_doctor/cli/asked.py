@@ -131,8 +131,8 @@ def quick_gathering(asked: Asked) -> Gathering:
 
 def _gathering(python: str, environ: dict[str, str] | None = None, **options: Any) -> Gathering:
     """Begin to read what belongs to an interpreter, and of its packages what is not remembered."""
+    from fi_doctor.facts.remembered import memory_folder
     from fi_doctor.locking.readings import Readings
-    from fi_doctor.locking.remembered import memory_folder
 
     readings = Readings(memory_folder())
     readers = {name: getattr(readings, name) for name in ("vllm", "calls", "named", "libraries")}

@@ -15,9 +15,9 @@ from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import findings, gate
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
+from fi_doctor.facts.remembered import memory_folder
 from fi_doctor.knowledge import examples
 from fi_doctor.knowledge import explain as explaining
-from fi_doctor.locking.remembered import memory_folder
 from fi_doctor.model import (
     Depth,
     Evidence,

@@ -14,13 +14,13 @@ from fi_doctor.cli.asked import Asked, quick_gathering
 from fi_doctor.errors import CannotTellError, DataError
 from fi_doctor.facts import Gathering
 from fi_doctor.facts.imports import read_imports
+from fi_doctor.facts.remembered import memory_folder
 from fi_doctor.locked import LockedCheck
 from fi_doctor.locking import compare, document, judging
 from fi_doctor.locking.digests import Digests
 from fi_doctor.locking.inputs import Inputs
 from fi_doctor.locking.model import LOCK_NAME, Lock
 from fi_doctor.locking.needs import is_import
-from fi_doctor.locking.remembered import memory_folder
 from fi_doctor.model import Depth, Facts, Report
 from fi_doctor.model.phrases import NOT_LOCKED
 from fi_doctor.probing import plan

@@ -5,19 +5,16 @@ What was read of a file is kept in fi-doctor's cache, and taken while its path, 
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import platformdirs
 
 from fi_doctor.facts.elf import ElfFile, Unreadable
 from fi_doctor.facts.fatbin import read_code
 from fi_doctor.facts.packages import Survey
+from fi_doctor.facts.remembered import Found, keep, memory_folder, quick_key, recall
 from fi_doctor.facts.torch_symbols import TorchSymbols
 from fi_doctor.model import Binaries, Binary, Missing
 
@@ -29,7 +26,6 @@ _ENDING = ".so"
 _MOST_FILES = 4096  # flashinfer-jit-cache has some five hundred
 _MOST_LISTED = 65536  # entries of a folder that somebody names
 _DEEPEST = 8
-_FRESH_NS = 2_000_000_000  # a file that is younger can change again without changing its times
 _MEMORY = "binaries.json"
 _FORMAT = "1"  # another where what is read of the same file changes
 _Kept = dict[str, tuple[str, Binary, str]]  # path -> key, what was read, why not all
@@ -44,7 +40,7 @@ class Reader:
     def __init__(self, named: tuple[str, ...] = (), folder: Path | None = None) -> None:
         self._named = named
         self._memory = (memory_folder() if folder is None else folder) / _MEMORY
-        self._known = _recall(self._memory)
+        self._known = recall(self._memory, _FORMAT, _Kept) or {}
         self._seen: _Kept = {}
         self._files: dict[str, Binary] = {}
         self._unread: dict[str, str] = {}
@@ -70,7 +66,7 @@ class Reader:
         if self._symbols is not None:
             self._symbols.close()
         if self._seen != self._known:
-            _keep(self._memory, self._seen)
+            keep(self._memory, msgspec.json.encode((_FORMAT, self._seen)))
         return Binaries(
             files=tuple(self._files[path] for path in sorted(self._files)), unread=dict(sorted(self._unread.items()))
         )
@@ -102,11 +98,12 @@ class Reader:
                 self._unread[path] = problem
 
     def _recalled(self, path: str, owner: str) -> tuple[Binary, str]:
-        key = f"{_key(os.stat(path))} {owner} {self._torch_key}"
+        state = quick_key([Found(path, path, os.stat(path))])
+        key = state and f"{state} {owner} {self._torch_key}"
         kept = self._known.get(path)
-        if kept is None or kept[0] != key:
+        if kept is None or not key or kept[0] != key:
             kept = (key, *read_binary(path, owner, None if owner == "torch" else self._symbols))
-        if _is_kept(path, key):
+        if key and path.isprintable():  # its name can be written as JSON
             self._seen[path] = kept
         return kept[1], kept[2]
 
@@ -126,11 +123,6 @@ def read_binary(path: str, owner: str, symbols: TorchSymbols | None = None) -> t
         return found, code.problem
     finally:
         os.close(fd)
-
-
-def memory_folder() -> Path:
-    """Where it is kept what was read; by user, since what one can read another may not."""
-    return Path(platformdirs.user_cache_dir("fi-doctor"), f"read-by-{os.geteuid()}")
 
 
 def _of_packages(survey: Survey) -> Iterator[tuple[str, str]]:
@@ -175,36 +167,3 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir(follow_symlinks=False)
     except OSError:
         return False
-
-
-def _key(state: os.stat_result) -> str:
-    words = f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns} {state.st_ino} {state.st_dev}"
-    is_fresh = time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns) < _FRESH_NS
-    return f"fresh {words}" if is_fresh else words
-
-
-def _is_kept(path: str, key: str) -> bool:
-    """Whether it may be remembered: the file is old enough, and its name can be written as JSON."""
-    return not key.startswith("fresh") and path.isprintable()
-
-
-def _recall(path: Path) -> _Kept:
-    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        form, kept = msgspec.json.decode(path.read_bytes(), type=tuple[str, msgspec.Raw])
-        if form == _FORMAT:
-            return msgspec.json.decode(kept, type=_Kept)
-    return {}
-
-
-def _keep(path: Path, seen: _Kept) -> None:
-    """Written whole or not at all; a folder that cannot be written costs time and nothing else."""
-    scratch = ""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            scratch = file.name
-            file.write(msgspec.json.encode((_FORMAT, seen)))
-        Path(scratch).replace(path)
-    except OSError:
-        if scratch:
-            Path(scratch).unlink(missing_ok=True)

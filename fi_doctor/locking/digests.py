@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from fi_doctor.facts.remembered import FRESH_NS, Found, keep, quick_key, scan
 from fi_doctor.locking.model import ABSENT, UNREADABLE
-from fi_doctor.locking.remembered import FRESH_NS, Found, keep, quick_key, scan
 
 _Key = tuple[int, int, int, int, int]  # size, mtime in ns, ctime in ns, inode, device
 _NAME = "digests.json"

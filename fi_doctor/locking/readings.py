@@ -7,6 +7,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,8 +15,8 @@ import msgspec
 from fi_doctor.facts import calls, flashinfer, libraries, vllm
 from fi_doctor.facts.loader import Elf, read_elf
 from fi_doctor.facts.packages import Survey
+from fi_doctor.facts.remembered import Found, keep, quick_key, recall, remembered, scan
 from fi_doctor.facts.runners import ENDING as RUNNER
-from fi_doctor.locking.remembered import Found, keep, quick_key, recall, remembered, scan
 from fi_doctor.model import Calls, Library, Missing, Named, Vllm
 
 _VLLM = "vllm.json"
@@ -39,14 +40,13 @@ class Readings:
         if isinstance(root, Missing):
             return vllm.read_vllm(survey)
         key = self._of_vllm(root)
-        path = self._folder / _VLLM
-        known = recall(path, key, Vllm)
-        if known is not None and known.root == str(root):
-            return known
-        found = vllm.read_vllm(survey)
-        if key and isinstance(found, Vllm) and not found.unreadable:
-            keep(path, msgspec.json.encode((key, found)))
-        return found
+        return remembered(
+            self._folder / _VLLM,
+            key and f"{key} {root}",
+            Vllm,
+            lambda: vllm.read_vllm(survey),
+            is_whole=lambda found: not found.unreadable,
+        )
 
     def calls(self, survey: Survey) -> Calls | Missing:
         """How that vLLM calls the FlashInfer beside it."""
@@ -55,14 +55,13 @@ class Readings:
             return calls.read_calls(survey)
         keys = self._of_vllm(roots[0]), self._of_flashinfer(roots[1])
         key = " ".join((*keys, *map(str, roots))) if all(keys) else ""
-        path = self._folder / _CALLS
-        known = recall(path, key, Calls)
-        if known is not None:
-            return known
-        found = calls.read_calls(survey)
-        if key and isinstance(found, Calls) and not found.unread:  # what took too long may take less the next time
-            keep(path, msgspec.json.encode((key, found)))
-        return found
+        return remembered(
+            self._folder / _CALLS,
+            key,
+            Calls,
+            lambda: calls.read_calls(survey),
+            is_whole=lambda found: not found.unread,  # what took too long may take less the next time
+        )
 
     def named(self, root: Path, version: str, symbols: tuple[str, ...]) -> Named:
         """What FlashInfer's source says of names."""
@@ -74,7 +73,7 @@ class Readings:
             source = self._of_flashinfer(root)
             key = source and quick_key(files) and f"{source} {quick_key(files)}"
         asked = hashlib.sha256("\0".join((str(root), version, *symbols)).encode("utf-8", "surrogateescape")).hexdigest()
-        read = lambda: flashinfer.read_named(root, version, symbols)  # noqa: E731 - it does not fit into the call
+        read = partial(flashinfer.read_named, root, version, symbols)
         return remembered(self._folder / _NAMED, key and f"{key} {asked}", Named, read)
 
     def libraries(self, environ: Mapping[str, str], survey: Survey) -> dict[str, Library | Missing]:

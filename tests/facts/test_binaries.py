@@ -169,7 +169,7 @@ def test_libraries_of_packages_and_of_the_cache_are_found(tmp_path):
 def test_a_file_is_read_again_only_when_it_has_changed(tmp_path, monkeypatch):
     # What has just been written is not trusted, whatever its times were set to; the clock is put forward instead.
     path, now = _write(tmp_path / "x.so", elf(ONE)), time.time_ns()
-    monkeypatch.setattr(reading.time, "time_ns", lambda: now + 10**11)
+    monkeypatch.setattr(time, "time_ns", lambda: now + 10**11)
     opened = []
     real = read_binary
     monkeypatch.setattr(reading, "read_binary", lambda *given: opened.append(given) or real(*given))

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
+from fi_doctor.facts.remembered import quick_key, scan
 from fi_doctor.locking import digests as module
 from fi_doctor.locking.digests import Digests
-from fi_doctor.locking.remembered import quick_key, scan
 
 OLD_NS = 1_000_000_000_000_000_000
 
@@ -24,7 +24,7 @@ def sha(data):
 def settled(monkeypatch):
     """Files count as old enough to be remembered at once."""
     monkeypatch.setattr(module, "FRESH_NS", -(10**18))
-    monkeypatch.setattr("fi_doctor.locking.remembered.FRESH_NS", -(10**18))
+    monkeypatch.setattr("fi_doctor.facts.remembered.FRESH_NS", -(10**18))
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import factory as make
 import pytest
 
-from fi_doctor.facts import calls, vllm
-from fi_doctor.locking import readings, remembered
+from fi_doctor.facts import calls, remembered, vllm
+from fi_doctor.locking import readings
 
 CALLER = "from flashinfer.norm import rmsnorm\nrmsnorm(1, 2)\n"
 CALLEE = "def rmsnorm(input, weight): ...\n"

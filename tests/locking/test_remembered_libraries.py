@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fi_doctor.facts import libraries, packages
-from fi_doctor.locking import readings, remembered
+from fi_doctor.facts import libraries, packages, remembered
+from fi_doctor.locking import readings
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="builds shared objects with gcc")
 

@@ -17,6 +17,7 @@ import platformdirs
 FRESH_NS = 2_000_000_000  # a file that is younger can change again without changing its times
 
 _Kept = TypeVar("_Kept")
+_Read = TypeVar("_Read")
 
 
 class Found(NamedTuple):
@@ -28,7 +29,7 @@ class Found(NamedTuple):
 
 
 def memory_folder() -> Path:
-    """Where digests are kept between two commands; by user, since what one can read another may not."""
+    """Where it is kept what was read, between two commands; by user, since what one can read another may not."""
     return Path(platformdirs.user_cache_dir("fi-doctor"), f"read-by-{os.geteuid()}")
 
 
@@ -52,13 +53,23 @@ def quick_key(files: Iterable[Found]) -> str:
     return whole.hexdigest() if time.time_ns() - latest > FRESH_NS else ""
 
 
-def remembered(path: Path, key: str, kind: type[_Kept], read: Callable[[], _Kept]) -> _Kept:
-    """What a file keeps under this key; else what is read now, which it keeps then. "": there is no key to keep it."""
+def remembered(
+    path: Path,
+    key: str,
+    kind: type[_Kept],
+    read: Callable[[], _Read],
+    *,
+    is_whole: Callable[[_Kept], bool] = lambda _: True,
+) -> _Kept | _Read:
+    """What a file keeps under this key; else what is read now, which it keeps then. "": there is no key to keep it.
+
+    is_whole: of what is read whether it is worth keeping; what is of another kind never is.
+    """
     known = recall(path, key, kind)
     if known is not None:
         return known
     found = read()
-    if key:
+    if key and isinstance(found, kind) and is_whole(found):
         keep(path, msgspec.json.encode((key, found)))
     return found
 
