@@ -78,9 +78,9 @@ def begin_warm(asked: AskedWarm) -> Gathering:
     """Check the words of `warm`, then begin to read this machine."""
     if asked.is_all and asked.features:
         raise UsageError("--all and --feature: all rows or some of them", todo="fi-doctor warm --all")
-    _check_python(asked.python, "warm")
+    check_python(asked.python, "warm")
     streams.check_stdout()
-    return Gathering(sys.executable if asked.python is None else asked.python, calls=unread)
+    return gathering(interpreter(asked.python), calls=unread)
 
 
 def begin_check(asked: Asked) -> tuple[Asked, Gathering | None]:
@@ -102,7 +102,7 @@ def begin(asked: Asked) -> tuple[Asked, Gathering | None]:
     if asked.is_recorded:
         return asked, None
     python, environ, who = serving.examined(asked.python, asked.as_user, asked.pid)
-    return asked, _gathering(python, environ, serving=who, binaries=Reader(asked.binaries))
+    return asked, gathering(python, environ, serving=who, binaries=Reader(asked.binaries))
 
 
 def begin_locked(
@@ -119,17 +119,22 @@ def begin_locked(
 
 def begin_lock(asked: Asked) -> tuple[Asked, Gathering | None]:
     """`begin`, where --python may stand beside --from: the interpreter with which the report is compared."""
-    _check_python(asked.python, "lock")
+    check_python(asked.python, "lock")
     begun, gathering = begin(asked if asked.from_file is None else msgspec.structs.replace(asked, python=None))
     return msgspec.structs.replace(begun, python=asked.python), gathering
 
 
 def quick_gathering(asked: Asked) -> Gathering:
     """Begin to read what a lock compares."""
-    return _gathering(sys.executable if asked.python is None else asked.python, asks_cuda=False, calls=unread)
+    return gathering(interpreter(asked.python), asks_cuda=False, calls=unread)
 
 
-def _gathering(python: str, environ: dict[str, str] | None = None, **options: Any) -> Gathering:
+def interpreter(python: str | None) -> str:
+    """The one that --python names, else our own."""
+    return sys.executable if python is None else python
+
+
+def gathering(python: str, environ: dict[str, str] | None = None, **options: Any) -> Gathering:
     """Begin to read what belongs to an interpreter, and of its packages what is not remembered."""
     from fi_doctor.facts.remembered import memory_folder
     from fi_doctor.locking.readings import Readings
@@ -160,7 +165,7 @@ def _check_source(asked: Asked) -> None:
     recorded = [
         name for name, value in (("--from", asked.from_file), ("--example", asked.example)) if value is not None
     ]
-    _check_python(asked.python, "check")
+    check_python(asked.python, "check")
     serving.check(asked.as_user, asked.pid, recorded=recorded[0] if recorded else "")
     if len(recorded) > 1:
         raise UsageError("--from and --example: one recording at a time", todo="fi-doctor check --example NAME")
@@ -176,7 +181,8 @@ def _check_source(asked: Asked) -> None:
         )
 
 
-def _check_python(python: str | None, command: str) -> None:
+def check_python(python: str | None, command: str) -> None:
+    """UsageError where it names none."""
     if python == "":
         raise UsageError(
             "--python: '' names no interpreter", todo=f'fi-doctor {command} --python "$(command -v python3)"'

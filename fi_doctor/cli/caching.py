@@ -11,9 +11,10 @@ import msgspec
 
 from fi_doctor import pruning
 from fi_doctor.cli import emit, streams
+from fi_doctor.cli.asked import check_python, gathering, interpreter
 from fi_doctor.diagnosis import cached
 from fi_doctor.errors import CannotTellError, UsageError
-from fi_doctor.facts import Gathering, builds
+from fi_doctor.facts import builds
 from fi_doctor.facts.caches import read_modules, read_others
 from fi_doctor.facts.calls import unread
 from fi_doctor.model import CACHE_SCHEMA, CacheEntry, Caches, Missing, command
@@ -48,8 +49,7 @@ def cache(asked: AskedCache) -> int:
 
 
 def _check(asked: AskedCache) -> None:
-    if asked.python == "":
-        raise UsageError("--python: '' names no interpreter", todo='fi-doctor cache --python "$(command -v python3)"')
+    check_python(asked.python, "cache")
     if asked.is_json and asked.is_yaml:
         raise UsageError("--json and --yaml: one format at a time", todo="fi-doctor cache --json")
     for name, is_given in (("--dry-run", asked.is_dry), ("--yes", asked.is_sure)):
@@ -59,8 +59,8 @@ def _check(asked: AskedCache) -> None:
 
 
 def _read(asked: AskedCache) -> Caches:
-    gathering = Gathering(sys.executable if asked.python is None else asked.python, calls=unread)
-    facts = gathering.finish()
+    begun = gathering(interpreter(asked.python), calls=unread)
+    facts = begun.finish()
     package = facts.flashinfer
     if isinstance(package, Missing):
         todo = "fi-doctor cache --python /path/to/venv/bin/python"
@@ -70,7 +70,7 @@ def _read(asked: AskedCache) -> Caches:
     if isinstance(jit, Missing):
         difference: cached.Difference | Missing = jit
     else:
-        difference = partial(builds.difference, cuda_home=jit.cuda_home, environ=gathering.environ)
+        difference = partial(builds.difference, cuda_home=jit.cuda_home, environ=begun.environ)
     judged = partial(cached.entry, facts=facts, difference=difference)
     entries = tuple(judged(module) for module in read_modules(base))
     is_bad = any(one.state.is_bad for one in entries)
@@ -80,7 +80,7 @@ def _read(asked: AskedCache) -> Caches:
         version=package.version,
         architectures=package.architectures,
         entries=entries,
-        others=read_others(base, gathering.environ),
+        others=read_others(base, begun.environ),
         command=command.line(facts.interpreter, "cache", "--prune") if is_bad else "",
         code=int(is_bad),
     )
