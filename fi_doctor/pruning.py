@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fi_doctor.model import CachedModule, stamp_of
+from fi_doctor.model.caches import LOCKS, OPS
 
-_OPS, _LOCKS = "cached_ops", "tmp"
 _ALL = "flashinfer_jit"  # whose lock build_jit_specs holds while it builds many modules
 _ENDS = (".cache", "flashinfer")  # of every cache folder's path
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -26,7 +26,7 @@ def remove(module: CachedModule, base: str) -> str:
     """
     path = Path(module.path)
     parts = path.relative_to(base).parts if path.is_relative_to(base) else ()
-    if Path(base).parts[-2:] != _ENDS or len(parts) != 4 or parts[2] != _OPS or parts[3] in (os.pardir, _LOCKS):
+    if Path(base).parts[-2:] != _ENDS or len(parts) != 4 or parts[2] != OPS or parts[3] in (os.pardir, LOCKS):
         return f"it is no module below {base}"
     with contextlib.ExitStack() as stack:
         try:
@@ -87,8 +87,8 @@ def _opened(stack: contextlib.ExitStack, name: str, place: int | None) -> int:
 def _locked(stack: contextlib.ExitStack, place: int, name: str) -> bool:
     """Whether nobody holds this lock; then it is ours until the end, as FlashInfer's filelock would take it."""
     with contextlib.suppress(FileExistsError):
-        os.mkdir(_LOCKS, dir_fd=place)
-    folder = _opened(stack, _LOCKS, place)
+        os.mkdir(LOCKS, dir_fd=place)
+    folder = _opened(stack, LOCKS, place)
     fd = os.open(f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=folder)
     stack.callback(os.close, fd)
     try:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.conditions.relations import Relation
+from fi_doctor.conditions.requirements import applicable
 from fi_doctor.model import Facts, Missing, Package, Site
 
 # One folder for all CUDA majors: nvidia/cudnn, nvidia/nccl, nvidia/cusparselt, nvidia/nvshmem (wheels of both majors).
@@ -123,15 +123,13 @@ def _unmet(facts: Facts, name: str) -> list[tuple[str, str]]:
 
 def _found(line: str, facts: Facts) -> str:
     """The installed version that does not meet the line; "" where it does, or none is installed or known."""
+    wanted = applicable(line)
+    package = facts.packages.get(wanted.name) if wanted is not None and wanted.name in _PINNED else None
+    if wanted is None or not isinstance(package, Package) or isinstance(package.version, Missing):
+        return ""
     try:
-        wanted = Requirement(line)
-        if wanted.name not in _PINNED or (wanted.marker is not None and not wanted.marker.evaluate({"extra": ""})):
-            return ""
-        package = facts.packages.get(wanted.name)
-        if not isinstance(package, Package) or isinstance(package.version, Missing):
-            return ""
         met = wanted.specifier.contains(Version(package.version), prereleases=True)
-    except (InvalidRequirement, InvalidVersion):
+    except InvalidVersion:
         return ""
     return "" if met else package.version
 

@@ -18,11 +18,17 @@ def not_installed(facts: Facts) -> tuple[object, ...] | Missing:
     return tuple(line for line in package.requires if _is_not_installed(line, facts))
 
 
-def _is_not_installed(line: str, facts: Facts) -> bool:
+def applicable(line: str) -> Requirement | None:
+    """A Requires-Dist line, without extras asked for; None where it holds elsewhere only, or cannot be read."""
     try:
         wanted = Requirement(line)
     except InvalidRequirement:
-        return False
-    if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+        return None
+    return wanted if wanted.marker is None or wanted.marker.evaluate({"extra": ""}) else None
+
+
+def _is_not_installed(line: str, facts: Facts) -> bool:
+    wanted = applicable(line)
+    if wanted is None:
         return False
     return wanted.name in facts.packages and not isinstance(facts.packages[wanted.name], Package)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from fi_doctor.facts.elf import ElfFile, Unreadable
+from fi_doctor.facts.elf import Unreadable, opened
 from fi_doctor.facts.fatbin import read_code
 from fi_doctor.facts.packages import Survey
 from fi_doctor.facts.remembered import Found, keep, memory_folder, quick_key, recall
@@ -110,9 +110,7 @@ class Reader:
 
 def read_binary(path: str, owner: str, symbols: TorchSymbols | None = None) -> tuple[Binary, str]:
     """One shared object, and why its GPU code could not be read to the end. Errors: Unreadable, OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        elf = ElfFile(fd)
+    with opened(path) as elf:
         code = read_code(elf)
         needed = elf.needed()
         found = Binary(path=path, owner=owner, units=code.units, ptx=code.ptx, needed=needed)
@@ -121,8 +119,6 @@ def read_binary(path: str, owner: str, symbols: TorchSymbols | None = None) -> t
             unresolved = symbols.unresolved(elf) if links else Missing(reason="it links no library of torch")
             found = msgspec.structs.replace(found, unresolved=unresolved)
         return found, code.problem
-    finally:
-        os.close(fd)
 
 
 def _of_packages(survey: Survey) -> Iterator[tuple[str, str]]:

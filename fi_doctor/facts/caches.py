@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fi_doctor.facts.binaries import CACHED, read_binary
-from fi_doctor.facts.elf import ElfFile, Unreadable
+from fi_doctor.facts.elf import Unreadable, opened
 from fi_doctor.model import Binary, CachedModule, Missing, OtherCache, stamp_of
+from fi_doctor.model.caches import LOCKS, OPS
 
 # ruff: noqa: PTH118 - many files, and names are all that is wanted of most
 
-OPS, LOCKS = "cached_ops", "tmp"
 _MOST = 4096  # modules, and files of one
 _HEAD_BYTES = 16_384
 _ARCHITECTURES = re.compile(r"\d{2,3}[af]?(?:_\d{2,3}[af]?)*")
@@ -136,15 +136,12 @@ def _library(path: str) -> tuple[Binary | None, str]:
 def _is_cut(path: str) -> bool:
     """Whether an object is empty or ends before its headers say; ninja looks at its time only."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        ElfFile(fd).sections()
-    except (OSError, Unreadable):
+        with opened(path) as elf:
+            elf.sections()
+    except Unreadable:
         return True
-    finally:
-        os.close(fd)
+    except OSError:  # it cannot be looked at
+        return False
     return False
 
 

@@ -8,6 +8,7 @@ Source: elf(5).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import stat
@@ -130,6 +131,16 @@ class ElfFile:
             if kind != _SHT_NOBITS:
                 found.setdefault(word, Section(at, length, entry, link))
         yield from found.items()
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[ElfFile]:
+    """The file, closed afterwards; of a FIFO nobody is waited for. Errors: Unreadable, OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        yield ElfFile(fd)
+    finally:
+        os.close(fd)
 
 
 def _file_offset(table: list[tuple[int, ...]], address: int) -> int:

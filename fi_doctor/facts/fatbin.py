@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fi_doctor.facts.elf import ElfFile, Section, Unreadable
+from fi_doctor.model.gpu_code import architectures
 
 SECTION = b".nv_fatbin"
 
@@ -42,7 +43,7 @@ def read_code(elf: ElfFile) -> Code:
     problem = ""
     try:
         for unit in _units(elf, section) if section else ():
-            units[" ".join(_in_order({name for name, _ in unit}))] += 1
+            units[" ".join(architectures(name for name, _ in unit))] += 1
             for name, version in unit:
                 if name.startswith("compute_"):
                     ptx[name] = min(ptx.get(name, version), version)
@@ -105,14 +106,3 @@ def _entries(elf: ElfFile, at: int, end: int, most: int) -> tuple[set[tuple[str,
             found.add((architecture(kind, number, flags), (major, minor)))
         at += size + payload
     return found, steps
-
-
-def _in_order(names: set[str]) -> list[str]:
-    """Cubins before PTX, each by number and suffix."""
-
-    def place(name: str) -> tuple[bool, int, str]:
-        kind, _, rest = name.partition("_")
-        number = rest.rstrip("af")
-        return kind != "sm", int(number), rest
-
-    return sorted(names, key=place)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from fi_doctor.facts import asking
-from fi_doctor.facts.elf import DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_SONAME, ElfFile, Unreadable
+from fi_doctor.facts.elf import DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_SONAME, Unreadable, opened
 from fi_doctor.model import Missing
 
 # ruff: noqa: PTH100, PTH113, PTH118, PTH120 - paths are joined as ld.so joins them, and Path would rewrite them
@@ -58,18 +58,12 @@ class Unresolved(NamedTuple):
 def read_elf(path: str) -> Elf | None:
     """The dynamic section of an ELF file that this machine can load; None for every other file."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        elf = ElfFile(fd)
-        if not elf.is_for_this_machine:
-            return None
-        said = elf.dynamic(DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH)
+        with opened(path) as elf:
+            if not elf.is_for_this_machine:
+                return None
+            said = elf.dynamic(DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH)
     except (OSError, Unreadable):
         return None
-    finally:
-        os.close(fd)
     words = {tag: [os.fsdecode(word) for word in found] for tag, found in said.items()}
     has_runpath = bool(words[DT_RUNPATH])
     return Elf(

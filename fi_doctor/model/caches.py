@@ -10,6 +10,8 @@ from fi_doctor.model.base import Closed, Data, Missing
 from fi_doctor.model.binaries import Binary
 
 CACHE_SCHEMA = "fi-doctor.cache/1.0"
+# Of the folder that FlashInfer keeps for its version and architectures: that of the modules, in it that of the locks.
+OPS, LOCKS = "cached_ops", "tmp"
 
 
 def stamp_of(states: Iterable[tuple[str, os.stat_result]]) -> str:

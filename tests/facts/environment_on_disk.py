@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import factory as make
+from flashinfer_rules import CONTEXT, RAISES
 from msgspec.structs import replace
 
 from fi_doctor import knowledge
@@ -33,36 +34,6 @@ HOST_CONFIG = """#if defined(__GNUC__)
 #error -- unsupported clang version!
 #endif
 #endif
-"""
-# The rules of FlashInfer's own files in short: jit/env.py of 0.5.3, compilation_context.py.
-ENV = """
-import os
-import pathlib
-def _get_cubin_dir():
-    if has_flashinfer_cubin():
-        import flashinfer_cubin
-        version = flashinfer_cubin.__version__
-        if not os.getenv("FLASHINFER_DISABLE_VERSION_CHECK") and flashinfer_version != version:
-            raise RuntimeError(f"flashinfer-cubin version ({version}) does not match")
-        return pathlib.Path(flashinfer_cubin.get_cubin_dir())
-    return FLASHINFER_CACHE_DIR / "cubins"
-def _get_aot_dir():
-    if has_flashinfer_jit_cache():
-        import flashinfer_jit_cache
-        version = flashinfer_jit_cache.__version__
-        if not os.getenv("FLASHINFER_DISABLE_VERSION_CHECK") and not version.startswith(flashinfer_version):
-            raise RuntimeError(f"flashinfer-jit-cache version ({version}) does not match")
-        return pathlib.Path(flashinfer_jit_cache.get_jit_cache_dir())
-    return _package_root / "data" / "aot"
-"""
-CONTEXT = """
-import os
-class CompilationContext:
-    def __init__(self):
-        self.TARGET_CUDA_ARCHS = set()
-        for arch in os.environ["FLASHINFER_CUDA_ARCH_LIST"].split(" "):
-            major, minor = arch.split(".")
-            self.TARGET_CUDA_ARCHS.add((int(major), minor))
 """
 # vllm/ray/ray_env.py of 0.33.0, shortened.
 RAY = """
@@ -123,7 +94,7 @@ class Environment:
             self.install(name, version, module, requires)
         write(self.site / "torch/version.py", "__version__ = '2.14.0+cu130'\ncuda = '13.0'\n")
         write(self.site / "flashinfer/_build_meta.py", f'__version__ = "{VERSION}"\n')
-        write(self.site / "flashinfer/jit/env.py", ENV)
+        write(self.site / "flashinfer/jit/env.py", RAISES)
         write(self.site / "flashinfer/compilation_context.py", CONTEXT)
         write(self.site / "vllm/ray/ray_env.py", RAY)
         write(self.site / "vllm/envs.py", ENVS)

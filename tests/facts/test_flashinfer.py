@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from flashinfer_rules import CONTEXT
 from flashinfer_wheels import VERSIONS
 from permissions import printed_by
 
@@ -25,17 +26,6 @@ TOOLKIT = ToolkitFacts(
     host_compiler=NONE,
     host_compiler_version=NONE,
 )
-CONTEXT = """
-import os
-
-
-class CompilationContext:
-    def __init__(self):
-        self.TARGET_CUDA_ARCHS = set()
-        for arch in os.environ["FLASHINFER_CUDA_ARCH_LIST"].split(" "):
-            major, minor = arch.split(".")
-            self.TARGET_CUDA_ARCHS.add((int(major), minor))
-"""
 ENV = """
 import os
 import pathlib
