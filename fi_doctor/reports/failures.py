@@ -34,7 +34,8 @@ def summary(outcome: Outcome, report: Report) -> str:
     Of what was taken from a lock also the day.
     """
     bad = _bad_cells(outcome)
-    alike = [cell for cell in bad if cell not in _otherwise(bad)]
+    alike = [cell for cell in bad if cell.detail in ("", bad[0].detail)]
+    otherwise = [cell for cell in bad if cell not in alike]  # each wrong number is another one
     variants = names(clean(cell.variant, 60) for cell in alike if cell.variant)
     stage, ending = (bad[0].stage, bad[0].ending) if bad else (outcome.stage, outcome.ending)
     detail = clean((bad[0].detail if bad else "") or outcome.detail, 300)
@@ -44,7 +45,7 @@ def summary(outcome: Outcome, report: Report) -> str:
     how = f"{f'locked {clean(day, 40)}: ' if day else ''}{ending}: {detail} ({reached})"
     others = [
         f"{clean(cell.variant, 60)}: {'' if cell in bad else f'{cell.ending}: '}{clean(cell.detail, 120)}"
-        for cell in (*_otherwise(bad), *_other_cells(outcome))
+        for cell in (*otherwise, *_other_cells(outcome))
     ]
     return "; ".join([f"{title(outcome)}{f', {variants}' if variants else ''}: {how}", *others])
 
@@ -109,11 +110,6 @@ def _bad_cells(outcome: Outcome) -> list[CellOutcome]:
     """The variants that ended as the first bad one did."""
     bad = [cell for cell in outcome.cells if cell.ending.is_bad]
     return [cell for cell in bad if (cell.ending, cell.stage) == (bad[0].ending, bad[0].stage)]
-
-
-def _otherwise(bad: list[CellOutcome]) -> list[CellOutcome]:
-    """Those that ended as the first one did and have something else to say: each wrong number is another one."""
-    return [cell for cell in bad if cell.detail and cell.detail != bad[0].detail]
 
 
 def _other_cells(outcome: Outcome) -> list[CellOutcome]:

@@ -20,25 +20,23 @@ def findings(report: Report, width: int) -> Iterator[Text]:
         return
     yield Text()
     yield Text("Findings:", style="bold")
+    settles = tuple(command for _, command in failures.how_to_settle(report) if command)  # these stand further down
     for first, *others in _by_cause(report.findings):
         yield from _heading(first, width, "  ")
         yield from _labelled("why", first.why, width, "    ")
-        yield from _fixes(first, _said(first, report), width, "    ")
-        told = first.fix
+        yield from _fixes(first, (*_advised(first, report), *settles), width, "    ")
+        told = (*settles, *first.fix)
         for other in others:
             yield from _heading(other, width, "    the same cause: ")
             yield from _labelled("why", other.why, width, "      ")
-            yield from _fixes(other, (*told, *_said(other, report)), width, "      ")
+            yield from _fixes(other, (*told, *_advised(other, report)), width, "      ")
             told += other.fix
     yield Text("  More on each: fi-doctor explain ID")
 
 
-def _said(finding: Finding, report: Report) -> tuple[str, ...]:
-    """What is said elsewhere: what to do that stands further up under its name, and what would settle it."""
-    return (
-        *(one.line for one in report.recommendations if finding.id in one.findings),
-        *(command for _, command in failures.how_to_settle(report) if command),
-    )
+def _advised(finding: Finding, report: Report) -> tuple[str, ...]:
+    """What to do about it that stands further up under its name."""
+    return tuple(one.line for one in report.recommendations if finding.id in one.findings)
 
 
 def _by_cause(found: tuple[Finding, ...]) -> list[list[Finding]]:
