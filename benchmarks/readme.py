@@ -15,7 +15,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 def printed(*argv):
-    return subprocess.run([sys.executable, *argv], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    done = subprocess.run([sys.executable, *argv], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout or sys.exit(f"{argv}: nothing was printed: {done.stderr}")
 
 
 def fill(text, name, output):
