@@ -173,7 +173,7 @@ GUARD = 128  # bytes before and after a tensor, and what they and outputs hold: 
 POISON = 0xFF
 SPARE_S = 15.0  # of the probe's time limit, for what is said of ranks that do not come back
 START_S = 40.0  # for one step of the ranks' start
-STALL_S = 15.0  # for one step of a call, which takes a tenth of a second at most
+STALL_S = 10.0  # for one step of a call, which takes a tenth of a second at most
 LATE_S = 5.0  # after which a rank says what its kernel waits for
 REHEARSAL_S = 5.0  # for a forked process that only ends
 GRACE_S = 10.0  # for the other ranks, once one has failed
@@ -185,6 +185,8 @@ TURNS = 3  # replays of a CUDA graph
 AT_ONCE = 1 << 22  # elements that are drawn at once
 LOAD_SIZE = 4096  # of the square matrices whose products keep the other stream busy
 CALLING = ": call "  # stands in the steps of which each has STALL_S
+WAITING = ": waiting for the "  # and this in those that end with a kernel
+STUCK = ("hangs", "waits")  # of a rank that does not answer
 # What faulthandler prints besides a rank's own stack: the parent's, from which it was forked, and names of modules.
 BESIDE_THE_POINT = re.compile(r"(?<= in _serve\n)(  File .*\n)+|^Extension modules: .*\n", re.MULTILINE)
 _FRESH = []  # why ranks are not forked any more
@@ -220,16 +222,17 @@ def run(variant):
     ranks = _ranks()
     results = ranks.ask(asked, until)
     verdict = _verdict(results)
-    is_doubtful = ranks.started == "forked" and until - time.monotonic() > START_S
+    is_doubtful = ranks.started == "forked" and until - time.monotonic() > START_S and not ranks.have_called(asked)
     if is_doubtful and verdict is not None and not isinstance(verdict, AssertionError):
-        # What forking alone might have done is no verdict: fresh ranks say whether it is the kernel.
+        # What forking alone might have done is no verdict: fresh ranks say whether it is the kernel. Once ranks have
+        # met, shared memory and made a call, it is: one that hangs now and then would else be taken for one that works.
         _end_ranks()
         _FRESH.append(f"forked ranks failed: {verdict}"[:200])
         ranks = _ranks()
         results = ranks.ask(asked, until)
         verdict = _verdict(results)
     if verdict is not None:  # flags, buffers or the CUDA context may be in any state: the next variant gets new ranks
-        if any(result.get("error") == "hangs" for result in results):
+        if any(result.get("error") in STUCK for result in results):
             ranks.add_cuda_stack(verdict, results, until + SPARE_S / 2 - time.monotonic())
         _end_ranks()
         raise verdict
@@ -374,13 +377,22 @@ class _Ranks:
         self._name_silent(results, time.monotonic() - begun)
         return list(results.values())
 
+    def have_called(self, asked):
+        """Whether one of them has begun a call, for which all have to be ready."""
+        return any(CALLING in self._step(gpu) for gpu in asked.order)
+
     def _name_silent(self, results, seconds):
+        """Ranks whose kernel waits are told from the one that they wait for, if there is one."""
         silent = [gpu for gpu, result in results.items() if result is None]
+        states = {gpu: _process_state(self.processes[gpu].pid) for gpu in silent}
         self._print_stacks(silent)
+        waiting = [gpu for gpu in silent if WAITING in self._step(gpu) and not states[gpu]]
         for gpu in silent:
-            late = self._said(f"late.{gpu}")
-            message = f"did not come back from '{self._step(gpu)}' within {seconds:.0f} s{f' ({late})' if late else ''}"
-            results[gpu] = {"error": "hangs", "message": message, "more": self._last_lines(gpu), "gpu": gpu}
+            is_held_up = gpu in waiting and len(waiting) < len(silent)
+            error, how = ("waits", "waits for another rank in") if is_held_up else ("hangs", "did not come back from")
+            notes = ", ".join(filter(None, (states[gpu], self._said(f"late.{gpu}"))))
+            message = f"{how} '{self._step(gpu)}' within {seconds:.0f} s{f' ({notes})' if notes else ''}"
+            results[gpu] = {"error": error, "message": message, "more": self._last_lines(gpu), "gpu": gpu}
 
     def _result(self, gpu):
         ended = self.processes[gpu].poll()
@@ -399,12 +411,13 @@ class _Ranks:
             time.sleep(0.5)
 
     def add_cuda_stack(self, verdict, results, seconds):
-        """Add to the exception what cuda-gdb, where there is one, says of the kernels of the first rank that hangs."""
+        """Add to the exception what cuda-gdb, where there is one, says of the kernels of a rank that hangs."""
         home = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
         debugger = shutil.which("cuda-gdb") or shutil.which("cuda-gdb", path=f"{home}/bin")
         if debugger is None or seconds < 1:
             return
-        pid = self.processes[next(result["gpu"] for result in results if result.get("error") == "hangs")].pid
+        stuck = {result["error"]: result["gpu"] for result in results if result.get("error") in STUCK}
+        pid = self.processes[stuck.get("waits", stuck.get("hangs"))].pid  # its kernel has begun
         words = [debugger, "-nx", "-batch", "-p", str(pid), "-ex", "info cuda kernels", "-ex", "bt 5"]
         said = ""
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -609,7 +622,7 @@ def _verdict(results):
 
     A rank that died or raised explains one that hangs or has wrong numbers, hence the order.
     """
-    order = ("died", "raised", "wrong", "hangs")
+    order = ("died", "raised", "wrong", *STUCK)
     failed = sorted((order.index(r["error"]), rank, r) for rank, r in enumerate(results) if "error" in r)
     if not failed:
         return None
@@ -618,6 +631,19 @@ def _verdict(results):
         return AssertionError(sentences)
     more = "".join(f"\nLast lines of rank {rank}:\n{r['more']}" for _, rank, r in failed if r.get("more"))
     return (_OutOfMemoryError if "out of memory" in sentences else RuntimeError)(sentences + more)
+
+
+def _process_state(pid):
+    """What keeps a process from going on, if its state says so."""
+    states = {
+        "T": "its process is stopped by a signal",
+        "t": "a debugger holds its process",
+        "D": "its process waits in the kernel: for the driver or for a disk",
+    }
+    with contextlib.suppress(OSError):
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        return states.get(stat.rpartition(")")[2][1], "")
+    return ""
 
 
 def _signal_name(number):

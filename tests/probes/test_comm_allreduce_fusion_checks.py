@@ -219,7 +219,7 @@ def test_a_rank_that_hangs_is_named_with_what_is_awaited_and_the_next_variant_ru
     ask = probe._Ranks.ask
 
     def ask_once_up(ranks, asked, until):
-        """The start does not count, neither of forked ranks nor of the fresh ones that are asked after them."""
+        """The start does not count."""
         surroundings("")
         assert probe._verdict(ask(ranks, probe._Asked("twoshot_bf16"), until)) is None
         surroundings("hangs@1")
@@ -239,6 +239,32 @@ def test_a_rank_that_hangs_is_named_with_what_is_awaited_and_the_next_variant_ru
     monkeypatch.setattr(probe._Ranks, "ask", ask)
     surroundings("")
     assert probe.run("oneshot_bf16")["calls"] == 9
+
+
+STOPPED = "rank 1 did not come back from 'oneshot_bf16: call 1 of 9, 7x512, in_place: launching' within "
+
+
+def test_a_rank_whose_process_is_stopped_is_told_from_the_one_that_waits_for_it(probe, surroundings, monkeypatch):
+    monkeypatch.setattr(probe, "STALL_S", 1)
+    monkeypatch.setattr(probe, "WAITING", "1 of 9, 7x512, in_place: launching")  # here the launch itself waits
+    assert ask(probe, "twoshot_bf16") is None
+    surroundings("stops@1")
+    first = str(ask(probe, "oneshot_bf16")).splitlines()[0]
+    assert first.startswith(STOPPED)
+    assert re.search(r"s \(its process is stopped by a signal(, .*)?\); rank 0 waits for another rank in '", first)
+
+
+@pytest.mark.parametrize("started", ["forked"], indirect=True)
+def test_forked_ranks_that_hang_in_a_call_are_not_asked_again(probe, surroundings, monkeypatch):
+    """A kernel that hangs now and then would do the second time."""
+    asked = []
+    ask = probe._Ranks.ask
+    monkeypatch.setattr(probe._Ranks, "ask", lambda *args: asked.append(args) or ask(*args))
+    monkeypatch.setattr(probe, "STALL_S", 1)
+    surroundings("hangs@1")
+    with pytest.raises(RuntimeError, match="did not come back"):
+        probe.run("oneshot_bf16")
+    assert len(asked) == 1
 
 
 def test_of_a_two_shot_call_that_hangs_the_flags_are_told(probe, surroundings, monkeypatch):

@@ -250,6 +250,8 @@ def misbehave():
     if faults.has("raises"):
         raise ValueError("allreduce_fusion_op failed with error code\ninvalid argument")
     assert not faults.has("asserts"), "sequence length should be larger than tp_size"
+    if faults.has("stops"):
+        os.kill(os.getpid(), signal.SIGSTOP)
     while faults.has("hangs"):
         time.sleep(1)
 
