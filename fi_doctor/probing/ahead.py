@@ -32,7 +32,7 @@ def build_all(tried: Sequence[PlannedProbe], bench: Bench, jobs: int) -> Builds 
     kinds = by_kind(tried)
     kept_s = kept_for_runs_s(tried, bench.request.budget_s, jobs)
     done: Builds | None = None
-    if all(_is_there(probe.spec, bench) for members in kinds.values() for probe in members):
+    if all(is_there(probe.spec, bench) for members in kinds.values() for probe in members):
         return done
     for members in kinds.values():
         deadline = bench.deadline - kept_s
@@ -60,7 +60,7 @@ def by_kind(tried: Sequence[PlannedProbe]) -> dict[int | None, list[PlannedProbe
     return kinds
 
 
-def _is_there(spec: ProbeSpec, bench: Bench) -> bool:
+def is_there(spec: ProbeSpec, bench: Bench) -> bool:
     """Whether a library of exactly this name is in the cache that is used, so that asking would be a waste of time.
 
     By ninja's rules it may be stale all the same; its probe then builds it, unless a part would do. Attention's names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from msgspec.structs import replace
@@ -85,7 +85,10 @@ class Flow:
     def _is_ready(self, probe: PlannedProbe) -> bool:
         """Whether it has nothing to compile that would take jobs from the builds."""
         if probe.builds_module:
-            return self._bench.board.is_ready(probe)
+            # Where all modules share a log their build holds FlashInfer's locks to its end. A probe loads what is ready
+            # without them; the processes that it starts for several GPUs are not told of that, and would wait.
+            waits = probe.spec.gpus > 1 and objects.shares_log(self._bench.facts.flashinfer)
+            return not waits and self._bench.board.is_ready(probe)
         return probe.spec.gate_only or not (probe.spec.module or probe.spec.has_build)
 
     def _on_gpus(self, groups: Sequence[Group]) -> int:
@@ -152,16 +155,19 @@ def gpu_mib(spec: ProbeSpec) -> int:
     return SMALL_MIB if spec.feature.split(".")[0] in SMALL else PROBE_MIB
 
 
-def group(probes: Sequence[PlannedProbe], facts: Facts, *, fresh: bool, is_short: bool = False) -> list[Group]:
+def group(
+    probes: Sequence[PlannedProbe], facts: Facts, *, fresh: bool, is_short: bool = False, built: Collection[str] = ()
+) -> list[Group]:
     """Probes that build for themselves, by module, since they would wait for the same build, in the order to start.
 
     Imports first, then the longest build. Where builds go one at a time, or the budget is shorter than the longest of
-    them (is_short), the shortest goes first: more fits the budget.
+    them (is_short), the shortest goes first: more fits the budget. built: modules that nobody has to wait for.
     """
     sign = 1 if objects.shares_log(facts.flashinfer) or is_short else -1
     groups: dict[str, Group] = {}
     for probe in probes:
-        groups.setdefault(probe.spec.module or f"probe {probe.spec.id}", []).append(probe)
+        is_built = not probe.spec.module or probe.spec.module in built
+        groups.setdefault(f"probe {probe.spec.id}" if is_built else probe.spec.module, []).append(probe)
 
     def order(members: Group) -> tuple[bool, int, str]:
         first = members[0].spec
@@ -174,7 +180,8 @@ def group(probes: Sequence[PlannedProbe], facts: Facts, *, fresh: bool, is_short
 def _group(probes: Sequence[PlannedProbe], bench: Bench) -> list[Group]:
     fresh, facts = bench.request.fresh_cache, bench.facts
     longest_s = max((estimates.build_seconds(one.spec.module, facts, fresh=fresh) for one in probes), default=0)
-    return group(probes, facts, fresh=fresh, is_short=bench.request.budget_s < longest_s)
+    built = {probe.spec.module for probe in probes if ahead.is_there(probe.spec, bench)}
+    return group(probes, facts, fresh=fresh, is_short=bench.request.budget_s < longest_s, built=built)
 
 
 def _weight(probe: PlannedProbe) -> tuple[bool, bool, int, str]:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import machine_samples
 import pytest
@@ -594,7 +595,7 @@ def test_a_hidden_value_is_not_in_the_shell_line(bare_facts):
     assert line == f"CUDA_VISIBLE_DEVICES=GPU-1 FLASHINFER_B='it'\"'\"'s' {sys.executable} {FAKES / 'fake_returned.py'}"
 
 
-def grouped(facts):
+def grouped(facts, built=()):
     base = specs("returned")[0]
     names = (
         ("x.page", "page", 1),
@@ -605,11 +606,26 @@ def grouped(facts):
     )
     made = [replace(base, id=name, module=module, gpus=gpus) for name, module, gpus in names]
     planned = [replace(plan([base], facts, RUN)[0], spec=spec) for spec in made]
-    return [[probe.spec.id for probe in members] for members in flow.group(planned, facts, fresh=False)]
+    return [[probe.spec.id for probe in members] for members in flow.group(planned, facts, fresh=False, built=built)]
 
 
 def test_imports_come_first_then_the_longest_module_and_a_module_is_one_group(bare_facts):
     assert grouped(bare_facts) == [["import.x"], ["x.norm_a", "x.norm_b"], ["x.page"], ["x.free"]]
+
+
+def test_probes_of_a_module_that_is_there_do_not_wait_for_each_other(bare_facts):
+    assert grouped(bare_facts, built={"norm"}) == [["import.x"], ["x.norm_a"], ["x.norm_b"], ["x.page"], ["x.free"]]
+
+
+@pytest.mark.parametrize(("gpus", "shared", "ready"), [(1, True, True), (2, False, True), (2, True, False)])
+def test_what_starts_processes_of_its_own_waits_for_the_end_of_a_build_that_holds_all_locks(
+    bare_facts, flashinfer_facts, gpus, shared, ready
+):
+    facts = replace(bare_facts, flashinfer=replace(flashinfer_facts, shared_ninja_log=shared))
+    [base] = specs("returned")
+    probe = replace(plan([base], facts, RUN)[0], spec=replace(base, module="comm", gpus=gpus))
+    board = SimpleNamespace(is_ready=lambda _: True, news=None)
+    assert flow.Flow([probe], SimpleNamespace(board=board, facts=facts), 1)._is_ready(probe) is ready
 
 
 def test_where_builds_go_one_at_a_time_the_shortest_module_goes_first(bare_facts, flashinfer_facts):
