@@ -120,7 +120,12 @@ VERDICTS = {  # every row that does not work
         for version in ("0.5.3", "0.7.2.post1")
         for state in ("cold", "warm")
     },
-    "2xh200-peer-flashinfer0.5.3/run": _predicted("0.5.3"),
+    # The same barrier; the ranks of the plain all-reduce had no time left after those of the fusion had hung.
+    "2xh200-comm-flashinfer0.5.3/warm": {
+        **_predicted("0.5.3"),
+        "comm.allreduce": "unknown",
+        "comm.allreduce_fusion": "wrong-result",
+    },
     **{
         f"2xh200-comm-flashinfer0.7.2.post1/{state}": {"comm.allreduce": "unknown", "comm.allreduce_fusion": "unknown"}
         for state in ("cold", "warm")
