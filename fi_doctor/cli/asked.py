@@ -11,7 +11,7 @@ from fi_doctor.cli import outputs, parse, serving, streams
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.facts.binaries import Reader
-from fi_doctor.facts.calls import unread
+from fi_doctor.facts.sources import unread
 from fi_doctor.model import Depth
 
 if TYPE_CHECKING:

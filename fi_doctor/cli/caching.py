@@ -16,7 +16,7 @@ from fi_doctor.diagnosis import cached
 from fi_doctor.errors import CannotTellError, UsageError
 from fi_doctor.facts import builds
 from fi_doctor.facts.caches import read_modules, read_others
-from fi_doctor.facts.calls import unread
+from fi_doctor.facts.sources import unread
 from fi_doctor.model import CACHE_SCHEMA, CacheEntry, Caches, Missing, command
 from fi_doctor.reports import caching
 

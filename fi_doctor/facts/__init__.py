@@ -10,9 +10,8 @@ from pathlib import Path
 
 from fi_doctor.facts import packages, toolkit, wrappers
 from fi_doctor.facts.binaries import Reader
-from fi_doctor.facts.calls import read_calls
 from fi_doctor.facts.environment import read_environment
-from fi_doctor.facts.flashinfer import read_flashinfer, read_named
+from fi_doctor.facts.flashinfer import read_flashinfer
 from fi_doctor.facts.gpus import read_gpus, read_gpus_of_nvml
 from fi_doctor.facts.host_limits import read_host_limits
 from fi_doctor.facts.libraries import read_libraries
@@ -20,8 +19,8 @@ from fi_doctor.facts.machine import Serving, with_machine
 from fi_doctor.facts.ptxas import read_triton_ptxas
 from fi_doctor.facts.ray import read_ray_copies
 from fi_doctor.facts.site import read_site
+from fi_doctor.facts.sources import read_calls, read_named, read_vllm
 from fi_doctor.facts.system import read_system
-from fi_doctor.facts.vllm import read_vllm
 from fi_doctor.model import Binaries, Calls, Facts, FlashInfer, Interpreter, Library, Missing, Named, Vllm
 
 SOURCES = {

@@ -7,16 +7,10 @@ import pwd
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fi_doctor.facts.admissions import Admissions
 from fi_doctor.facts.architectures import architectures
 from fi_doctor.facts.builds import Builder, read_builder, read_stale
 from fi_doctor.facts.companions import DISABLE, Companions, built_modules, count_cubins
-from fi_doctor.facts.majors import read_majors
 from fi_doctor.facts.packages import Survey, constants
-from fi_doctor.facts.public import read_public
-from fi_doctor.facts.runners import ENDING as RUNNER
-from fi_doctor.facts.runners import read_runner
-from fi_doctor.facts.symbols import QUICK, Symbols
 from fi_doctor.model import FlashInfer, GpuFacts, Missing, Named, ToolkitFacts
 
 UNKNOWN_VERSION = "0.0.0+unknown"  # what FlashInfer calls itself without _build_meta.py
@@ -76,28 +70,6 @@ def read_flashinfer(
     )
 
 
-def read_named(root: Path, version: str, symbols: tuple[str, ...]) -> Named:
-    """What the source says of names, of patterns and of calls; version: what it is called where a name is not found.
-
-    symbols: "flashinfer.norm.rmsnorm", "*awq*", "flashinfer.bmm_fp8(backend='x')", "data/include/flashinfer/x.cuh",
-    "data/include/flashinfer/x.cuh:function".
-    """
-    names = Symbols(root, version, whole=QUICK)
-    patterns = [name for name in symbols if "*" in name]
-    runners = {name: read_runner(root, name) for name in symbols if RUNNER in name}
-    rest = [name for name in symbols if name not in runners and "*" not in name]
-    places = {name: names.where(name) for name in rest if "(" not in name}
-    calls = [name for name in rest if not _is_generator(name)]
-    admissions = Admissions(root, names)
-    refused = {name: admissions.of(name) for name in calls} | runners
-    return Named(
-        symbols=places,
-        public=read_public(root, names, patterns),
-        majors={name: read_majors(root, place) for name, place in places.items() if _is_generator(name)},
-        admissions={name: found for name, found in refused.items() if found},
-    )
-
-
 def cache_base(environ: Mapping[str, str]) -> Path:
     """The cache folder of all versions, as jit/env.py has it since 0.4.1.
 
@@ -132,11 +104,6 @@ def read_build_meta(root: Path) -> tuple[str | Missing, str | Missing]:
         version if isinstance(version, str) else Missing(reason=f"{path} has no __version__"),
         str(commit) if known else Missing(reason=f"{path} names no commit"),
     )
-
-
-def _is_generator(name: str) -> bool:
-    """FlashInfer names every function that describes a module's build gen_..._module."""
-    return name.rpartition(".")[2].startswith("gen_")
 
 
 def _cache_dir(folder: Path, tags: tuple[str, ...] | Missing) -> str | Missing:

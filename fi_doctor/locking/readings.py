@@ -1,4 +1,7 @@
-"""What is read of installed packages, from the user's cache while no file that it was read from may have changed."""
+"""What is read of installed packages: from the user's cache or from what is shipped of their releases, where it holds.
+
+The former holds while no file that it was read from may have changed, the latter while they are as they were installed.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,31 @@ import hashlib
 import os
 import threading
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
-from fi_doctor.facts import calls, flashinfer, libraries, vllm
+from fi_doctor.facts import libraries, released, sources
 from fi_doctor.facts.loader import Elf, read_elf
 from fi_doctor.facts.packages import Survey
 from fi_doctor.facts.remembered import Found, keep, quick_key, recall, remembered, scan
-from fi_doctor.facts.runners import ENDING as RUNNER
 from fi_doctor.model import Calls, Library, Missing, Named, Vllm
 
 _VLLM = "vllm.json"
 _CALLS = "calls.json"
 _NAMED = "named.json"
 _ELVES = "elves.json"
+_RUNNER = ".cuh"  # in names of what is read beside Python
 _OF_ELVES = "1"  # another where read_elf says something else of the same file
+
+
+class _Keys(NamedTuple):
+    """Words for the files of a package: as they are here, and as a release has them. "" where nothing may be kept."""
+
+    here: str = ""
+    released: str = ""
 
 
 class Readings:
@@ -31,50 +42,60 @@ class Readings:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._keys: dict[Path, str] = {}
+        self._keys: dict[Path, _Keys] = {}
         self._locks = {name: threading.Lock() for name in ("vllm", "flashinfer")}
 
     def vllm(self, survey: Survey) -> Vllm | Missing:
         """The facts of the installed vLLM."""
         root = _root(survey, "vllm")
         if isinstance(root, Missing):
-            return vllm.read_vllm(survey)
-        key = self._of_vllm(root)
+            return sources.read_vllm(survey)
+        keys = self._of_vllm(root)
+
+        def read() -> Vllm | Missing:
+            shipped = released.recall(released.label(root), keys.released, Vllm)
+            return replace(shipped, root=str(root)) if shipped else sources.read_vllm(survey)
+
         return remembered(
             self._folder / _VLLM,
-            key and f"{key} {root}",
+            keys.here and f"{keys.here} {root}",
             Vllm,
-            lambda: vllm.read_vllm(survey),
+            read,
             is_whole=lambda found: not found.unreadable,
         )
 
     def calls(self, survey: Survey) -> Calls | Missing:
         """How that vLLM calls the FlashInfer beside it."""
-        roots = _root(survey, "vllm"), _root(survey, "flashinfer")
-        if isinstance(roots[0], Missing) or isinstance(roots[1], Missing):
-            return calls.read_calls(survey)
-        keys = self._of_vllm(roots[0]), self._of_flashinfer(roots[1])
-        key = " ".join((*keys, *map(str, roots))) if all(keys) else ""
+        caller, callee = _root(survey, "vllm"), _root(survey, "flashinfer")
+        if isinstance(caller, Missing) or isinstance(callee, Missing):
+            return sources.read_calls(survey)
+        here, shipped = map(_joined, zip(self._of_vllm(caller), self._of_flashinfer(callee), strict=True))
+        name = f"{released.label(caller)}-with-{released.label(callee)}"
         return remembered(
             self._folder / _CALLS,
-            key,
+            here and f"{here} {caller} {callee}",
             Calls,
-            lambda: calls.read_calls(survey),
+            lambda: released.recall(name, shipped, Calls) or sources.read_calls(survey),
             is_whole=lambda found: not found.unread,  # what took too long may take less the next time
         )
 
     def named(self, root: Path, version: str, symbols: tuple[str, ...]) -> Named:
         """What FlashInfer's source says of names."""
-        key = ""
+        keys = _Keys()
         with contextlib.suppress(OSError):
-            named = {name.partition(":")[0] for name in symbols if RUNNER in name}
+            named = {name.partition(":")[0] for name in symbols if _RUNNER in name}
             runners = [name for name in sorted(named) if (root / name).exists()]
             files = [Found(name, str(root / name), (root / name).stat()) for name in runners]
-            source = self._of_flashinfer(root)
-            key = source and quick_key(files) and f"{source} {quick_key(files)}"
-        asked = hashlib.sha256("\0".join((str(root), version, *symbols)).encode("utf-8", "surrogateescape")).hexdigest()
-        read = partial(flashinfer.read_named, root, version, symbols)
-        return remembered(self._folder / _NAMED, key and f"{key} {asked}", Named, read)
+            of_runners = quick_key(files), released.state(root, files)
+            keys = _Keys(*map(_joined, zip(self._of_flashinfer(root), of_runners, strict=True)))
+        asked = hashlib.sha256("\0".join((version, *symbols)).encode("utf-8", "surrogateescape")).hexdigest()
+        shipped = keys.released and f"{keys.released} {asked}"
+        return remembered(
+            self._folder / _NAMED,
+            keys.here and f"{keys.here} {asked} {root}",
+            Named,
+            lambda: released.recall(released.label(root), shipped, Named) or sources.read_named(root, version, symbols),
+        )
 
     def libraries(self, environ: Mapping[str, str], survey: Survey) -> dict[str, Library | Missing]:
         """The CUDA libraries that a process would load; where they are looked for is asked each time."""
@@ -97,21 +118,27 @@ class Readings:
             keep(path, msgspec.json.encode((_OF_ELVES, seen)))
         return found
 
-    def _of_vllm(self, root: Path) -> str:
+    def _of_vllm(self, root: Path) -> _Keys:
         """Of all its Python files and programs."""
         with self._locks["vllm"]:
             return self._key(root, (".py", "vllm-rs"))
 
-    def _of_flashinfer(self, root: Path) -> str:
+    def _of_flashinfer(self, root: Path) -> _Keys:
         with self._locks["flashinfer"]:
             return self._key(root, (".py",), without="data")
 
-    def _key(self, root: Path, endings: tuple[str, ...], *, without: str = "") -> str:
+    def _key(self, root: Path, endings: tuple[str, ...], *, without: str = "") -> _Keys:
         if root not in self._keys:
-            self._keys[root] = ""
+            self._keys[root] = _Keys()
             with contextlib.suppress(OSError):
-                self._keys[root] = quick_key(scan(root, endings, without=without))
+                files = scan(root, endings, without=without)
+                both = quick_key(files), released.state(root, files)
+                self._keys[root] = _Keys(*(word and f"{released.readers()} {word}" for word in both))
         return self._keys[root]
+
+
+def _joined(words: tuple[str, ...]) -> str:
+    return " ".join(words) if all(words) else ""
 
 
 def _root(survey: Survey, name: str) -> Path | Missing:

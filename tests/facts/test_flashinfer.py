@@ -9,7 +9,8 @@ from flashinfer_rules import CONTEXT
 from flashinfer_wheels import VERSIONS
 from permissions import printed_by
 
-from fi_doctor.facts.flashinfer import access, cache_base, read_flashinfer, read_named
+from fi_doctor.facts.flashinfer import access, cache_base, read_flashinfer
+from fi_doctor.facts.named import read_named
 from fi_doctor.facts.packages import Survey
 from fi_doctor.model import FlashInfer, GpuFacts, Missing, ToolkitFacts
 

@@ -7,7 +7,7 @@ from flashinfer_wheels import VERSIONS
 
 from fi_doctor.facts import remembered
 from fi_doctor.facts.admissions import CAPABILITIES
-from fi_doctor.facts.flashinfer import read_named
+from fi_doctor.facts.named import read_named
 from fi_doctor.facts.runners import read_runner
 from fi_doctor.locking import readings
 from fi_doctor.model import Admission

@@ -6,9 +6,11 @@ import importlib.machinery
 import os
 import platform
 import sys
+from pathlib import Path
 
 import pytest
 
+import fi_doctor
 from fi_doctor.locking.resolving import NAMESPACE, Resolver
 
 SUFFIX = importlib.machinery.EXTENSION_SUFFIXES[0]
@@ -47,7 +49,8 @@ def test_a_name_leads_where_python_would_go(tmp_path, files):
 
 
 def test_every_module_of_this_process_that_lies_in_a_package_is_found():
-    resolver = Resolver(sys.path, platform.python_version())
+    root = Path(fi_doctor.__file__).parents[1]  # an editable installation may find it without sys.path
+    resolver = Resolver([str(root), *sys.path], platform.python_version())
     ours = {name: module.__spec__.origin for name, module in sys.modules.items() if name.startswith("fi_doctor.")}
     assert len(ours) > 10
     assert {name: os.path.realpath(resolver.place(name).file) for name in ours} == {

@@ -56,11 +56,6 @@ def _folder(survey: Survey, name: str) -> Path | Missing:
     return folder if folder.is_dir() else Missing(reason=f"{folder} is not a folder")
 
 
-def unread(_: Survey) -> Missing:
-    """In place of read_calls where nothing is to be made of them, and half a second matters."""
-    return Missing(reason="the calls were not looked at")
-
-
 def read_calls_whole(survey: Survey) -> Calls | Missing:
     """The same, and no file of FlashInfer that is asked is taken for good Python without having been parsed whole."""
     return read_calls(survey, whole=WHOLE)
