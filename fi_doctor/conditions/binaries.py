@@ -113,7 +113,16 @@ def named_not_here(facts: Facts) -> Relation:
 
 def vllm_cudart_absent(facts: Facts) -> Relation:
     """The libcudart that vLLM's libraries are linked with, where only other majors are installed: "libcudart.so.13"."""
-    files, library = _files(facts, _is_core), facts.libraries.get("cudart", Missing(reason="it was not looked for"))
+    return _cudart_absent(facts, _is_core)
+
+
+def cached_cudart_absent(facts: Facts) -> Relation:
+    """The same of modules in FlashInfer's cache."""
+    return _cudart_absent(facts, lambda one: one.owner == "flashinfer cache")
+
+
+def _cudart_absent(facts: Facts, is_meant: Callable[[Binary], bool]) -> Relation:
+    files, library = _files(facts, is_meant), facts.libraries.get("cudart", Missing(reason="it was not looked for"))
     if isinstance(files, Missing):
         return files
     if isinstance(library, Missing):
@@ -262,6 +271,7 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "vllm_for_sibling": (Kind.TEXT, vllm_for_sibling),
     "torch_not_here": (Kind.TEXT, torch_not_here),
     "cached_not_here": (Kind.TEXT, cached_not_here),
+    "cached_cudart_absent": (Kind.TEXT, cached_cudart_absent),
     "cached_unloadable": (Kind.TEXT, cached_unloadable),
     "cache_prune_command": (Kind.TEXT, prune_command),
     "cached_not_here_folders": (Kind.TEXT, cached_not_here_folders),

@@ -39,8 +39,8 @@ def _torch(*units: str, sm: int) -> Facts:
     return machine(binary(f"{_SITE}/torch/lib/libtorch_cuda.so", *units, owner="torch"), sm=sm)
 
 
-def _cached(*units: str) -> Facts:
-    return machine(binary(f"{_CACHE}/norm/norm.so", *units, owner="flashinfer cache"))
+def _cached(*units: str, **changes) -> Facts:
+    return machine(binary(f"{_CACHE}/norm/norm.so", *units, owner="flashinfer cache", **changes))
 
 
 def _jit_cache(*units: str) -> Facts:
@@ -59,6 +59,7 @@ EXAMPLES: dict[str, Example] = {
         machine(unread={f"{_CACHE}/norm/norm.so": "it is empty"}, flashinfer=_IN_CACHE),
         machine(unread={"/c/0.6.13/90a/cached_ops/norm/norm.so": "it is empty"}, flashinfer=_IN_CACHE),
     ),
+    "cached-module-needs-other-cudart": Example(_cached("sm_90a", needed=("libcudart.so.12",)), _cached("sm_90a")),
     # A cubin of the same major runs from its minor on, and not below.
     "vllm-binary-lacks-this-gpu": Example(_core("sm_86 sm_90a", sm=80), _core("sm_80 sm_90a", sm=86)),
     "vllm-binary-only-by-ptx-jit": Example(
