@@ -17,7 +17,8 @@ from fi_doctor.errors import CannotTellError, UsageError
 from fi_doctor.facts import builds
 from fi_doctor.facts.caches import read_modules, read_others
 from fi_doctor.facts.sources import unread
-from fi_doctor.model import CACHE_SCHEMA, CacheEntry, Caches, Missing, command
+from fi_doctor.model import CACHE_SCHEMA, CacheEntry, Caches, Depth, Facts, Missing, Request, command
+from fi_doctor.probing import estimates, memory
 from fi_doctor.reports import caching
 
 
@@ -72,7 +73,7 @@ def _read(asked: AskedCache) -> Caches:
     else:
         difference = partial(builds.difference, cuda_home=jit.cuda_home, environ=begun.environ)
     judged = partial(cached.entry, facts=facts, difference=difference)
-    entries = tuple(judged(module) for module in read_modules(base))
+    entries = _estimated([judged(module) for module in read_modules(base)], facts)
     is_bad = any(one.state.is_bad for one in entries)
     return Caches(
         schema=CACHE_SCHEMA,
@@ -84,6 +85,18 @@ def _read(asked: AskedCache) -> Caches:
         command=command.line(facts.interpreter, "cache", "--prune") if is_bad else "",
         code=int(is_bad),
     )
+
+
+def _estimated(entries: list[CacheEntry], facts: Facts) -> tuple[CacheEntry, ...]:
+    """With what their next use compiles, and how long that takes by what was measured elsewhere."""
+    here = memory.here(facts, Request(depth=Depth.STATIC))
+
+    def told(one: CacheEntry) -> CacheEntry:
+        count = cached.compiled_next(one)
+        seconds = estimates.wall_seconds({one.module.name: count}, here.cpus, here) if count else 0.0
+        return msgspec.structs.replace(one, compiles=count, seconds=round(seconds, 1))
+
+    return tuple(map(told, entries))
 
 
 def _pruned(found: Caches, asked: AskedCache) -> Caches:

@@ -35,6 +35,17 @@ def entry(module: CachedModule, facts: Facts, difference: Difference | Missing) 
     )
 
 
+def compiled_next(one: CacheEntry) -> int:
+    """How many objects its next use compiles; of one that nobody uses, or that another process builds, none."""
+    match one.state:
+        case CacheState.STALE | CacheState.POISONED | CacheState.PLANNED:
+            return one.module.sources
+        case CacheState.UNFINISHED:
+            return max(1, one.module.sources - one.module.objects)  # at least the link, after one that is not whole
+        case _:
+            return 0
+
+
 def _judged(module: CachedModule, facts: Facts, difference: Difference) -> tuple[CacheState, str]:
     if module.holder:
         return CacheState.LOCKED, f"process {module.holder} holds its lock"
@@ -43,6 +54,8 @@ def _judged(module: CachedModule, facts: Facts, difference: Difference) -> tuple
     if why := _poisoned(module, facts):
         return CacheState.POISONED, why
     if module.library is None:
+        if not module.objects:
+            return CacheState.PLANNED, "nothing of it is compiled"
         return CacheState.UNFINISHED, "it has no library yet: the next use goes on compiling"
     if why := _stale(module, difference):
         return CacheState.STALE, why

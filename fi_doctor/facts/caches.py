@@ -93,6 +93,8 @@ def _read(folder: Path, version: str, architectures: str, holders: Mapping[tuple
     head, sources = _ninja(folder / "build.ninja")
     size = _size(folder)
     state = folder.lstat()
+    objects = sorted(folder.glob("*.o"))
+    damaged = tuple(path.name for path in objects if _is_cut(str(path)))
     return CachedModule(
         name=folder.name,
         path=str(folder),
@@ -100,7 +102,9 @@ def _read(folder: Path, version: str, architectures: str, holders: Mapping[tuple
         architectures=tuple(architectures.split("_")),
         library=binary,
         lost=lost,
-        damaged=tuple(path.name for path in sorted(folder.glob("*.o")) if _is_cut(str(path))),
+        damaged=damaged,
+        objects=len(objects) - len(damaged),
+        sources=len(sources),
         head=head,
         gone=tuple(source for source in sources if not os.path.exists(source)),  # noqa: PTH110 - as build.ninja has it
         newer=tuple(path for path in (*_compilers(head), *sources) if _is_newer(path, library)),

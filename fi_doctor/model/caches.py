@@ -27,6 +27,7 @@ class CacheState(Closed):
     STALE = "stale"  # built otherwise than would be done today
     LOCKED = "locked"  # a process builds it, or holds its lock
     UNFINISHED = "unfinished"  # no library yet; what is compiled goes on from there
+    PLANNED = "planned"  # nothing but a build file: it was asked for and not compiled
     VALID = "valid"
     UNUSED = "unused"  # of another version, or of other architectures than those of today
 
@@ -46,6 +47,8 @@ class CachedModule(Data, frozen=True):
     library: Binary | None  # its shared object; None where there is none, or none that can be loaded
     lost: str  # why it cannot be loaded; "" where it can, or there is none
     damaged: tuple[str, ...]  # objects that are empty or cut off
+    objects: int  # that are whole
+    sources: int  # that build.ninja compiles, each to an object
     head: str  # the first lines of build.ninja: toolkit and flags; "" without one
     gone: tuple[str, ...]  # sources that build.ninja names and that are not there
     newer: tuple[str, ...]  # sources, and the nvcc, that are younger than the library
@@ -66,6 +69,8 @@ class CacheEntry(Data, frozen=True):
     why: str
     cuda_home: str  # with which it was built; "" where build.ninja does not say
     flags: tuple[str, ...]  # those that name architectures
+    compiles: int = 0  # objects, at its next use (of a poisoned one once it is removed)
+    seconds: float = 0.0  # that they take, estimated, with a job for each CPU
 
 
 class OtherCache(Data, frozen=True):

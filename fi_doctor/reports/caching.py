@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from fi_doctor.model import CACHE_SCHEMA, CacheEntry, Caches, CacheState, Missing
-from fi_doctor.reports.text import amount, clean, names, wrap
+from fi_doctor.reports.text import about, amount, clean, names, wrap
 
 _MIB = 1 << 20
 # Of these each module has a line; of the others the number is said.
@@ -67,6 +67,7 @@ def _lines(caches: Caches, width: int, *, whole: bool) -> Iterator[str]:
     counts = Counter(one.state for one in caches.entries)
     states = ", ".join(f"{counts[state]} {state}" for state in CacheState if counts[state]) or "none"
     yield from wrap(f"Modules: {states}", width)
+    yield from _next(caches, width)
     yield from _unused(caches, width)
     for other in caches.others:
         empty = f", {amount(other.empty, 'file')} without content" if other.empty else ""
@@ -86,9 +87,19 @@ def _entry(one: CacheEntry, caches: Caches, width: int) -> Iterator[str]:
     done = "removed, " if module.path in caches.removed else ""
     kept = f"; kept: {clean(caches.kept[module.path])}" if module.path in caches.kept else ""
     name = f"{clean(module.name, 120)} ({clean(where, 80)})"
-    size = f"{_mib(module.bytes)}{_since(module.modified)}"
+    next_use = f"; {amount(one.compiles, 'object')}, {about(one.seconds)}" if one.compiles else ""
+    size = f"{_mib(module.bytes)}{_since(module.modified)}{next_use}"
     said = f"{name}: {done}{one.state}{why} ({size}){kept}"
     yield from wrap(said, width, "  ", "    ")
+
+
+def _next(caches: Caches, width: int) -> Iterator[str]:
+    """What uses of these modules will compile."""
+    open_ones = [one for one in caches.entries if one.compiles]
+    if open_ones:
+        count, longest = sum(one.compiles for one in open_ones), max(one.seconds for one in open_ones)
+        said = f"To be compiled at their next use: {amount(len(open_ones), 'module')}, {amount(count, 'object')}"
+        yield from wrap(f"{said}, the longest {about(longest)}, estimated", width)
 
 
 def _unused(caches: Caches, width: int) -> Iterator[str]:

@@ -96,6 +96,24 @@ def test_a_module_that_is_well_is_valid(cache):
     assert found.module.files == 3
 
 
+@pytest.mark.parametrize(
+    ("lost", "nvcc_is_newer", "expected"), [((), False, 0), (("norm.so",), False, 1), ((), True, 2)]
+)
+def test_what_a_next_use_compiles_is_counted(cache, lost, nvcc_is_newer, expected):
+    ninja = (cache.module / "build.ninja").read_text()
+    more = ninja.replace(
+        "build $name/norm.so", f"build $name/more.cuda.o: cuda_compile {cache.source}.more\n\nbuild $name/norm.so"
+    )
+    (cache.module / "build.ninja").write_text(more)
+    cache.source.with_name("norm.cu.more").touch()
+    os.utime(cache.source.with_name("norm.cu.more"), (1, 1))
+    for name in lost:
+        (cache.module / name).unlink()
+    if nvcc_is_newer:
+        os.utime(cache.cuda / "bin/nvcc")
+    assert cached.compiled_next(cache.only()) == expected
+
+
 def _truncate(path, size):
     path.write_bytes(path.read_bytes()[:size])
 
@@ -145,6 +163,11 @@ FAULTS = {
     "source gone": (lambda cache: cache.source.unlink(), CacheState.STALE, "sources are gone: "),
     "no build.ninja": (lambda cache: (cache.module / "build.ninja").unlink(), CacheState.STALE, "no build.ninja"),
     "half built": (lambda cache: cache.library.unlink(), CacheState.UNFINISHED, "goes on compiling"),
+    "asked for": (
+        lambda cache: (cache.library.unlink(), (cache.module / "norm.cuda.o").unlink()),
+        CacheState.PLANNED,
+        "nothing of it is compiled",
+    ),
 }  # fmt: skip
 
 
