@@ -50,15 +50,25 @@ def caller(kb: KnowledgeBase, facts: Facts) -> str:
 
 
 def vllm_use(feature: Feature, sm: int | Missing, facts: Facts) -> VllmUse | None:
-    """What the installed vLLM does with a feature on this SM; None without vLLM, or where nothing is known of it."""
+    """What the installed vLLM does with a feature on this SM.
+
+    None without vLLM, where nothing is known of it, and where it depends on a GPU of which nothing is known.
+    """
     version = facts.vllm_version
-    uses = (use for use in feature.vllm if version and version_in(version, use.vllm))
-    return next((use for use in uses if _is_for(use, sm)), None)
+    uses = (use for use in feature.vllm if version and _holds(use, version, sm))
+    return _unless_other(next(uses, None), sm)
 
 
 def newest_use(feature: Feature, sm: int | Missing) -> VllmUse | None:
-    """What the newest known vLLM does with it."""
-    return max((use for use in feature.vllm if _is_for(use, sm)), key=_end, default=None)
+    """What the newest known vLLM does with it; None as for the installed one."""
+    return _unless_other(max((use for use in feature.vllm if _is_for(use, sm)), key=_end, default=None), sm)
+
+
+def depends_on_gpu(feature: Feature, sm: int | Missing, facts: Facts) -> bool:
+    """Whether something is known of this vLLM that depends on a GPU of which nothing is known."""
+    version = facts.vllm_version
+    uses = [use for use in feature.vllm if not version or _holds(use, version, sm)]
+    return isinstance(sm, Missing) and use_of(feature, sm, facts) is None and any(use.sm for use in uses)
 
 
 def is_on(use: VllmUse, facts: Facts, is_read: Callable[[str], bool]) -> bool:
@@ -76,8 +86,18 @@ def _is_set(actions: tuple[Action, ...], facts: Facts, is_read: Callable[[str], 
     )
 
 
+def _holds(use: VllmUse, version: str, sm: int | Missing) -> bool:
+    return bool(version_in(version, use.vllm)) and _is_for(use, sm)
+
+
 def _is_for(use: VllmUse, sm: int | Missing) -> bool:
-    return not use.sm or (not isinstance(sm, Missing) and number_in(sm, use.sm))
+    """Whether it is for this GPU; where nothing is known of it, whether it may be."""
+    return not use.sm or isinstance(sm, Missing) or number_in(sm, use.sm)
+
+
+def _unless_other(use: VllmUse | None, sm: int | Missing) -> VllmUse | None:
+    """What comes first of all that may be: where it is for some GPUs, others have another."""
+    return None if use is None or (use.sm and isinstance(sm, Missing)) else use
 
 
 def _end(use: VllmUse) -> Version:

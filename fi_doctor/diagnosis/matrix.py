@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from fi_doctor.diagnosis.called import newest_use, use_of, vllm_use
+from fi_doctor.diagnosis.called import depends_on_gpu, newest_use, use_of, vllm_use
 from fi_doctor.diagnosis.cells import BEGUN, LATER, badness, cells_of
 from fi_doctor.diagnosis.findings import concerns, is_measured
 from fi_doctor.diagnosis.needs import (
@@ -274,6 +274,8 @@ def _vllm_words(feature: Feature, sm: int | Missing, facts: Facts) -> str:
     use = vllm_use(feature, sm, facts)
     if use is not None:
         return use.use
+    if depends_on_gpu(feature, sm, facts):
+        return "depends on the GPU, of which nothing is known here"
     if isinstance(package, Package):
         return f"not known for vLLM {package.version if isinstance(package.version, str) else 'of this version'}"
     newest = newest_use(feature, sm)

@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from fi_doctor import knowledge
-from fi_doctor.diagnosis import advice, findings, matrix
+from fi_doctor.diagnosis import advice, called, findings, matrix
 from fi_doctor.diagnosis.reads import is_read
-from fi_doctor.model import ActionKind, Ending, Evidence, Stage, Verdict, Vllm
+from fi_doctor.model import ActionKind, Ending, Evidence, Stage, Verdict, Vllm, VllmUse
 
 KB = knowledge.load()
 RELEASES = ("0.11.0", "0.14.1", "0.17.1", "0.20.2", "0.25.1", "0.28.0", "0.33.0")
@@ -245,3 +245,27 @@ def test_what_is_optional_comes_last():
     facts = machine("0.33.0")
     given = advised(facts, outcome("sampling.top_k_top_p", 90, works=False), outcome("attention.sinks", 90, works=True))
     assert [(one.line, one.optional) for one in given] == [(OFF, False), (FI, True)]
+
+
+DEPENDS = (
+    VllmUse(vllm=">=0.1,<0.34", sm=">=90", use="on by default"),
+    VllmUse(vllm=">=0.1,<0.34", use="not called: this GPU is not in vLLM's table", called=False),
+)
+KNOWN = (VllmUse(vllm=">=0.1,<0.34", use="not called: vLLM has its own kernel", called=False),)
+
+
+@pytest.mark.parametrize("installed", ["0.33.0", None])
+@pytest.mark.parametrize(
+    ("uses", "sm", "words", "depends"),
+    [
+        (DEPENDS, 90, "on by default", False),
+        (DEPENDS, 80, "not called: this GPU is not in vLLM's table", False),
+        (DEPENDS, make.missing("no GPU"), None, True),
+        (KNOWN, make.missing("no GPU"), "not called: vLLM has its own kernel", False),
+    ],
+)
+def test_without_a_gpu_nothing_is_said_of_what_depends_on_one(installed, uses, sm, words, depends):
+    facts = make.facts(packages={"vllm": installed} if installed else {})
+    feature = replace(knowledge.load().features[0], vllm=uses)
+    found = called.use_of(feature, sm, facts)
+    assert (found and found.use, called.depends_on_gpu(feature, sm, facts)) == (words, depends)
