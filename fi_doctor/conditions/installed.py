@@ -84,6 +84,26 @@ def mended_majors(facts: Facts) -> Relation:
     return tuple(f"{_stem(str(name))}-cu{majors[0]}" for name in others)
 
 
+def metadata_leftovers(facts: Facts) -> Relation:
+    """Folders of metadata that lie beside those of the version that is installed: what importlib.metadata may take."""
+    return tuple(place for one in _installed(facts) for place in one.leftovers)
+
+
+def metadata_owners(facts: Facts) -> Relation:
+    """Those packages: "flashinfer-python 0.7.2.post1"."""
+    return tuple(f"{one.name} {one.version}" for one in _installed(facts) if one.leftovers)
+
+
+def metadata_claims(facts: Facts) -> Relation:
+    """Packages whose metadata name another version than their files: "vllm 0.33.0 (metadata: 0.28.0)"."""
+    claiming = [one for one in _installed(facts) if one.claims and not one.editable]
+    return tuple(f"{one.name} {one.version} (metadata: {one.claims})" for one in claiming)
+
+
+def _installed(facts: Facts) -> list[Package]:
+    return [one for one in facts.packages.values() if isinstance(one, Package)]
+
+
 def cupy_of_other_major(facts: Facts) -> Relation:
     """CuPy for another CUDA major than torch's."""
     if isinstance(facts.site, Missing) or isinstance(facts.toolkit.torch_cuda, Missing):
@@ -159,6 +179,9 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "pip_install": (Kind.TEXT, pip("install")),
     "pip_uninstall": (Kind.TEXT, pip("uninstall", "-y")),
     "cuda_tag": (Kind.TEXT, cuda_tag),
+    "metadata_claims": (Kind.TEXT, metadata_claims),
+    "metadata_leftovers": (Kind.TEXT, metadata_leftovers),
+    "metadata_owners": (Kind.TEXT, metadata_owners),
     "pip_leftovers": (Kind.TEXT, leftovers),
     "broken_packages": (Kind.TEXT, broken),
     "broken_folders": (Kind.TEXT, broken_folders),

@@ -12,7 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from fi_doctor.facts.files import NOT_PYTHON, why_not_python
-from fi_doctor.facts.packages import PROVIDER_PREFIX, Survey, constants, package
+from fi_doctor.facts.own_versions import constants
+from fi_doctor.facts.packages import PROVIDER_PREFIX, Survey, package
 from fi_doctor.facts.replay import PROGRAM_ERRORS, Replay, Unreplayable
 from fi_doctor.model import Data, Missing, Package, VersionCheck
 

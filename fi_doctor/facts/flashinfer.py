@@ -10,7 +10,8 @@ from pathlib import Path
 from fi_doctor.facts.architectures import architectures
 from fi_doctor.facts.builds import Builder, read_builder, read_stale
 from fi_doctor.facts.companions import DISABLE, Companions, built_modules, count_cubins
-from fi_doctor.facts.packages import Survey, constants
+from fi_doctor.facts.own_versions import constants
+from fi_doctor.facts.packages import Survey
 from fi_doctor.model import FlashInfer, GpuFacts, Missing, Named, ToolkitFacts
 
 UNKNOWN_VERSION = "0.0.0+unknown"  # what FlashInfer calls itself without _build_meta.py

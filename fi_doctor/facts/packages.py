@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import os
 import re
@@ -17,7 +16,7 @@ import msgspec
 
 from fi_doctor import sandbox
 from fi_doctor.errors import TargetError
-from fi_doctor.facts.files import NOT_PYTHON, why_not_python
+from fi_doctor.facts.own_versions import commit_of_files, constants, differs, version_of_files
 from fi_doctor.model import Data, Missing, Package
 
 SURVEY_TIMEOUT_S = 20.0
@@ -53,8 +52,9 @@ MODULES = {
 }
 
 _MAX_ANSWER = 4 << 20  # bytes; a survey of a full vLLM environment is about 40 KiB
-_VERSION_FILES = ("_build_meta.py", "_version.py", "version.py")
-_COMMIT_NAMES = ("__git_commit__", "__git_version__", "git_version", "__commit_id__", "commit_id")
+
+# Whose files name their own version, as a release that is built from a repository does.
+_NAMING_THEMSELVES = ("torch", "flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache", "vllm")
 
 
 class Distribution(Data, frozen=True):
@@ -140,16 +140,25 @@ def packages(survey: Survey) -> dict[str, Package | Missing]:
 def package(survey: Survey, name: str) -> Package | Missing:
     """The copy of a distribution that an import gets; every other copy on sys.path is `shadowed`.
 
+    Of several whose metadata lie in one folder, as an interrupted upgrade leaves them, it is the one whose version the
+    files themselves name. Where none does, the files are believed and not the metadata, which `claims` then has.
+
     A source tree on PYTHONPATH that is imported in place of the installed distribution counts as the package: its
     version is what its own files say.
     """
     copies = [d for d in survey.distributions if d.name == name]
     origin = survey.modules.get(MODULES.get(name, ""), Missing(reason=""))
     if isinstance(origin, str):
-        imported = next((d for d in copies if _holds(d, origin)), None)
-        if imported is None:
+        holding = [d for d in copies if _holds(d, origin)]
+        if not holding:
             return _without_metadata(name, origin, copies)
-        return _from_metadata(imported, copies, origin)
+        own = version_of_files(origin) if name in _NAMING_THEMSELVES else Missing(reason="it was not looked for")
+        imported = next((d for d in holding if not differs(own, d.version)), holding[0])
+        found = _from_metadata(imported, copies, origin)
+        if not differs(own, imported.version):
+            return found
+        claims = imported.version if isinstance(imported.version, str) else f"none ({imported.version.reason})"
+        return msgspec.structs.replace(found, version=own, claims=claims)
     if copies:
         return _from_metadata(copies[0], copies, "")
     return Missing(reason=f"not installed in {survey.executable}")
@@ -184,26 +193,6 @@ def jit_cache_cuda(survey: Survey) -> str | Missing:
     if match is None:
         return Missing(reason=f"the version {found.version} of flashinfer-jit-cache has no +cuXYZ tag")
     return f"{match[1]}.{match[2]}"
-
-
-def constants(path: Path) -> dict[str, object] | Missing:
-    """The constants that a small file of ours to read assigns at its top level, by name; nothing is executed."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except OSError as error:
-        return Missing(reason=f"{path}: {error.strerror or error}")
-    except NOT_PYTHON as error:
-        return Missing(reason=f"{path} is not Python: {why_not_python(error)}")
-    found: dict[str, object] = {}
-    for node in tree.body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-        for target in targets:
-            if isinstance(target, ast.Name) and isinstance(value, ast.Constant):
-                found[target.id] = value.value
-    return found
 
 
 def _unusable(path: str | Path, why: str, todo: str = "") -> TargetError:
@@ -245,7 +234,7 @@ def _from_metadata(copy: Distribution, copies: list[Distribution], origin: str) 
     tree = copy.source if copy.editable and isinstance(copy.source, str) else copy.location
     commit = copy.commit
     if isinstance(commit, Missing):
-        commit = _commit_from_files(origin, copy.version)
+        commit = commit_of_files(origin, copy.version)
     return Package(
         name=copy.name,
         version=copy.version,
@@ -253,19 +242,20 @@ def _from_metadata(copy: Distribution, copies: list[Distribution], origin: str) 
         editable=copy.editable,
         commit=commit,
         requires=copy.requires,
-        shadowed=tuple(_in_words(d) for d in copies if d is not copy),
+        shadowed=tuple(_in_words(d) for d in copies if d.location != copy.location),
+        leftovers=tuple(d.metadata for d in copies if d.location == copy.location and d is not copy),
     )
 
 
 def _without_metadata(name: str, origin: str, copies: list[Distribution]) -> Package:
     """The package that is imported from a folder which no distribution owns."""
-    version = _version_from_files(origin)
+    version = version_of_files(origin)
     return Package(
         name=name,
         version=version,
         location=str(Path(origin).parent.parent),
         editable=False,
-        commit=_commit_from_files(origin, version),
+        commit=commit_of_files(origin, version),
         requires=(),
         shadowed=tuple(_in_words(d) for d in copies),
     )
@@ -274,27 +264,3 @@ def _without_metadata(name: str, origin: str, copies: list[Distribution]) -> Pac
 def _in_words(copy: Distribution) -> str:
     version = copy.version if isinstance(copy.version, str) else "a copy without version"
     return f"{version} in {copy.location}"
-
-
-def _version_files(origin: str) -> list[dict[str, object]]:
-    found = (constants(Path(origin).parent / name) for name in _VERSION_FILES)
-    return [values for values in found if not isinstance(values, Missing)]
-
-
-def _version_from_files(origin: str) -> str | Missing:
-    for values in _version_files(origin):
-        for version in (values.get("__version__"), values.get("version")):
-            if isinstance(version, str):
-                return version
-    return Missing(reason=f"no distribution owns {Path(origin).parent}, and its files name no version")
-
-
-def _commit_from_files(origin: str, version: str | Missing) -> str | Missing:
-    """The commit that a package's own files name, or the end of a development version such as 0.11.1.dev3+g1a2b3c4."""
-    for values in _version_files(origin) if origin else []:
-        for name in _COMMIT_NAMES:
-            commit = values.get(name)
-            if isinstance(commit, str) and re.fullmatch(r"g?[0-9a-f]{7,40}", commit):
-                return commit.removeprefix("g")
-    tag = re.search(r"\+(?:.*\.)?g([0-9a-f]{7,40})\b", version) if isinstance(version, str) else None
-    return tag[1] if tag else Missing(reason="neither its metadata nor its files name a commit")

@@ -24,8 +24,8 @@ ENDING = ".json.xz"
 # The modules of this package that decide what is read of vLLM and FlashInfer, beside those in calls/.
 READERS = (
     *("admissions", "architectures", "branches", "builds", "companions", "compiled", "definitions", "expressions"),
-    *("files", "flashinfer", "majors", "named", "packages", "public", "replay", "replay_values", "runners"),
-    *("sources", "symbols", "values", "vllm", "walk"),
+    *("files", "flashinfer", "majors", "named", "own_versions", "packages", "public", "replay", "replay_values"),
+    *("runners", "sources", "symbols", "values", "vllm", "walk"),
 )
 
 _Kept = TypeVar("_Kept")

@@ -128,6 +128,10 @@ class Package(Data, frozen=True, tag_field="kind", tag="package"):
     commit: str | Missing
     requires: tuple[str, ...]  # Requires-Dist lines about packages that we watch
     shadowed: tuple[str, ...]  # further copies on sys.path that lose: "0.5.2 in /opt/site"
+    leftovers: tuple[
+        str, ...
+    ] = ()  # metadata of other versions in the same folder
+    claims: str = ""  # the version that its metadata name, where its own files name another
 
 
 class VersionCheck(Data, frozen=True):

@@ -47,6 +47,17 @@ def _second_copy(e, name, version, module):
     write(tree / f"{name}-{version}.dist-info" / "METADATA", f"Name: {name}\nVersion: {version}\n\n")
 
 
+def _metadata(e, name, version):
+    write(
+        e.site / f"{name}-{version}.dist-info" / "METADATA", f"Name: {name.replace('_', '-')}\nVersion: {version}\n\n"
+    )
+    write(e.site / f"{name}-{version}.dist-info" / "RECORD", "")
+
+
+def _other_files(e):
+    write(e.site / "flashinfer/_build_meta.py", '__version__ = "0.6.13"\n')
+
+
 def _tree(e):
     write(e.folder / "src/vllm/__init__.py", "")
     e.environ["PYTHONPATH"] = str(e.folder / "src")
@@ -134,6 +145,11 @@ FAULTS = {
     "cudnn-frontend too old": ("flashinfer-requirement-not-met", lambda e: e.change("nvidia_cudnn_frontend", "1.13.0")),
     "pip's leftover": ("pip-was-interrupted", lambda e: write(e.site / "~lashinfer/__init__.py", "")),
     "pip's second leftover": ("pip-was-interrupted", lambda e: write(e.site / "~-rch-2.9.dist-info/METADATA", "")),
+    "metadata of an older FlashInfer": (
+        "metadata-left-by-upgrade",
+        lambda e: _metadata(e, "flashinfer_python", "0.5.3"),
+    ),
+    "FlashInfer's files are of another version": ("metadata-of-other-version", _other_files),
     "no RECORD": ("package-metadata-missing", _without_record),
     "METADATA of 0 bytes": ("package-metadata-missing", _empty_metadata),
     "cuDNN of two majors": ("one-folder-of-two-cuda-majors", lambda e: e.install("nvidia_cudnn_cu12", "9.10.2")),

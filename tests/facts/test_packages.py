@@ -51,6 +51,32 @@ def test_the_first_copy_counts_and_the_others_are_shadowed():
     assert (found.version, found.location, found.shadowed) == ("1.13", "/a", ("1.11 in /b",))
 
 
+@pytest.mark.parametrize(
+    ("files", "installed_as", "version", "claims"),
+    [
+        ("0.7.2", ["0.5.3", "0.7.2"], "0.7.2", ""),
+        ("0.7.2", ["0.7.2", "0.5.3"], "0.7.2", ""),
+        ("0.7.2", ["0.5.3", "0.6.13"], "0.7.2", "0.5.3"),
+        ("0.7.2", ["0.5.3"], "0.7.2", "0.5.3"),
+        ("0.7.2", ["banana"], "0.7.2", "banana"),
+        ("0.7.2", ["0.7.2+cu130"], "0.7.2+cu130", ""),
+        ("dev", ["0.7.2"], "0.7.2", ""),
+        ("0.0.0+unknown", ["0.7.2"], "0.7.2", ""),
+    ],
+)
+def test_the_files_and_not_the_metadata_say_which_version_it_is(tmp_path, files, installed_as, version, claims):
+    origin = module(tmp_path, "flashinfer", _build_meta=f"__version__ = {files!r}\n")
+    copies = [
+        distribution("flashinfer-python", one, str(tmp_path), metadata=f"{tmp_path}/{one}.dist-info")
+        for one in installed_as
+    ]
+    found = package(seen(*copies, flashinfer=origin), "flashinfer-python")
+    assert (found.version, found.claims, found.shadowed) == (version, claims, ())
+    assert found.leftovers == tuple(
+        f"{tmp_path}/{one}.dist-info" for one in installed_as if one not in {version, claims}
+    )
+
+
 def test_providers_of_the_jit_cache_are_packages_of_their_own():
     found = packages(seen(distribution("flashinfer-jit-cache-sm90a", "0.7.2+cu130", "/a")))
     provider = found["flashinfer-jit-cache-sm90a"]

@@ -12,6 +12,10 @@ def _site(**changes) -> Facts:
     return make.facts(site=Site(**changes))
 
 
+def _of_vllm(**changes) -> Facts:
+    return make.facts(packages={"vllm": make.package("vllm", "0.33.0", **changes)})
+
+
 def _requiring(name: str, version: str, *lines: str, **installed: str) -> Facts:
     """A package with these Requires-Dist lines beside these others, written with _ for -."""
     others = {other.replace("_", "-"): of for other, of in installed.items()}
@@ -45,6 +49,10 @@ EXAMPLES: dict[str, Example] = {
             apache_tvm_ffi="0.1.11",
         ),
     ),
+    "metadata-left-by-upgrade": Example(
+        fires=_of_vllm(leftovers=(f"{make.SITE}/vllm-0.28.0.dist-info",)), silent=_of_vllm()
+    ),
+    "metadata-of-other-version": Example(fires=_of_vllm(claims="0.28.0"), silent=_of_vllm()),
     "pip-was-interrupted": Example(
         fires=_site(leftovers=(f"{make.SITE}/~lashinfer",)), silent=make.facts(packages={"vllm": "0.33.0"})
     ),
