@@ -12,6 +12,8 @@ from fi_doctor.conditions.requirements import applicable
 from fi_doctor.model import Facts, Missing, Package, Site
 
 # One folder for all CUDA majors: nvidia/cudnn, nvidia/nccl, nvidia/cusparselt, nvidia/nvshmem (wheels of both majors).
+_MOST_NAMED = 4
+_DAMAGE = ("gone", "0 bytes", "no plain file", "not to be looked at")
 _ONE_FOLDER = ("nvidia-cudnn", "nvidia-nccl", "nvidia-cusparselt", "nvidia-nvshmem")
 _PINNED = ("flashinfer-python", "flashinfer-cubin", "apache-tvm-ffi", "nvidia-cutlass-dsl", "nvidia-cudnn-frontend")
 
@@ -100,6 +102,38 @@ def metadata_claims(facts: Facts) -> Relation:
     return tuple(f"{one.name} {one.version} (metadata: {one.claims})" for one in claiming)
 
 
+def files_damaged(facts: Facts) -> Relation:
+    """Python files of FlashInfer and vLLM that were installed and are gone or empty: "flashinfer/page.py (gone)"."""
+    return _altered(facts, lambda how: how.startswith(_DAMAGE))
+
+
+def files_altered(facts: Facts) -> Relation:
+    """Those that have another size than was installed."""
+    return _altered(facts, lambda how: not how.startswith(_DAMAGE))
+
+
+def packages_lost(facts: Facts) -> Relation:
+    """Packages of which only metadata are there: "vllm 0.33.0"."""
+    return tuple(f"{one.name} {one.version}" for one in _installed(facts) if one.lost)
+
+
+def packages_lost_why(facts: Facts) -> Relation:
+    """Why nothing can be imported of these."""
+    return tuple(dict.fromkeys(one.lost for one in _installed(facts) if one.lost))
+
+
+def _altered(facts: Facts, is_meant: Callable[[str], bool]) -> Relation:
+    packages = [one for one in (facts.flashinfer, facts.vllm) if not isinstance(one, Missing)]
+    told = [
+        f"{one.root.rpartition('/')[2]}/{name} ({how})"
+        for one in packages
+        for name, how in one.altered.items()
+        if is_meant(how)
+    ]
+    rest = len(told) - _MOST_NAMED
+    return (*told[:_MOST_NAMED], f"{rest} more") if rest > 0 else tuple(told)
+
+
 def _installed(facts: Facts) -> list[Package]:
     return [one for one in facts.packages.values() if isinstance(one, Package)]
 
@@ -179,9 +213,13 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "pip_install": (Kind.TEXT, pip("install")),
     "pip_uninstall": (Kind.TEXT, pip("uninstall", "-y")),
     "cuda_tag": (Kind.TEXT, cuda_tag),
+    "files_altered": (Kind.TEXT, files_altered),
+    "files_damaged": (Kind.TEXT, files_damaged),
     "metadata_claims": (Kind.TEXT, metadata_claims),
     "metadata_leftovers": (Kind.TEXT, metadata_leftovers),
     "metadata_owners": (Kind.TEXT, metadata_owners),
+    "packages_lost": (Kind.TEXT, packages_lost),
+    "packages_lost_why": (Kind.TEXT, packages_lost_why),
     "pip_leftovers": (Kind.TEXT, leftovers),
     "broken_packages": (Kind.TEXT, broken),
     "broken_folders": (Kind.TEXT, broken_folders),

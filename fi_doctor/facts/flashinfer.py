@@ -68,6 +68,7 @@ def read_flashinfer(
         public=source.public,
         majors=source.majors,
         admissions=source.admissions,
+        altered=source.altered,
     )
 
 

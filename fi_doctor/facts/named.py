@@ -7,6 +7,7 @@ from pathlib import Path
 from fi_doctor.facts.admissions import Admissions
 from fi_doctor.facts.majors import read_majors
 from fi_doctor.facts.public import read_public
+from fi_doctor.facts.recorded import Recorded
 from fi_doctor.facts.runners import ENDING as RUNNER
 from fi_doctor.facts.runners import read_runner
 from fi_doctor.facts.symbols import QUICK, Symbols
@@ -32,6 +33,7 @@ def read_named(root: Path, version: str, symbols: tuple[str, ...]) -> Named:
         public=read_public(root, names, patterns),
         majors={name: read_majors(root, place) for name, place in places.items() if _is_generator(name)},
         admissions={name: found for name, found in refused.items() if found},
+        altered=Recorded(root).all_altered(".py"),
     )
 
 

@@ -160,7 +160,8 @@ def package(survey: Survey, name: str) -> Package | Missing:
         claims = imported.version if isinstance(imported.version, str) else f"none ({imported.version.reason})"
         return msgspec.structs.replace(found, version=own, claims=claims)
     if copies:
-        return _from_metadata(copies[0], copies, "")
+        found = _from_metadata(copies[0], copies, "")
+        return msgspec.structs.replace(found, lost=origin.reason) if name in _NAMING_THEMSELVES else found
     return Missing(reason=f"not installed in {survey.executable}")
 
 

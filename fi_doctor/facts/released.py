@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
+from fi_doctor.facts.recorded import record_of
 from fi_doctor.facts.remembered import Found
 
 FOLDER = Path(__file__).parents[1] / "knowledge" / "releases"
@@ -24,8 +25,8 @@ ENDING = ".json.xz"
 # The modules of this package that decide what is read of vLLM and FlashInfer, beside those in calls/.
 READERS = (
     *("admissions", "architectures", "branches", "builds", "companions", "compiled", "definitions", "expressions"),
-    *("files", "flashinfer", "majors", "named", "own_versions", "packages", "public", "replay", "replay_values"),
-    *("runners", "sources", "symbols", "values", "vllm", "walk"),
+    *("files", "flashinfer", "majors", "named", "own_versions", "packages", "public", "recorded", "replay"),
+    *("replay_values", "runners", "sources", "symbols", "values", "vllm", "walk"),
 )
 
 _Kept = TypeVar("_Kept")
@@ -44,13 +45,13 @@ def readers() -> str:
 
 def label(root: Path) -> str:
     """What an installed package is called here ("vllm-0.33.0"), by the metadata beside its folder; "" without any."""
-    record = _record(root)
+    record = record_of(root)
     return record.parent.name.removesuffix(".dist-info").partition("+")[0] if record else ""
 
 
 def state(root: Path, files: Iterable[Found]) -> str:
     """One word for the names and sizes of files of a package; "" where one may have been changed since."""
-    record = _record(root)
+    record = record_of(root)
     whole = hashlib.sha256()
     with contextlib.suppress(OSError):
         installed_ns = record.stat().st_mtime_ns if record else 0
@@ -84,14 +85,3 @@ def write(path: Path, key: str, found: object) -> None:
 
 def _unpacked(path: Path) -> tuple[str, msgspec.Raw]:
     return msgspec.json.decode(lzma.decompress(path.read_bytes()), type=tuple[str, msgspec.Raw])
-
-
-def _record(root: Path) -> Path | None:
-    """The RECORD of the package whose folder this is; None where there is none, or more than one."""
-    names = {root.name, f"{root.name}_python"}
-    try:
-        found = [path for path in root.parent.iterdir() if path.name.endswith(".dist-info")]
-    except OSError:
-        return None
-    records = [path / "RECORD" for path in found if path.name.partition("-")[0].lower() in names]
-    return records[0] if len(records) == 1 and records[0].is_file() else None

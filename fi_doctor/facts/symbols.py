@@ -16,6 +16,7 @@ from pathlib import Path
 from fi_doctor.facts.branches import holds
 from fi_doctor.facts.compiled import Compiled
 from fi_doctor.facts.files import NOT_PYTHON, why_not_python
+from fi_doctor.facts.recorded import Recorded
 from fi_doctor.model import Data, Missing
 
 # Of files that no Python has compiled, so many characters are parsed whole: less than 0.1 s on one core.
@@ -130,6 +131,7 @@ class Symbols:
         self._label = label  # "flashinfer 0.5.3", for reasons
         self._whole = whole
         self._compiled = Compiled()
+        self._recorded = Recorded(root)
         self._sources: dict[Path, Source | Missing] = {}
         self._named: dict[tuple[Path, str], tuple[Path, int] | None] = {}
 
@@ -248,8 +250,20 @@ class Symbols:
 
     def _absent(self, dotted: str, module: Path) -> Missing:
         path = self._file(module)
+        if doubt := self._altered(dotted, module):
+            return Missing(reason=f"{self._label}: {doubt}, so it is not known whether it has {dotted}")
         read = f"{self.place(path)} read" if path else f"no module {module.relative_to(self._root.parent)}"
         return Missing(reason=f"{self._label} has no {dotted} ({read})", absent=True)
+
+    def _altered(self, dotted: str, module: Path) -> str:
+        """Which file on the way is not as it was installed: a damaged file says nothing of what a release lacks."""
+        next_name = dotted.split(".")[len(module.relative_to(self._root.parent).parts)]
+        for place in (module, module / next_name):
+            below = place.relative_to(self._root)
+            for name in (below / "__init__.py", below.with_suffix(".py") if below.name else below):
+                if how := self._recorded.altered(name.as_posix()):
+                    return f"{name.as_posix()} is not as it was installed ({how})"
+        return ""
 
     def place(self, path: Path, line: int = 0) -> str:
         """How a place is written: "norm/__init__.py:41", below the package folder."""

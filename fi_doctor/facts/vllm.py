@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fi_doctor.facts.files import LARGEST_BYTES, NOT_PYTHON, read_text, why_not_python
 from fi_doctor.facts.packages import Survey
+from fi_doctor.facts.recorded import Recorded
 from fi_doctor.model import Missing, Vllm
 
 # Config classes whose fields dotted flags reach: --attention-config.use_trtllm_attention, -cc.pass_config.fuse_...
@@ -50,6 +51,7 @@ def read_vllm(survey: Survey) -> Vllm | Missing:
         flags={} if isinstance(flags, Missing) else flags,
         keys={} if isinstance(keys, Missing) else keys,
         unreadable={name: fact.reason for name, fact in fields.items() if isinstance(fact, Missing)},
+        altered=Recorded(root).all_altered(".py"),
     )
 
 

@@ -128,9 +128,8 @@ class Package(Data, frozen=True, tag_field="kind", tag="package"):
     commit: str | Missing
     requires: tuple[str, ...]  # Requires-Dist lines about packages that we watch
     shadowed: tuple[str, ...]  # further copies on sys.path that lose: "0.5.2 in /opt/site"
-    leftovers: tuple[
-        str, ...
-    ] = ()  # metadata of other versions in the same folder
+    leftovers: tuple[str, ...] = ()  # metadata of other versions in the same folder
+    lost: str = ""  # why nothing can be imported of it although its metadata are there
     claims: str = ""  # the version that its metadata name, where its own files name another
 
 
@@ -177,6 +176,7 @@ class FlashInfer(Data, frozen=True, tag_field="kind", tag="flashinfer"):
     # Name, call with what decides it, "flashinfer.mm_fp4(backend='cudnn')", or file of a kernel's runner -> where the
     # source turns GPUs away. Only those are here of which that can be read with certainty.
     admissions: dict[str, tuple[Admission, ...]] = {}
+    altered: dict[str, str] = {}  # Python files that are not as they were installed -> how: "0 bytes instead of 41234"
 
 
 class Named(Data, frozen=True):
@@ -186,6 +186,7 @@ class Named(Data, frozen=True):
     public: dict[str, dict[str, str]]
     majors: dict[str, Majors | Missing]
     admissions: dict[str, tuple[Admission, ...]]
+    altered: dict[str, str] = {}  # Python files that are not as they were installed -> how: "0 bytes instead of 41234"
 
 
 class Majors(Data, frozen=True, tag_field="kind", tag="majors"):
@@ -215,6 +216,7 @@ class Vllm(Data, frozen=True, tag_field="kind", tag="vllm"):
     # Variables that other files of the package name although its registry does not know them -> the first such file.
     other_variables: dict[str, str] = {}
     unreadable: dict[str, str] = {}  # a field of these -> why it could not be read (and is empty)
+    altered: dict[str, str] = {}  # Python files that are not as they were installed -> how: "gone"
 
 
 class Interpreter(Data, frozen=True):

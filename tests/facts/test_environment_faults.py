@@ -54,6 +54,14 @@ def _metadata(e, name, version):
     write(e.site / f"{name}-{version}.dist-info" / "RECORD", "")
 
 
+def _recorded(e, text, size):
+    [record] = e.site.glob("flashinfer_python-*.dist-info/RECORD")
+    record.write_text(f"{record.read_text()}flashinfer/page.py,sha256=x,{size}\n")
+    (e.site / "flashinfer/page.py").unlink(missing_ok=True)
+    if text is not None:
+        write(e.site / "flashinfer/page.py", text)
+
+
 def _other_files(e):
     write(e.site / "flashinfer/_build_meta.py", '__version__ = "0.6.13"\n')
 
@@ -150,6 +158,11 @@ FAULTS = {
         lambda e: _metadata(e, "flashinfer_python", "0.5.3"),
     ),
     "FlashInfer's files are of another version": ("metadata-of-other-version", _other_files),
+    "an empty page.py": ("package-files-damaged", lambda e: _recorded(e, "", 41234)),
+    "a lost page.py": ("package-files-damaged", lambda e: _recorded(e, None, 41234)),
+    "a patched page.py": ("package-files-changed", lambda e: _recorded(e, "import torch\n", 41234)),
+    "FlashInfer without code": ("package-without-code", lambda e: shutil.rmtree(e.site / "flashinfer")),
+    "vLLM without code": ("package-without-code", lambda e: shutil.rmtree(e.site / "vllm")),
     "no RECORD": ("package-metadata-missing", _without_record),
     "METADATA of 0 bytes": ("package-metadata-missing", _empty_metadata),
     "cuDNN of two majors": ("one-folder-of-two-cuda-majors", lambda e: e.install("nvidia_cudnn_cu12", "9.10.2")),

@@ -16,6 +16,10 @@ def _of_vllm(**changes) -> Facts:
     return make.facts(packages={"vllm": make.package("vllm", "0.33.0", **changes)})
 
 
+def _altered(how: str) -> Facts:
+    return make.facts(flashinfer=make.flashinfer(altered={"page.py": how}))
+
+
 def _requiring(name: str, version: str, *lines: str, **installed: str) -> Facts:
     """A package with these Requires-Dist lines beside these others, written with _ for -."""
     others = {other.replace("_", "-"): of for other, of in installed.items()}
@@ -53,6 +57,9 @@ EXAMPLES: dict[str, Example] = {
         fires=_of_vllm(leftovers=(f"{make.SITE}/vllm-0.28.0.dist-info",)), silent=_of_vllm()
     ),
     "metadata-of-other-version": Example(fires=_of_vllm(claims="0.28.0"), silent=_of_vllm()),
+    "package-files-damaged": Example(fires=_altered("gone"), silent=_altered("2 bytes instead of 3")),
+    "package-files-changed": Example(fires=_altered("2 bytes instead of 3"), silent=_altered("gone")),
+    "package-without-code": Example(fires=_of_vllm(lost="no module named vllm"), silent=_of_vllm()),
     "pip-was-interrupted": Example(
         fires=_site(leftovers=(f"{make.SITE}/~lashinfer",)), silent=make.facts(packages={"vllm": "0.33.0"})
     ),
