@@ -23,6 +23,7 @@ from fi_doctor.model import (
     Requirement,
     Scope,
     Verdict,
+    as_predicted,
     selects,
 )
 from fi_doctor.model.phrases import short
@@ -194,9 +195,9 @@ def _summary(rows: tuple[FeatureRow, ...]) -> str:
         return "no row is selected"
     parts: list[str] = []
     for verdict, (one, many) in _SAID.items():
-        number = sum(row.verdict is verdict for row in rows)
-        if number:
+        meant = [row for row in rows if row.verdict is verdict]
+        if number := len(meant):
             noun = (" row" if number == 1 else " rows") if not parts else ""
-            parts.append(f"{number}{noun} {one if number == 1 else many}")
+            parts.append(f"{number}{noun} {one if number == 1 else many}{as_predicted(meant)}")
     locked = sum(bool(row.locked) for row in rows)
     return ", ".join([*parts, *([f"{locked} of these locked"] if locked else [])])

@@ -75,6 +75,7 @@ from fi_doctor.model.report import (
     Recommendation,
     Report,
     Request,
+    as_predicted,
     selects,
 )
 from fi_doctor.model.server import LoadedLibrary, Server
@@ -191,6 +192,7 @@ __all__ = [
     "WarmModule",
     "Warming",
     "Watch",
+    "as_predicted",
     "selects",
     "stamp_of",
 ]

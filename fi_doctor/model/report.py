@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -114,6 +115,14 @@ class Request(Data, frozen=True):
     # Option -> its value in the user's words, for commands that are printed back: "--memory" -> "64g".
     typed: dict[str, str] = {}
     policy: Policy = Policy()
+
+
+def as_predicted(rows: Sequence[FeatureRow]) -> str:
+    """What is to be added to a number of rows that fail: how many of them a rule foretells and nothing measured."""
+    number = sum(row.evidence is Evidence.PREDICTED for row in rows)
+    if not number:
+        return ""
+    return " (predicted)" if number == len(rows) else f" ({number} of them predicted)"
 
 
 def selects(globs: tuple[str, ...], feature: str) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from fi_doctor.model import Facts, FeatureRow, Gpu, Machine, Missing, Package, Report, Server, Verdict
+from fi_doctor.model import Facts, FeatureRow, Gpu, Machine, Missing, Package, Report, Server, Verdict, as_predicted
 from fi_doctor.model.phrases import NOT_LOCKED
 from fi_doctor.reports.text import amount, clean, names
 
@@ -20,7 +20,8 @@ EXIT_MEANINGS = {
 _ALWAYS_NAMED = ("flashinfer-python", "torch", "vllm")
 _NAMED_IF_INSTALLED = ("flashinfer-cubin", "flashinfer-jit-cache", "sglang")
 # The counts with which the gate's reason begins: "2 rows work, 5 unknown; ".
-_COUNTS = re.compile(r"^\d+ rows? [a-z ]+(?:, \d+ [a-z ]+)*(?:[;:] |$)")
+_COUNT = r"[a-z ]+(?: \(\d*(?: of them )?predicted\))?"
+_COUNTS = re.compile(rf"^\d+ rows? {_COUNT}(?:, \d+ {_COUNT})*(?:[;:] |$)")
 
 
 def headline(report: Report) -> str:
@@ -96,8 +97,10 @@ def tally(rows: list[FeatureRow] | tuple[FeatureRow, ...]) -> str:
     works, wrong = counts[Verdict.WORKS], counts[Verdict.WRONG_RESULT]
     parts = [f"{amount(works, 'row')} {'works' if works == 1 else 'work'}"]
     if wrong:
-        parts.append(f"{wrong} {'gives wrong results' if wrong == 1 else 'give wrong results'}")
-    parts.append(_are(counts[Verdict.BROKEN], "broken"))
+        predicted = as_predicted([row for row in rows if row.verdict is Verdict.WRONG_RESULT])
+        parts.append(f"{wrong} {'gives wrong results' if wrong == 1 else 'give wrong results'}{predicted}")
+    predicted = as_predicted([row for row in rows if row.verdict is Verdict.BROKEN])
+    parts.append(f"{_are(counts[Verdict.BROKEN], 'broken')}{predicted}")
     parts.append(_are(counts[Verdict.UNKNOWN], "unknown"))
     if counts[Verdict.UNSUPPORTED]:
         parts.append(_are(counts[Verdict.UNSUPPORTED], "unsupported"))

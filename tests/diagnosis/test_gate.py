@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from fi_doctor.diagnosis.gate import decide
-from fi_doctor.model import Depth, Evidence, Request, Verdict
+from fi_doctor.model import Depth, Evidence, Request, Verdict, as_predicted
 
 WORKS = ("works", "verified")
 BROKEN = ("broken", "ran")
@@ -136,3 +136,17 @@ def test_that_vllm_calls_nothing_of_what_fails_is_said_where_it_counts_all_the_s
     found = decide(Request(depth=Depth.RUN, features=features), failing, (), facts)
     assert ("vLLM 0.33.0 calls none of those that fail" in found.reason) is is_said
     assert found.code == (1 if features or is_called else 3)
+
+
+@pytest.mark.parametrize(
+    ("evidences", "said"),
+    [
+        ((Evidence.PREDICTED,), " (predicted)"),
+        ((Evidence.PREDICTED, Evidence.PREDICTED), " (predicted)"),
+        ((Evidence.PREDICTED, Evidence.VERIFIED), " (1 of them predicted)"),
+        ((Evidence.VERIFIED,), ""),
+        ((), ""),
+    ],
+)
+def test_a_number_of_failing_rows_says_how_many_of_them_nothing_measured(evidences, said):
+    assert as_predicted([make.row("norm.rmsnorm", Verdict.BROKEN, evidence=one) for one in evidences]) == said
