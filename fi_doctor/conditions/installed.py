@@ -46,12 +46,6 @@ def pip(*words: str) -> Callable[[Facts], Relation]:
     return of
 
 
-def cuda_tag(facts: Facts) -> Relation:
-    """The tag of torch's CUDA in the indexes of wheels, "cu130"."""
-    cuda = facts.toolkit.torch_cuda
-    return cuda if isinstance(cuda, Missing) else (f"cu{cuda.replace('.', '')}",)
-
-
 def leftovers(facts: Facts) -> Relation:
     """What an interrupted pip left."""
     return facts.site if isinstance(facts.site, Missing) else facts.site.leftovers
@@ -158,7 +152,6 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "flashinfer_requirement_found": (Kind.TEXT, unmet_found("flashinfer-python")),
     "pip_install": (Kind.TEXT, pip("install")),
     "pip_uninstall": (Kind.TEXT, pip("uninstall", "-y")),
-    "cuda_tag": (Kind.TEXT, cuda_tag),
     "pip_leftovers": (Kind.TEXT, leftovers),
     "broken_packages": (Kind.TEXT, broken),
     "broken_folders": (Kind.TEXT, broken_folders),
