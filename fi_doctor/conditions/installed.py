@@ -117,7 +117,7 @@ def _unmet(facts: Facts, name: str) -> list[tuple[str, str]]:
 
 def _found(line: str, facts: Facts) -> str:
     """The installed version that does not meet the line; "" where it does, or none is installed or known."""
-    wanted = applicable(line)
+    wanted = applicable(line, facts)
     package = facts.packages.get(wanted.name) if wanted is not None and wanted.name in _PINNED else None
     if wanted is None or not isinstance(package, Package) or isinstance(package.version, Missing):
         return ""

@@ -9,6 +9,7 @@ from packaging.version import Version
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.conditions.ranges import parse_version, version_in
 from fi_doctor.conditions.relations import Relation, visible_gpus
+from fi_doctor.conditions.requirements import required
 from fi_doctor.model import Facts, Missing
 
 # The indexes of flashinfer-jit-cache: _SUPPORTED_JIT_CACHE_CUDA_VERSIONS in flashinfer/__main__.py:56 of 0.7.2.post1,
@@ -75,10 +76,8 @@ def torch_tag(facts: Facts) -> Relation:
 
 def torch_meant(facts: Facts) -> Relation:
     """The torch that the installed vLLM asks for, else any: "torch==2.14.0"."""
-    vllm = facts.packages.get("vllm", Missing(reason="vllm was not looked for"))
-    lines = () if isinstance(vllm, Missing) else vllm.requires
-    named = (line.partition(";")[0].replace(" ", "") for line in lines)
-    return (next((line for line in named if line.startswith("torch==")), "torch"),)
+    asked = required("torch", facts, by="vllm")
+    return ("torch" if asked is None else f"torch{asked.specifier}",)
 
 
 def torch_toolkit(facts: Facts) -> Relation:
