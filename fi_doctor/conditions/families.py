@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from fi_doctor.conditions import binaries, installed, machine, peers, server, stale, surroundings, vllm, wheels
+from fi_doctor.conditions import (
+    binaries,
+    cccl,
+    installed,
+    machine,
+    peers,
+    server,
+    stale,
+    surroundings,
+    toolkits,
+    vllm,
+    wheels,
+)
 
-_TABLES = (binaries, installed, machine, peers, server, stale, surroundings, vllm, wheels)
+_TABLES = (binaries, cccl, installed, machine, peers, server, stale, surroundings, toolkits, vllm, wheels)
 SUBJECTS = {name: subject for family in _TABLES for name, subject in family.SUBJECTS.items()}

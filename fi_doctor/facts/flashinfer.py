@@ -10,7 +10,9 @@ from pathlib import Path
 from fi_doctor.facts.architectures import architectures
 from fi_doctor.facts.builds import Builder, read_builder, read_stale
 from fi_doctor.facts.companions import DISABLE, Companions, built_modules, count_cubins
+from fi_doctor.facts.files import read_text
 from fi_doctor.facts.packages import Survey, constants
+from fi_doctor.facts.toolchain import parse_cccl
 from fi_doctor.model import FlashInfer, GpuFacts, Missing, Named, ToolkitFacts
 
 UNKNOWN_VERSION = "0.0.0+unknown"  # what FlashInfer calls itself without _build_meta.py
@@ -62,12 +64,19 @@ def read_flashinfer(
         jit_cache_modules=companions.modules(),
         jit_cache_architectures=companions.architectures(),
         symbols=source.symbols,
+        cccl=read_cccl(root),
         shared_ninja_log=builder.shares_log,
         stale_modules=_stale(builder, cache_dir, toolkit, environ),
         public=source.public,
         majors=source.majors,
         admissions=source.admissions,
     )
+
+
+def read_cccl(root: Path) -> str | Missing:
+    """The version of the CCCL that the package brings, whose folders its build lines name before the toolkit's."""
+    text = read_text(root / "data/cccl/libcudacxx/include/cuda/std/__cccl/version.h")
+    return text if isinstance(text, Missing) else parse_cccl(text)
 
 
 def cache_base(environ: Mapping[str, str]) -> Path:
