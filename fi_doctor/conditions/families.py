@@ -5,6 +5,7 @@ from __future__ import annotations
 from fi_doctor.conditions import (
     binaries,
     cccl,
+    compat,
     installed,
     machine,
     peers,
@@ -16,5 +17,5 @@ from fi_doctor.conditions import (
     wheels,
 )
 
-_TABLES = (binaries, cccl, installed, machine, peers, server, stale, surroundings, toolkits, vllm, wheels)
+_TABLES = (binaries, cccl, compat, installed, machine, peers, server, stale, surroundings, toolkits, vllm, wheels)
 SUBJECTS = {name: subject for family in _TABLES for name, subject in family.SUBJECTS.items()}

@@ -87,6 +87,7 @@ class Environment:
             "FLASHINFER_CUDA_ARCH_LIST": "9.0a",
         }
         self.sm = 90
+        self.gpu = "NVIDIA H200"
         self.driver_cuda = "13.0"
         write(self.venv / "pyvenv.cfg", f"home = {Path(sys.base_prefix, 'bin')}\n")
         self.python.parent.mkdir(parents=True)
@@ -160,7 +161,7 @@ esac
             str(self.python), self.environ, asks_cuda=False, calls=lambda _: unread, libraries=lambda *_: {}
         )
         facts = gathering.finish()
-        return replace(facts, gpus=make.gpu_facts(make.gpu(sm=self.sm), cuda=self.driver_cuda))
+        return replace(facts, gpus=make.gpu_facts(make.gpu(sm=self.sm, name=self.gpu), cuda=self.driver_cuda))
 
     def fix(self, rule: str) -> tuple[str, ...]:
         """What to do, where the rule holds."""

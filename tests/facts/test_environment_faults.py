@@ -125,6 +125,14 @@ def _ptxas_variable(e):
     e.environ["TRITON_PTXAS_BLACKWELL_PATH"] = str(e.folder / "old/ptxas")
 
 
+def _compat(e, version, gpu="NVIDIA H200"):
+    """A cuda-compat library before the driver's, 580.159.04."""
+    folder = e.folder / "cuda-12.9/compat"
+    write(folder / f"libcuda.so.{version}", "")
+    (folder / "libcuda.so.1").symlink_to(f"libcuda.so.{version}")
+    e.environ["LD_LIBRARY_PATH"], e.gpu = str(folder), gpu
+
+
 def _older_flashinfer(e):
     e.change("flashinfer_python", "0.6.7.post3")
     write(e.site / "flashinfer/_build_meta.py", '__version__ = "0.6.7.post3"\n')
@@ -208,6 +216,14 @@ FAULTS = {
     "second ptxas too old": ("triton-ptxas-too-old-for-gpu", lambda e: _ptxas(e, 103, "13.0", "12.8")),
     "ptxas by variable too old": ("triton-ptxas-too-old-for-gpu", _ptxas_variable),
     "driver too old": ("driver-too-old-for-torch", lambda e: setattr(e, "driver_cuda", "12.8")),
+    "compat library older than the driver": (
+        "compat-library-older-than-driver",
+        lambda e: _compat(e, "575.57.08"),
+    ),
+    "compat library on a consumer's GPU": (
+        "compat-library-on-consumer-gpu",
+        lambda e: _compat(e, "590.44.01", "NVIDIA GeForce RTX 4090"),
+    ),
     "Ray": ("ray-workers-lack-variables", _ray),
 }
 
@@ -236,6 +252,12 @@ HEALTHY = {
     "the check of the compiler is off": lambda e: (
         e.compiler("gcc", GXX16),
         e.environ.update(FLASHINFER_EXTRA_CUDAFLAGS="-allow-unsupported-compiler"),
+    ),
+    "a newer compat library on a GPU of a data centre": lambda e: _compat(e, "590.44.01"),
+    "a driver of an older minor release": lambda e: (
+        toolkit(e.cuda, "13.2"),
+        _torch(e, "2.14.0+cu132", "13.2"),
+        setattr(e, "driver_cuda", "13.0"),
     ),
     "Blackwell with two ptxas": lambda e: (
         _ptxas(e, 121, "12.8", "13.3"),
