@@ -8,7 +8,8 @@ from pathlib import PurePosixPath
 
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.conditions.relations import Relation, visible_gpus
-from fi_doctor.model import Binary, Facts, Missing, Package, command
+from fi_doctor.conditions.requirements import required
+from fi_doctor.model import Binary, Facts, Missing, command
 from fi_doctor.model.gpu_code import Reach, architectures, counts, cuda_of_ptx, of_file, of_unit
 
 # Without these vLLM has no kernels at all. Others are for one architecture by design (FlashMLA, FA3, qutlass).
@@ -157,9 +158,10 @@ def vllm_requirement_of_torch(facts: Facts) -> Relation:
     vllm = facts.packages.get("vllm", Missing(reason="vllm was not looked for"))
     if isinstance(vllm, Missing):
         return vllm
-    found = [line for line in vllm.requires if re.match(r"torch\s*[=<>!~(]", line)] if isinstance(vllm, Package) else []
-    plain = [re.sub(r"\s", "", line.partition(";")[0]) for line in found]
-    return (plain[0],) if plain else Missing(reason="vllm's metadata names no version of torch")
+    torch = required("torch", facts, by="vllm")
+    if torch is None or not torch.specifier:
+        return Missing(reason="vllm's metadata names no version of torch")
+    return (f"torch{torch.specifier}",)
 
 
 def _undefined(facts: Facts, is_meant: Callable[[Binary], bool]) -> Relation:

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from fi_doctor.conditions import binaries, installed, machine, peers, server, stale, surroundings, vllm
+from fi_doctor.conditions import (
+    binaries,
+    cccl,
+    compat,
+    installed,
+    machine,
+    peers,
+    server,
+    stale,
+    surroundings,
+    toolkits,
+    vllm,
+    wheels,
+)
 
-_TABLES = (binaries, installed, machine, peers, server, stale, surroundings, vllm)
+_TABLES = (binaries, cccl, compat, installed, machine, peers, server, stale, surroundings, toolkits, vllm, wheels)
 SUBJECTS = {name: subject for family in _TABLES for name, subject in family.SUBJECTS.items()}

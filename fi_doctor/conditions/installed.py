@@ -48,12 +48,6 @@ def pip(*words: str) -> Callable[[Facts], Relation]:
     return of
 
 
-def cuda_tag(facts: Facts) -> Relation:
-    """The tag of torch's CUDA in the indexes of wheels, "cu130"."""
-    cuda = facts.toolkit.torch_cuda
-    return cuda if isinstance(cuda, Missing) else (f"cu{cuda.replace('.', '')}",)
-
-
 def leftovers(facts: Facts) -> Relation:
     """What an interrupted pip left."""
     return facts.site if isinstance(facts.site, Missing) else facts.site.leftovers
@@ -177,7 +171,7 @@ def _unmet(facts: Facts, name: str) -> list[tuple[str, str]]:
 
 def _found(line: str, facts: Facts) -> str:
     """The installed version that does not meet the line; "" where it does, or none is installed or known."""
-    wanted = applicable(line)
+    wanted = applicable(line, facts)
     package = facts.packages.get(wanted.name) if wanted is not None and wanted.name in _PINNED else None
     if wanted is None or not isinstance(package, Package) or isinstance(package.version, Missing):
         return ""
@@ -212,7 +206,6 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "flashinfer_requirement_found": (Kind.TEXT, unmet_found("flashinfer-python")),
     "pip_install": (Kind.TEXT, pip("install")),
     "pip_uninstall": (Kind.TEXT, pip("uninstall", "-y")),
-    "cuda_tag": (Kind.TEXT, cuda_tag),
     "files_altered": (Kind.TEXT, files_altered),
     "files_damaged": (Kind.TEXT, files_damaged),
     "metadata_claims": (Kind.TEXT, metadata_claims),

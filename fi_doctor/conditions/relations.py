@@ -60,12 +60,12 @@ def cuda_home_of_nvcc(facts: Facts) -> Relation:
         return jit
     if isinstance(jit.nvcc, Missing):
         return jit.nvcc
-    behind = _home(jit.nvcc)
+    behind = home_of(jit.nvcc)
     # /usr/local/cuda is a link to /usr/local/cuda-13.0 on most machines: the same toolkit under two names.
     if isinstance(behind, str) and behind != jit.cuda_home and not behind.startswith(f"{jit.cuda_home}-"):
         return (behind,)
     for other in facts.toolkit.others:
-        home = _home(other)
+        home = home_of(other)
         if isinstance(home, str) and home != behind and _is_same(other, jit.nvcc):
             return (home,)
     return Missing(reason=f"no other toolkit holds the nvcc of {jit.cuda_home}")
@@ -76,37 +76,7 @@ def cuda_home_of_compiler(facts: Facts) -> Relation:
     jit = facts.toolkit.jit
     if isinstance(jit, Missing):
         return jit
-    return jit.compiler if isinstance(jit.compiler, Missing) else (_home(jit.compiler),)
-
-
-def newest_cuda_home(facts: Facts) -> Relation:
-    """The toolkit of the newest other nvcc: newer than the JIT's, and of a CUDA major that the driver runs."""
-    current = _release(_nvcc(facts))
-    limit = _release(facts.gpus.driver if isinstance(facts.gpus.driver, Missing) else facts.gpus.driver.cuda)
-    found: list[tuple[Version, str]] = []
-    for nvcc in facts.toolkit.others:
-        release = _release(nvcc.version)
-        if isinstance(release, Missing) or (not isinstance(limit, Missing) and release.major > limit.major):
-            continue
-        home = _home(nvcc)
-        if isinstance(home, str) and (isinstance(current, Missing) or release > current):
-            found.append((release, home))
-    if not found:
-        return Missing(reason="no newer nvcc was found that this driver can serve")
-    return (max(found)[1],)
-
-
-def cuda_home_like_torch(facts: Facts) -> Relation:
-    """The toolkit of the newest other nvcc whose CUDA major is torch's."""
-    torch = _release(facts.toolkit.torch_cuda)
-    if isinstance(torch, Missing):
-        return torch
-    found: list[tuple[Version, str]] = []
-    for nvcc in facts.toolkit.others:
-        release, home = _release(nvcc.version), _home(nvcc)
-        if not isinstance(release, Missing) and release.major == torch.major and isinstance(home, str):
-            found.append((release, home))
-    return (max(found)[1],) if found else Missing(reason=f"no other nvcc of CUDA {torch.major} was found")
+    return jit.compiler if isinstance(jit.compiler, Missing) else (home_of(jit.compiler),)
 
 
 def sm_not_built_for(facts: Facts) -> Relation:
@@ -129,7 +99,7 @@ def architecture_unknown_to_nvcc(facts: Facts) -> Relation:
 
     `nvcc --list-gpu-code` names no suffixes, so only the numbers are compared.
     """
-    targets = _targets(facts)
+    targets = targets_of(facts)
     jit = facts.toolkit.jit
     if isinstance(targets, Missing):
         return targets
@@ -139,14 +109,14 @@ def architecture_unknown_to_nvcc(facts: Facts) -> Relation:
     known = compiler if isinstance(compiler, Missing) else compiler.architectures
     if isinstance(known, Missing):
         return known
-    numbers = {_number(name) for name in known}
+    numbers = {number_of(name) for name in known}
     oldest = min(numbers, default=0)
-    return tuple(target for target in targets if _number(target) not in numbers and _number(target) > oldest)
+    return tuple(target for target in targets if number_of(target) not in numbers and number_of(target) > oldest)
 
 
 def architecture_wanted(facts: Facts) -> Relation:
     """What FLASHINFER_CUDA_ARCH_LIST should say for the visible GPUs: "9.0a"."""
-    sms = _visible_sms(facts)
+    sms = visible_sms(facts)
     if isinstance(sms, Missing):
         return sms
     if not sms:
@@ -161,13 +131,13 @@ def mismatch(check: VersionCheck) -> str:
 
 def library_major_differs_from_torch(facts: Facts) -> Relation:
     """CUDA libraries that a process would load although they belong to another CUDA major than torch's."""
-    torch = _release(facts.toolkit.torch_cuda)
+    torch = release_of(facts.toolkit.torch_cuda)
     if isinstance(torch, Missing):
         return torch
     values: list[object] = []
     for name in _CUDA_NUMBERED:
         library: Library | Missing = facts.libraries.get(name, Missing(reason=f"{name} was not looked for"))
-        release = library if isinstance(library, Missing) else _release(library.version)
+        release = library if isinstance(library, Missing) else release_of(library.version)
         if isinstance(release, Missing) or isinstance(library, Missing):
             continue  # a library that is not there cannot disagree
         if release.major != torch.major:
@@ -183,7 +153,7 @@ def _comparison(
     majors_only: bool,
 ) -> Callable[[Facts], Relation]:
     def read(facts: Facts) -> Relation:
-        first, second = _release(one(facts)), _release(other(facts))
+        first, second = release_of(one(facts)), release_of(other(facts))
         if isinstance(first, Missing):
             return first
         if isinstance(second, Missing):
@@ -235,7 +205,7 @@ gate_differs_from_compiler = _comparison(_gate, operator.ne, _compiler, majors_o
 jit_cache_major_differs_from_torch = _comparison(_jit_cache_cuda, operator.ne, _torch_cuda, majors_only=True)
 
 
-def _release(version: str | Missing) -> Version | Missing:
+def release_of(version: str | Missing) -> Version | Missing:
     """Major and minor of a version: CUDA's releases differ by these."""
     if isinstance(version, Missing):
         return version
@@ -245,12 +215,12 @@ def _release(version: str | Missing) -> Version | Missing:
     return Version(f"{parsed.major}.{parsed.minor}")
 
 
-def _number(architecture: str) -> int:
+def number_of(architecture: str) -> int:
     """90 of "sm_90a"; 0 of what names no number."""
     return int(re.sub(r"\D", "", architecture)[:6] or 0)
 
 
-def _home(nvcc: Nvcc) -> str | Missing:
+def home_of(nvcc: Nvcc) -> str | Missing:
     """The toolkit that a CUDA_HOME for this nvcc would name: FlashInfer calls $CUDA_HOME/bin/nvcc."""
     path = PurePosixPath(nvcc.resolved)
     if path.parts[-2:] != ("bin", "nvcc"):
@@ -262,12 +232,14 @@ def _is_same(one: Nvcc, other: Nvcc) -> bool:
     return not isinstance(one.build, Missing) and one.build == other.build
 
 
-def _targets(facts: Facts) -> tuple[str, ...] | Missing:
+def targets_of(facts: Facts) -> tuple[str, ...] | Missing:
+    """What FlashInfer compiles for: "90a"."""
     package = facts.flashinfer
     return package if isinstance(package, Missing) else package.architectures
 
 
-def _visible_sms(facts: Facts) -> tuple[int, ...] | Missing:
+def visible_sms(facts: Facts) -> tuple[int, ...] | Missing:
+    """Compute capabilities of the GPUs that CUDA sees, each once."""
     gpus = visible_gpus(facts)
     if isinstance(gpus, Missing):
         return gpus
@@ -275,7 +247,7 @@ def _visible_sms(facts: Facts) -> tuple[int, ...] | Missing:
 
 
 def _gpus_where(facts: Facts, claim: Callable[[int, tuple[str, ...]], bool]) -> Relation:
-    sms, targets = _visible_sms(facts), _targets(facts)
+    sms, targets = visible_sms(facts), targets_of(facts)
     if isinstance(sms, Missing):
         return sms
     if isinstance(targets, Missing):

@@ -211,9 +211,6 @@ SUBJECTS: dict[str, Subject] = {
     "cuda_home_found_by": Subject(Kind.TEXT, _jit(lambda jit: jit.found_by)),
     "cuda_home_of_nvcc": Subject(Kind.TEXT, _relation(relations.cuda_home_of_nvcc)),
     "cuda_home_of_compiler": Subject(Kind.TEXT, _relation(relations.cuda_home_of_compiler)),
-    "cccl": Subject(Kind.VERSION, _jit(lambda jit: jit.cccl)),  # the toolkit's CUDA C++ headers
-    "cuda_home_like_torch": Subject(Kind.TEXT, _relation(relations.cuda_home_like_torch)),
-    "newest_cuda_home": Subject(Kind.TEXT, _relation(relations.newest_cuda_home)),
     "nvcc": Subject(Kind.VERSION, _nvcc("nvcc", "version")),  # $CUDA_HOME/bin/nvcc
     "nvcc_path": Subject(Kind.TEXT, _nvcc("nvcc", "path")),
     "compiler": Subject(Kind.VERSION, _nvcc("compiler", "version")),  # FLASHINFER_NVCC where set
@@ -225,7 +222,6 @@ SUBJECTS: dict[str, Subject] = {
     "torch_has_cuda": Subject(Kind.FLAG, _relation(relations.torch_has_cuda)),
     "jit_cache_cuda": Subject(Kind.VERSION, _toolkit("jit_cache_cuda")),
     "jit_library_missing": Subject(Kind.TEXT, _absent("libraries")),
-    "jit_header_missing": Subject(Kind.TEXT, _absent("headers")),
     "module_header_missing": Subject(Kind.TEXT, _absent("module_headers")),  # only some modules include these
     "module_library_missing": Subject(Kind.TEXT, _absent("module_libraries")),
     "header_not_found": Subject(Kind.TEXT, lambda view: tried.headers_not_found(view.outcomes)),

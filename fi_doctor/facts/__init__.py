@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fi_doctor.facts import packages, toolkit, wrappers
+from fi_doctor.facts import packages, toolkit, toolkits, wrappers
 from fi_doctor.facts.binaries import Reader
 from fi_doctor.facts.environment import read_environment
 from fi_doctor.facts.flashinfer import read_flashinfer
@@ -45,7 +45,7 @@ SOURCES = {
 }
 
 
-_READERS = 11
+_READERS = 12
 
 
 def collect(python: str, *, symbols: tuple[str, ...] = (), environ: Mapping[str, str] | None = None) -> Facts:
@@ -88,6 +88,7 @@ class Gathering:
         self._survey = pool.submit(packages.survey, python, self.environ)
         self._start = pool.submit(self._read_start)
         self._compilers = pool.submit(toolkit.ask_compilers, self.environ)
+        self._wheels = pool.submit(lambda: toolkits.ask_wheels(self._survey.result().sys_path, self.environ))
         self._read_gpus = read_gpus if asks_cuda else read_gpus_of_nvml
         self._gpus = pool.submit(self._read_gpus, self.environ)
         self._system = pool.submit(read_system, self.environ if serving and serving.process else None)
@@ -112,6 +113,7 @@ class Gathering:
             self.environ,
             torch_cuda=packages.torch_cuda(seen),
             jit_cache_cuda=packages.jit_cache_cuda(seen),
+            wheels=self._wheels.result(),
         )
         package = read_flashinfer(
             seen, self.environ, gpus, tools, lambda root, version: self._read_named(root, version, symbols)

@@ -10,11 +10,11 @@ from pathlib import Path
 from fi_doctor.facts.architectures import architectures
 from fi_doctor.facts.builds import Builder, read_builder, read_stale
 from fi_doctor.facts.companions import DISABLE, Companions, built_modules, count_cubins
-from fi_doctor.facts.own_versions import constants
+from fi_doctor.facts.files import read_text
+from fi_doctor.facts.own_versions import UNKNOWN_VERSION, read_build_meta
 from fi_doctor.facts.packages import Survey
+from fi_doctor.facts.toolchain import parse_cccl
 from fi_doctor.model import FlashInfer, GpuFacts, Missing, Named, ToolkitFacts
-
-UNKNOWN_VERSION = "0.0.0+unknown"  # what FlashInfer calls itself without _build_meta.py
 
 
 def read_flashinfer(
@@ -63,6 +63,7 @@ def read_flashinfer(
         jit_cache_modules=companions.modules(),
         jit_cache_architectures=companions.architectures(),
         symbols=source.symbols,
+        cccl=read_cccl(root),
         shared_ninja_log=builder.shares_log,
         stale_modules=_stale(builder, cache_dir, toolkit, environ),
         public=source.public,
@@ -70,6 +71,12 @@ def read_flashinfer(
         admissions=source.admissions,
         altered=source.altered,
     )
+
+
+def read_cccl(root: Path) -> str | Missing:
+    """The version of the CCCL that the package brings, whose folders its build lines name before the toolkit's."""
+    text = read_text(root / "data/cccl/libcudacxx/include/cuda/std/__cccl/version.h")
+    return text if isinstance(text, Missing) else parse_cccl(text)
 
 
 def cache_base(environ: Mapping[str, str]) -> Path:
@@ -90,22 +97,6 @@ def access(folder: Path) -> tuple[bool | Missing, int | Missing]:
         reason = Missing(reason=f"{folder}: {error.strerror or error}")
         return reason, reason
     return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK), owner
-
-
-def read_build_meta(root: Path) -> tuple[str | Missing, str | Missing]:
-    """Version and commit. The commit's name changed from __git_version__ to __git_commit__ in 0.7."""
-    path = root / "_build_meta.py"
-    values = constants(path)
-    if isinstance(values, Missing):
-        reason = Missing(reason=f"FlashInfer calls itself {UNKNOWN_VERSION}: {values.reason}")
-        return reason, reason
-    version = values.get("__version__")
-    commit = values.get("__git_commit__") or values.get("__git_version__")
-    known = isinstance(commit, str) and commit != "unknown"
-    return (
-        version if isinstance(version, str) else Missing(reason=f"{path} has no __version__"),
-        str(commit) if known else Missing(reason=f"{path} names no commit"),
-    )
 
 
 def _cache_dir(folder: Path, tags: tuple[str, ...] | Missing) -> str | Missing:

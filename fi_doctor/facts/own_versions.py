@@ -11,6 +11,7 @@ from packaging.version import InvalidVersion, Version
 from fi_doctor.facts.files import NOT_PYTHON, why_not_python
 from fi_doctor.model import Missing
 
+UNKNOWN_VERSION = "0.0.0+unknown"  # what FlashInfer calls itself without _build_meta.py
 _VERSION_FILES = ("_build_meta.py", "_version.py", "version.py")
 _COMMIT_NAMES = ("__git_commit__", "__git_version__", "git_version", "__commit_id__", "commit_id")
 
@@ -33,6 +34,22 @@ def constants(path: Path) -> dict[str, object] | Missing:
             if isinstance(target, ast.Name) and isinstance(value, ast.Constant):
                 found[target.id] = value.value
     return found
+
+
+def read_build_meta(root: Path) -> tuple[str | Missing, str | Missing]:
+    """Version and commit. The commit's name changed from __git_version__ to __git_commit__ in 0.7."""
+    path = root / "_build_meta.py"
+    values = constants(path)
+    if isinstance(values, Missing):
+        reason = Missing(reason=f"FlashInfer calls itself {UNKNOWN_VERSION}: {values.reason}")
+        return reason, reason
+    version = values.get("__version__")
+    commit = values.get("__git_commit__") or values.get("__git_version__")
+    known = isinstance(commit, str) and commit != "unknown"
+    return (
+        version if isinstance(version, str) else Missing(reason=f"{path} has no __version__"),
+        str(commit) if known else Missing(reason=f"{path} names no commit"),
+    )
 
 
 def differs(own: str | Missing, claimed: str | Missing) -> bool:

@@ -15,20 +15,25 @@ from typing import NamedTuple
 from fi_doctor.facts import toolchain
 from fi_doctor.facts.commandline import option_values, split_words, which
 from fi_doctor.facts.nvcc import Answer, Command, Folders, ask, is_absent, read_folders
+from fi_doctor.facts.toolkits import (
+    HEADERS,
+    LIBRARIES,
+    MODULE_HEADERS,
+    MODULE_LIBRARIES,
+    find_c_before_cxx,
+    read_cccl,
+    read_runtime,
+    read_toolkits,
+)
 from fi_doctor.model import JitToolkit, Missing, Nvcc, ToolkitFacts
 
 # ruff: noqa: PTH110, PTH113, PTH118, PTH120 - homes are joined and named as FlashInfer spells them; Path would rewrite them
 
 DEFAULT_HOME = "/usr/local/cuda"
-HEADERS = ("cuda_runtime.h", "cuda_bf16.h", "cuda/std/optional", "nv/target")
-LIBRARIES = ("cudart", "cuda")
-# What only some modules need, and toolkits put together from wheels lack: MoE, bmm_fp8, FP8 block GEMM.
-MODULE_HEADERS = ("cublas_v2.h", "cublasLt.h", "curand.h", "curand_kernel.h", "nvrtc.h")
-MODULE_LIBRARIES = ("cublas", "cublasLt", "nvrtc")
+LOCAL = Path("/usr/local")  # where NVIDIA's installers put a cuda-13.0 beside others
 # What .cpp files include (XQA, FP4 quantization, MoE); c++ compiles them.
 HOST_HEADERS = ("cuda.h", "cuda_runtime.h", "cuda_fp16.h")
 
-_CCCL_HEADERS = ("cuda/std/__cccl/version.h", "thrust/version.h")
 _NVCC_FOUND_BY = {"which nvcc": "PATH", "default": "/usr/local/cuda*"}
 _THREADS = 8  # they only wait for short processes
 
@@ -59,6 +64,8 @@ class _Search(NamedTuple):
     libraries: _Places
     module_libraries: _Places
     cccl: str | Missing
+    runtime: str | Missing
+    c_before_cxx: str
 
 
 class Heard(NamedTuple):
@@ -85,22 +92,28 @@ def ask_compilers(environ: Mapping[str, str]) -> Heard:
 
 
 def conclude(
-    heard: Heard, environ: Mapping[str, str], *, torch_cuda: str | Missing, jit_cache_cuda: str | Missing
+    heard: Heard,
+    environ: Mapping[str, str],
+    *,
+    torch_cuda: str | Missing,
+    jit_cache_cuda: str | Missing,
+    wheels: tuple[Nvcc, ...] = (),
 ) -> ToolkitFacts:
-    """The facts, with the version that FlashInfer's gates compare."""
-    host = heard.host
+    """The facts, with the version that FlashInfer's gates compare. wheels: every nvcc that pip brought."""
+    host, others = heard.host, _with_wheels(heard, wheels)
     version, source = decide_gate(heard.gate, torch_cuda)
     return ToolkitFacts(
         jit=heard.jit,
         gate_version=version,
         gate_source=source,
-        others=tuple(sorted(heard.others, key=lambda nvcc: nvcc.path)),
+        others=others,
         torch_cuda=torch_cuda,
         jit_cache_cuda=jit_cache_cuda,
         ninja=which("ninja", environ) or Missing(reason="there is no ninja on PATH, where FlashInfer looks for it"),
         host_compiler=host.compiler if isinstance(host.compiler, Missing) else host.compiler.path,
         host_compiler_version=host.version,
         nvcc_on_path=which("nvcc", environ) or Missing(reason="there is no nvcc on PATH", absent=True),
+        toolkits=read_toolkits(others, *environ.get("LIBRARY_PATH", "").split(":")),
     )
 
 
@@ -147,7 +160,7 @@ def find_others(environ: Mapping[str, str], *known: Command | Missing) -> tuple[
     """Every further nvcc, each file once; a wrapper script is a file of its own."""
     folders = [(f"{environ[name]}/bin", name) for name in ("CUDA_HOME", "CUDA_PATH") if environ.get(name)]
     folders += [(folder, "PATH") for folder in environ.get("PATH", os.defpath).split(os.pathsep) if folder]
-    folders += [(f"{root}/bin", "/usr/local/cuda*") for root in sorted(Path("/usr/local").glob("cuda*"))]
+    folders += [(f"{root}/bin", "/usr/local/cuda*") for root in sorted(LOCAL.glob("cuda*"))]
     taken = {os.path.realpath(command.words[-1]) for command in known if isinstance(command, Command)}
     found: list[Command] = []
     for folder, found_by in folders:
@@ -176,6 +189,15 @@ def decide_gate(asked: Answer | Missing, torch_cuda: str | Missing) -> tuple[str
     return Missing(reason=reason), "neither nvcc nor torch names one"
 
 
+def _with_wheels(heard: Heard, wheels: tuple[Nvcc, ...]) -> tuple[Nvcc, ...]:
+    """The other nvccs by path, with those of wheels that the JIT does not take."""
+    jit = heard.jit
+    taken = () if isinstance(jit, Missing) else (jit.nvcc, jit.compiler)
+    known = {nvcc.resolved for nvcc in (*heard.others, *taken) if isinstance(nvcc, Nvcc)}
+    more = (nvcc for nvcc in wheels if nvcc.resolved not in known)
+    return tuple(sorted((*heard.others, *more), key=lambda nvcc: nvcc.path))
+
+
 def _read_jit(
     home: Home | Missing, compiler: Command | Missing, gate_job: Future[Answer | Missing], environ: Mapping[str, str]
 ) -> JitToolkit | Missing:
@@ -196,6 +218,8 @@ def _read_jit(
         headers=search.headers,
         libraries=search.libraries,
         cccl=search.cccl,
+        runtime=search.runtime,
+        c_before_cxx=search.c_before_cxx,
         module_headers=search.module_headers,
         module_libraries=search.module_libraries,
         host_headers=search.host_headers,
@@ -223,7 +247,9 @@ def _search(home: Home, compiler: Command | Missing, environ: Mapping[str, str])
         host_headers=_find_headers(HOST_HEADERS, hosted),
         libraries={name: toolchain.find_library(name, link) for name in LIBRARIES},
         module_libraries={name: toolchain.find_library(name, link) for name in MODULE_LIBRARIES},
-        cccl=_read_cccl(includes),
+        cccl=includes if isinstance(includes, Missing) else read_cccl(includes),
+        runtime=includes if isinstance(includes, Missing) else read_runtime(includes),
+        c_before_cxx=next(filter(None, map(find_c_before_cxx, (includes, hosted))), ""),
     )
 
 
@@ -249,18 +275,6 @@ def _find_headers(names: tuple[str, ...], includes: tuple[str, ...] | Missing) -
     if isinstance(includes, Missing):
         return dict.fromkeys(names, includes)
     return {name: toolchain.find_header(name, includes) for name in names}
-
-
-def _read_cccl(includes: tuple[str, ...] | Missing) -> str | Missing:
-    """The version of the CCCL whose headers the compiler finds first."""
-    found = _find_headers(_CCCL_HEADERS, includes)
-    path = next((path for path in found.values() if isinstance(path, str)), None)
-    if path is None:
-        return found[_CCCL_HEADERS[0]]
-    try:
-        return toolchain.parse_cccl(Path(path).read_text(errors="replace"))
-    except OSError as error:
-        return Missing(reason=f"{path}: {error.strerror or error}")
 
 
 def _ask(command: Command | Missing, environ: Mapping[str, str]) -> Answer | Missing:

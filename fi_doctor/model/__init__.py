@@ -79,7 +79,7 @@ from fi_doctor.model.report import (
     selects,
 )
 from fi_doctor.model.server import LoadedLibrary, Server
-from fi_doctor.model.surroundings import HostLimits, Ptxas, RayCopies, Site, TritonPtxas
+from fi_doctor.model.surroundings import HostLimits, OtherToolkit, Ptxas, RayCopies, Site, TritonPtxas
 from fi_doctor.model.warming import WARMING_SCHEMA, Place, Warming, WarmModule
 from fi_doctor.model.watch import Silent, Watch
 from fi_doctor.model.words import Evidence, Scope, Severity, Verdict
@@ -152,6 +152,7 @@ __all__ = [
     "Nvcc",
     "Operator",
     "OtherCache",
+    "OtherToolkit",
     "Outcome",
     "Package",
     "PeerLink",

@@ -7,7 +7,7 @@ from fi_doctor.model.binaries import Binaries
 from fi_doctor.model.calls import Calls
 from fi_doctor.model.machine import Machine
 from fi_doctor.model.server import Server
-from fi_doctor.model.surroundings import HostLimits, RayCopies, Site, TritonPtxas
+from fi_doctor.model.surroundings import HostLimits, OtherToolkit, RayCopies, Site, TritonPtxas
 
 
 class Gpu(Data, frozen=True):
@@ -89,6 +89,9 @@ class JitToolkit(Data, frozen=True, tag_field="kind", tag="toolkit"):
     cccl: str | Missing  # version of the toolkit's CCCL headers
     module_headers: dict[str, str | Missing] = {}  # the same for headers that only some modules need (MoE, bmm_fp8)
     module_libraries: dict[str, str | Missing] = {}  # the same for libraries that only some modules link
+    runtime: str | Missing = Missing(reason="it was not read")  # CUDART_VERSION of cuda_runtime_api.h, "13.0"
+    # Folder with the C library's headers that stands before those of C++, "/usr//include": <cstdlib> finds none then.
+    c_before_cxx: str = ""
     host_headers: dict[str, str | Missing] = {}  # where c++ finds what .cpp files need: it knows no folder of nvcc's
 
 
@@ -105,6 +108,7 @@ class ToolkitFacts(Data, frozen=True):
     host_compiler: str | Missing  # path of the C++ compiler that it would call (CXX, else c++)
     host_compiler_version: str | Missing
     nvcc_on_path: str | Missing = Missing(reason="it was not looked for")  # vLLM looks for it there, whatever CUDA_HOME
+    toolkits: tuple[OtherToolkit, ...] = ()  # those of the other nvccs that lie in a toolkit
 
 
 class Library(Data, frozen=True, tag_field="kind", tag="library"):
@@ -164,6 +168,7 @@ class FlashInfer(Data, frozen=True, tag_field="kind", tag="flashinfer"):
     jit_cache_modules: tuple[str, ...]  # modules that jit-cache packages bring prebuilt
     jit_cache_architectures: tuple[str, ...] | Missing  # as their providers say; old wheels do not
     symbols: dict[str, str | Missing]  # "flashinfer.norm.rmsnorm" -> "norm/__init__.py:41", or why it is not there
+    cccl: str | Missing = Missing(reason="it was not read")  # that it brings itself; absent: the toolkit's is taken
     # Whether ninja keeps one log for all modules (facts/builds.py), so that builds at the same time spoil it.
     shared_ninja_log: bool = False
     # Module -> what its cached build.ninja says otherwise than FlashInfer would write today, "cuda_home = /usr/local;

@@ -61,6 +61,9 @@ class DriverFiles(Data, frozen=True):
     nodes: tuple[str, ...] | Missing  # "/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm"
     libcuda: str | Missing  # the file behind libcuda.so.1
     stub: str  # why that file is the toolkit's stub for linking; "" where it is none
+    # Libraries of cuda-compat packages, in use or not: "/usr/local/cuda-13.0/compat/libcuda.so.580.95.05".
+    compat: tuple[str, ...] = ()
+    own_folder: str = ""  # where the driver's own libcuda.so.1 was found, whichever comes first; "" where it was not
 
 
 class Machine(Data, frozen=True, tag_field="kind", tag="machine"):

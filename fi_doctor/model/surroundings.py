@@ -30,6 +30,16 @@ class HostLimits(Data, frozen=True, tag_field="kind", tag="host-limits"):
     checked: bool  # False: -allow-unsupported-compiler is among nvcc's options
 
 
+class OtherToolkit(Data, frozen=True):
+    """A toolkit that the JIT does not take, as FlashInfer's build lines would find it. Source: its files."""
+
+    home: str  # what CUDA_HOME would name
+    nvcc: str  # path of its nvcc, which is among the others
+    lacks: tuple[str, ...]  # headers and libraries that every module needs: "cuda_runtime.h", "libcudart.so"
+    modules_lack: tuple[str, ...]  # those that only some modules need
+    cccl: str | Missing  # version of its CCCL headers
+
+
 class Ptxas(Data, frozen=True, tag_field="kind", tag="ptxas"):
     """A ptxas that Triton calls. Source: its --version."""
 

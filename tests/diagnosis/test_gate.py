@@ -107,7 +107,7 @@ def test_wrong_numbers_are_named_before_crashes():
         ((WORKS, WORKS, BROKEN), (), "2 rows work, 1 broken: sampling.top_k_top_p on SM90: x"),
         ((), (), "no row is selected"),
         ((WORKS, UNSUPPORTED), ("kv.*",), "1 row works, 1 unsupported; required: " + UNSUPPORTED_KV),
-        ((WORKS, PREDICTED), (), "1 row works, 1 broken: kv.append_paged on SM90 was not measured: x"),
+        ((WORKS, PREDICTED), (), "1 row works, 1 broken (predicted): kv.append_paged on SM90 was not measured: x"),
         ((WORKS,), ("x.y",), "1 row works; required: x.y names no row"),
     ],
     ids=lambda value: "" if isinstance(value, tuple) else value[:30],

@@ -75,9 +75,11 @@ class Environment:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.cxx = folder / "include/c++"  # headers of C++, where a test puts some
         self.cuda, self.bin, self.venv = folder / "cuda-13.0", folder / "bin", folder / "venv"
         self.python = self.venv / "bin" / "python"
         self.site = self.venv / f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+        self.cccl = self.site / "flashinfer/data/cccl/libcudacxx/include/cuda/std/__cccl/version.h"
         self.environ = {
             "CUDA_HOME": str(self.cuda),
             "PATH": str(self.bin),
@@ -85,6 +87,7 @@ class Environment:
             "FLASHINFER_CUDA_ARCH_LIST": "9.0a",
         }
         self.sm = 90
+        self.gpu = "NVIDIA H200"
         self.driver_cuda = "13.0"
         write(self.venv / "pyvenv.cfg", f"home = {Path(sys.base_prefix, 'bin')}\n")
         self.python.parent.mkdir(parents=True)
@@ -95,6 +98,7 @@ class Environment:
         write(self.site / "torch/version.py", "__version__ = '2.14.0+cu130'\ncuda = '13.0'\n")
         write(self.site / "flashinfer/_build_meta.py", f'__version__ = "{VERSION}"\n')
         write(self.site / "flashinfer/jit/env.py", RAISES)
+        write(self.cccl, "#define CCCL_VERSION 3006000\n")
         write(self.site / "flashinfer/compilation_context.py", CONTEXT)
         write(self.site / "vllm/ray/ray_env.py", RAY)
         write(self.site / "vllm/envs.py", ENVS)
@@ -144,6 +148,7 @@ class Environment:
     if [ -d "$f" ]; then echo " $f" >&2; fi
     shift
   done
+  if [ -d "{self.cxx}" ]; then echo ' {self.cxx}' >&2; fi
   echo 'End of search list.' >&2;;
 esac
 """
@@ -156,7 +161,12 @@ esac
             str(self.python), self.environ, asks_cuda=False, calls=lambda _: unread, libraries=lambda *_: {}
         )
         facts = gathering.finish()
-        return replace(facts, gpus=make.gpu_facts(make.gpu(sm=self.sm), cuda=self.driver_cuda))
+        return replace(facts, gpus=make.gpu_facts(make.gpu(sm=self.sm, name=self.gpu), cuda=self.driver_cuda))
+
+    def fix(self, rule: str) -> tuple[str, ...]:
+        """What to do, where the rule holds."""
+        [found] = [found for found in findings.find(KB, self.facts(), ()) if found.id == rule]
+        return found.fix
 
     def findings(self) -> dict[str, str]:
         """Rule -> severity."""
@@ -180,6 +190,8 @@ esac
         write(home / "include" / name, "\n")
     write(home / "include/cuda/std/__cccl/version.h", "#define CCCL_VERSION 3000001\n")
     write(home / "include/crt/host_config.h", HOST_CONFIG)
+    major, minor = version.split(".")
+    write(home / "include/cuda_runtime_api.h", f"#define CUDART_VERSION  {int(major) * 1000 + int(minor) * 10}\n")
     for name in LIBRARIES:
         write(home / "lib64" / name, "\n")
 

@@ -73,3 +73,13 @@ def test_a_broken_link_is_passed_over_and_the_cache_is_looked_at(root):
     (root / "etc/ld.so.cache").write_bytes(b"libcuda.so.1\0" + f"{root}/far/libcuda.so.1".encode() + b"\0")
     files = read_driver_files({"LD_LIBRARY_PATH": f"{root}/lib"}, root)
     assert files.libcuda == f"{root}/far/libcuda.so.580.95.05"
+
+
+def test_a_compat_library_is_told_from_the_driver_s_wherever_it_comes_first(root):
+    library(root / "usr/lib64", "libcuda.so.580.95.05", LARGE)
+    library(root / "usr/local/cuda-12.9/compat", "libcuda.so.575.57.08", LARGE)
+    compat = f"{root}/usr/local/cuda-12.9/compat/libcuda.so.575.57.08"
+    files = read_driver_files({}, root)
+    assert (files.libcuda, files.compat) == (f"{root}/usr/lib64/libcuda.so.580.95.05", (compat,))
+    files = read_driver_files({"LD_LIBRARY_PATH": f"{root}/usr/local/cuda-12.9/compat"}, root)
+    assert (files.libcuda, files.own_folder) == (compat, f"{root}/usr/lib64")

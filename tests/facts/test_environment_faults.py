@@ -109,6 +109,26 @@ def _lacks(e, *names):
         (e.cuda / name).unlink()
 
 
+def _cccl(e, flashinfer, nvcc, number):
+    """A toolkit with these CUDA C++ headers under a FlashInfer that brings none."""
+    e.cccl.unlink()
+    e.change("flashinfer_python", flashinfer)
+    write(e.site / "flashinfer/_build_meta.py", f'__version__ = "{flashinfer}"\n')
+    _old_toolkit(e, nvcc, "sm_80 sm_90")
+    write(e.cuda / "include/cuda/std/__cccl/version.h", f"#define CCCL_VERSION {number}\n")
+
+
+def _second_nvcc(e):
+    toolkit(e.folder / "cuda-12.8", "12.8")
+    e.environ["PATH"] += f":{e.folder}/cuda-12.8/bin"
+
+
+def _system_first(e):
+    """A home whose include folder is also that of the system, under another name."""
+    write(e.cuda / "include/stdlib.h", "")
+    write(e.cxx / "cstdlib", "#include_next <stdlib.h>\n")
+
+
 def _ptxas(e, sm, common, blackwell=""):
     folder = e.site / "triton/backends/nvidia/bin"
     e.sm = sm
@@ -122,6 +142,14 @@ def _ptxas_variable(e):
     e.sm = 121
     script(e.folder / "old/ptxas", ptxas("12.8"))
     e.environ["TRITON_PTXAS_BLACKWELL_PATH"] = str(e.folder / "old/ptxas")
+
+
+def _compat(e, version, gpu="NVIDIA H200"):
+    """A cuda-compat library before the driver's, 580.159.04."""
+    folder = e.folder / "cuda-12.9/compat"
+    write(folder / f"libcuda.so.{version}", "")
+    (folder / "libcuda.so.1").symlink_to(f"libcuda.so.{version}")
+    e.environ["LD_LIBRARY_PATH"], e.gpu = str(folder), gpu
 
 
 def _older_flashinfer(e):
@@ -184,6 +212,18 @@ FAULTS = {
     "nvcc of another major": ("nvcc-major-differs-from-torch", lambda e: _old_toolkit(e, "12.8", "sm_80 sm_90")),
     "FLASHINFER_NVCC and gate": ("flashinfer-nvcc-and-gates-differ", lambda e: _nvcc_variable(e, "12.9")),
     "FLASHINFER_NVCC too old": ("nvcc-older-than-gate", lambda e: _nvcc_variable(e, "12.6")),
+    "source tree without its CCCL": ("cccl-too-old-for-flashinfer", lambda e: e.cccl.unlink()),
+    "CCCL of 12.8 beside nvcc 13.0": (
+        "cccl-too-old-for-flashinfer",
+        lambda e: _cccl(e, "0.6.7.post3", "13.0", 2007000),
+    ),
+    "CCCL of 13.0 beside nvcc 12.8": ("cccl-newer-than-nvcc", lambda e: _cccl(e, "0.6.7.post3", "12.8", 3000001)),
+    "runtime's headers of 13.1": (
+        "runtime-headers-of-other-release",
+        lambda e: write(e.cuda / "include/cuda_runtime_api.h", "#define CUDART_VERSION  13010\n"),
+    ),
+    "another nvcc on PATH": ("nvcc-on-path-not-taken", _second_nvcc),
+    "headers of C before those of C++": ("system-headers-before-cxx", _system_first),
     "no cuda_runtime.h": ("toolkit-lacks-headers", lambda e: _lacks(e, "include/cuda_runtime.h")),
     "no cublasLt.h": ("toolkit-lacks-module-headers", lambda e: _lacks(e, "include/cublasLt.h")),
     "no curand_kernel.h": ("toolkit-lacks-module-headers", lambda e: _lacks(e, "include/curand_kernel.h")),
@@ -205,6 +245,14 @@ FAULTS = {
     "second ptxas too old": ("triton-ptxas-too-old-for-gpu", lambda e: _ptxas(e, 103, "13.0", "12.8")),
     "ptxas by variable too old": ("triton-ptxas-too-old-for-gpu", _ptxas_variable),
     "driver too old": ("driver-too-old-for-torch", lambda e: setattr(e, "driver_cuda", "12.8")),
+    "compat library older than the driver": (
+        "compat-library-older-than-driver",
+        lambda e: _compat(e, "575.57.08"),
+    ),
+    "compat library on a consumer's GPU": (
+        "compat-library-on-consumer-gpu",
+        lambda e: _compat(e, "590.44.01", "NVIDIA GeForce RTX 4090"),
+    ),
     "Ray": ("ray-workers-lack-variables", _ray),
 }
 
@@ -233,6 +281,12 @@ HEALTHY = {
     "the check of the compiler is off": lambda e: (
         e.compiler("gcc", GXX16),
         e.environ.update(FLASHINFER_EXTRA_CUDAFLAGS="-allow-unsupported-compiler"),
+    ),
+    "a newer compat library on a GPU of a data centre": lambda e: _compat(e, "590.44.01"),
+    "a driver of an older minor release": lambda e: (
+        toolkit(e.cuda, "13.2"),
+        _torch(e, "2.14.0+cu132", "13.2"),
+        setattr(e, "driver_cuda", "13.0"),
     ),
     "Blackwell with two ptxas": lambda e: (
         _ptxas(e, 121, "12.8", "13.3"),

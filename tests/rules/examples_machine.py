@@ -45,11 +45,25 @@ def _gpus(*gpus, **changes) -> Facts:
     return make.facts(gpus=make.gpu_facts(*gpus, **changes))
 
 
+def _compat(library: str, *, driver: str = "570.86.15", name: str = "NVIDIA H100") -> Facts:
+    """A libcuda.so.1 of a cuda-compat package under that driver."""
+    files = replace(serving.machine().driver_files, libcuda=f"/usr/local/cuda-12.9/compat/libcuda.so.{library}")
+    gpus = make.gpu_facts(make.gpu(name=name), driver=driver, cuda="12.8")
+    machine = replace(serving.machine(), driver_files=files)
+    return make.facts(gpus=gpus, machine=machine, toolkit=make.toolkit("12.8", torch_cuda="12.8"))
+
+
 def _unseen(**changes):
     return make.gpu(cuda_index=make.missing("CUDA sees no GPU"), **changes)
 
 
 EXAMPLES: dict[str, Example] = {
+    "compat-library-older-than-driver": Example(
+        fires=_compat("575.57.08", driver="580.95.05"), silent=_compat("575.57.08", driver="570.86.15")
+    ),
+    "compat-library-on-consumer-gpu": Example(
+        fires=_compat("575.57.08", name="NVIDIA GeForce RTX 4090"), silent=_compat("575.57.08")
+    ),
     "package-folder-not-writable": Example(
         fires=_refusing("cutlass-sources", OLD_SOURCES),
         silent=_refusing("cutlass-sources", OLD_SOURCES, nearest=OLD_SOURCES),  # generated with the image

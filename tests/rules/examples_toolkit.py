@@ -55,7 +55,42 @@ def _without_gcc(**changes) -> Facts:
     return make.facts(host_limits=limits, toolkit=make.toolkit(**changes))
 
 
+def _cccl(flashinfer: str, nvcc: str, cccl: str, *, own: str = "", **changes) -> Facts:
+    """A toolkit with these CUDA C++ headers under that FlashInfer, which may bring its own."""
+    package = make.flashinfer(flashinfer, cccl=own or make.absent("no data/cccl"))
+    tools = make.toolkit(nvcc, jit=make.jit(nvcc, cccl=cccl, **changes))
+    return make.facts(toolkit=tools, flashinfer=package, packages={"flashinfer-python": flashinfer})
+
+
+def _two_nvccs(on_path: str, other: str) -> Facts:
+    nvcc = make.nvcc(other, "/usr", found_by="PATH")
+    return make.facts(toolkit=make.toolkit(nvcc_on_path=on_path, others=(nvcc,)))
+
+
+def _of_usr(*others: str) -> Facts:
+    nvcc = make.nvcc("12.0", "/usr", found_by="PATH")
+    jit = make.jit("12.0", "/usr", found_by="which nvcc", nvcc=nvcc, compiler=nvcc)
+    return make.facts(toolkit=make.toolkit("12.0", jit=jit, others=tuple(map(make.nvcc, others))))
+
+
 EXAMPLES: dict[str, Example] = {
+    "cccl-too-old-for-flashinfer": Example(
+        fires=_cccl("0.6.7.post3", "13.0", "2.7.0"), silent=_cccl("0.7.2.post1", "12.4", "2.3.2", own="3.6.0")
+    ),
+    "cccl-newer-than-nvcc": Example(
+        fires=_cccl("0.5.3", "12.8", "3.0.1"), silent=_cccl("0.7.2.post1", "12.8", "3.0.1", own="3.6.0")
+    ),
+    "runtime-headers-of-other-release": Example(
+        fires=_cccl("0.7.2.post1", "13.0", "3.0.1", own="3.6.0", runtime="13.1"),
+        silent=_cccl("0.5.3", "12.8", "2.7.0", runtime="12.9"),
+    ),
+    "nvcc-on-path-not-taken": Example(
+        fires=_two_nvccs("/usr/bin/nvcc", "12.4"), silent=_two_nvccs("/usr/bin/nvcc", "13.0")
+    ),
+    "nvcc-of-usr-taken": Example(fires=_of_usr("12.8"), silent=_of_usr("11.5")),
+    "system-headers-before-cxx": Example(
+        fires=_jit(c_before_cxx="/usr//include"), silent=_jit(home="/usr", nvcc=make.nvcc(home="/usr"))
+    ),
     "host-compiler-refused-by-nvcc": Example(fires=_host(16), silent=_host(16, checked=False)),
     "host-compiler-too-old": Example(fires=_host(5), silent=_host(5, family="clang")),
     "cudahostcxx-not-read": Example(

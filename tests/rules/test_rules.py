@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import examples_binaries
 import examples_machine
 import examples_packages
@@ -38,6 +40,14 @@ def test_the_rule_fires_on_its_example(name):
 def test_the_rule_is_silent_on_its_near_miss(name):
     example = EXAMPLES[name]
     assert conditions.holds(RULES[name].when, View(example.silent, example.silent_outcomes)) is not Truth.YES
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_no_mend_has_to_be_filled_in_by_hand(name):
+    """An index is that of the CUDA here, and pip is that of the interpreter, which in an environment of uv has none."""
+    for action in RULES[name].fix:
+        assert "XYZ" not in action.line
+        assert not re.search(r"-m pip|(?<!uv )\bpip install", action.line)
 
 
 def test_no_rule_fires_on_a_healthy_machine():

@@ -17,7 +17,7 @@ from fi_doctor.facts.calls.use import CALLED, Use
 from fi_doctor.facts.calls.uses import uses
 from fi_doctor.facts.calls.values import Value, Values
 from fi_doctor.facts.files import NOT_PYTHON, decoded, why_not_python
-from fi_doctor.facts.flashinfer import read_build_meta
+from fi_doctor.facts.own_versions import read_build_meta
 from fi_doctor.facts.packages import Survey
 from fi_doctor.facts.symbols import QUICK, WHOLE
 from fi_doctor.facts.vllm import python_files

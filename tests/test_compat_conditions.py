@@ -1,0 +1,42 @@
+"""Forward compatibility: which library of a cuda-compat package mends a driver that is too old for torch."""
+
+from __future__ import annotations
+
+import factory as make
+import pytest
+import serving
+from msgspec.structs import replace
+
+from fi_doctor import knowledge
+from fi_doctor.diagnosis import findings
+
+KB = knowledge.load()
+LIBRARY = "/usr/local/cuda-13.0/compat/libcuda.so.580.95.05"
+
+
+def _fix(*compat, name="NVIDIA H100 80GB HBM3", driver="570.86.15"):
+    files = replace(serving.machine().driver_files, compat=compat)
+    gpus = make.gpu_facts(make.gpu(name=name), driver=driver, cuda="12.8")
+    facts = make.facts(gpus=gpus, machine=replace(serving.machine(), driver_files=files))
+    [found] = [one for one in findings.find(KB, facts, ()) if one.id == "driver-too-old-for-torch"]
+    return " | ".join(found.fix)
+
+
+def test_a_compat_library_of_this_machine_is_named():
+    assert "export LD_LIBRARY_PATH=/usr/local/cuda-13.0/compat:$LD_LIBRARY_PATH" in _fix(LIBRARY)
+
+
+@pytest.mark.parametrize("version", ["570.26.00", "575.57.08"])
+def test_one_that_does_not_run_torch_s_cuda_is_not(version):
+    assert "cuda-12.9/compat:" not in _fix(f"/usr/local/cuda-12.9/compat/libcuda.so.{version}")
+
+
+def test_without_one_its_package_is_named():
+    assert "apt-get install -y cuda-compat-13-0 " in _fix()
+
+
+@pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 4090", "NVIDIA RTX A6000"])
+def test_none_is_named_for_gpus_that_it_is_not_known_to_be_for(name):
+    said = _fix(LIBRARY, name=name)
+    assert "compat" not in said
+    assert "whl/cu128" in said
