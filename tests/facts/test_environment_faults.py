@@ -62,6 +62,11 @@ def _recorded(e, text, size):
         write(e.site / "flashinfer/page.py", text)
 
 
+def _blank(e):
+    (e.folder / "my cuda").symlink_to(e.environ["CUDA_HOME"])
+    e.environ["CUDA_HOME"] = str(e.folder / "my cuda")
+
+
 def _other_files(e):
     write(e.site / "flashinfer/_build_meta.py", '__version__ = "0.6.13"\n')
 
@@ -205,6 +210,7 @@ FAULTS = {
     "link to nvcc": ("cuda-home-derived-from-nvcc-wrapper", _wrapper),
     "colon in CUDA_HOME": ("cuda-home-malformed", _set(CUDA_HOME=":@")),
     "bin in CUDA_HOME": ("cuda-home-malformed", _set(CUDA_HOME="@/bin")),
+    "blank in CUDA_HOME": ("cuda-home-with-blank", _blank),
     "quotes in CUDA_HOME": ("cuda-home-malformed", _set(CUDA_HOME='"@"')),
     "CUDA_HOME without nvcc": ("nvcc-not-taken", _hidden_nvcc),
     "vLLM without nvcc": ("has-flashinfer-false-without-nvcc-or-ninja", _no_nvcc),

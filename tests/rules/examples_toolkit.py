@@ -113,6 +113,9 @@ EXAMPLES: dict[str, Example] = {
         fires=_jit(nvcc=NO_NVCC, compiler=NO_NVCC, environment={"CUDA_HOME": ":/usr/local/cuda-13.0"}),
         silent=_jit(nvcc=NO_NVCC, compiler=NO_NVCC, environment={"CUDA_HOME": "/opt/no-toolkit/"}),
     ),
+    "cuda-home-with-blank": Example(
+        fires=_jit(cuda_home="/opt/my cuda"), silent=_jit(cuda_home="/opt/my cuda", nvcc=NO_NVCC, compiler=NO_NVCC)
+    ),
     "nvcc-host-compiler-not-found": Example(
         fires=_without_gcc(), silent=_without_gcc(host_compiler=make.missing("c++ is not on PATH"))
     ),
