@@ -35,6 +35,7 @@ def main():
     text = fill(text, "builds", printed("benchmarks/builds.py"))
     if asked.python:
         text = fill(text, "startup", printed("benchmarks/startup.py", "--python", asked.python))
+        text = fill(text, "static", printed("benchmarks/static.py", "--python", asked.python))
     (ROOT / "README.md").write_text(text)
 
 
