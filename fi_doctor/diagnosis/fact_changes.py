@@ -53,6 +53,7 @@ _FOLLOWING = ("kind", "requires", "resolved", "copies", "architectures", "found_
 # Of what was asked for, what verdicts can rest on.
 _ASKED = ("depth", "features", "budget_s", "jobs", "memory_mib", "fresh_cache")
 _ABSENT = "not there"
+_NOT_INSTALLED = "not known: not installed in "
 
 Told = str | tuple[str, ...]
 
@@ -60,11 +61,29 @@ Told = str | tuple[str, ...]
 def changed(before: Facts, after: Facts) -> tuple[FactChange, ...]:
     """Facts that are not the same in both, by group and name: the same whichever of the two comes first."""
     old, new = dict(_told(before)), dict(_told(after))
+    _fold(old, new)
+    _fold(new, old)
     # An empty list stands for itself, and one of records for each of them: () says no more than that there is none.
-    names = [name for name in {*old, *new} if old.get(name, ()) != new.get(name, ())]
+    names = [name for name in {*old, *new} if _meant(old.get(name, ())) != _meant(new.get(name, ()))]
     names = [name for name in names if not name.startswith("gpus.gpus[") or (name in old and name in new)]
     names.sort(key=lambda name: (_GROUPS.index(name.partition(".")[0]), name))
     return tuple(change(name, old.get(name, _ABSENT), new.get(name, _ABSENT)) for name in names)
+
+
+def _meant(value: Told) -> Told:
+    """The same for a package that is in neither interpreter, whatever these are called."""
+    return _NOT_INSTALLED if isinstance(value, str) and value.startswith(_NOT_INSTALLED) else value
+
+
+def _fold(one: dict[str, Told], other: dict[str, Told]) -> None:
+    """What is not known in one and has many facts in the other is one difference: "not installed" and its version."""
+    for name in [name for name in one if name not in other]:
+        below = [leaf for leaf in other if leaf.startswith(f"{name}.")]
+        if below and not any(leaf in one for leaf in below):
+            whole = other.get(f"{name}.version", f"{len(below)} facts")
+            for leaf in below:
+                del other[leaf]
+            other[name] = whole
 
 
 def asked(before: Report, after: Report) -> tuple[FactChange, ...]:

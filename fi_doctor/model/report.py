@@ -13,7 +13,7 @@ from fi_doctor.model.policy import Gate, Policy
 from fi_doctor.model.probes import Depth, Outcome
 from fi_doctor.model.words import Evidence, Scope, Severity, Verdict
 
-SCHEMA = "fi-doctor.report/1.3"
+SCHEMA = "fi-doctor.report/1.4"
 
 
 class Cell(Data, frozen=True):

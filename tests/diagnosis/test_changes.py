@@ -5,10 +5,11 @@ from __future__ import annotations
 import factory as make
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from fi_doctor import knowledge, pipeline
-from fi_doctor.diagnosis import changes
-from fi_doctor.model import Depth, Ending, Evidence, Request, Stage, Verdict
+from fi_doctor.diagnosis import changes, fact_changes
+from fi_doctor.model import Depth, Ending, Evidence, Missing, Request, Stage, Verdict
 from fi_doctor.probing import catalog
 
 KB, SPECS = knowledge.load(), catalog.discover()
@@ -89,3 +90,17 @@ def test_a_variable_that_is_called_kind_is_no_missing_fact(mended):
     facts = msgspec.structs.replace(mended.facts, environment={"kind": "missing", "VLLM_X": "1"})
     told = {fact.name: fact.after for fact in difference(mended, report(facts)).facts}
     assert told["environment.VLLM_X"] == "1"
+
+
+def test_a_package_that_comes_is_one_difference_and_one_that_is_in_neither_is_none(mended):
+    def having(executable, version):
+        absent = Missing(reason=f"not installed in {executable}")
+        return replace(mended.facts, packages={"ninja": make.package("ninja", version) if version else absent})
+
+    def told(before, after):
+        return [(one.name, one.before, one.after) for one in fact_changes.changed(before, after)]
+
+    absent = "not known: not installed in /a"
+    assert told(having("/a", ""), having("/b", "1.13")) == [("packages.ninja", absent, "1.13")]
+    assert told(having("/b", "1.13"), having("/a", "")) == [("packages.ninja", "1.13", absent)]
+    assert told(having("/a", ""), having("/b", "")) == []
