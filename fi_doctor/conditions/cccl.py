@@ -27,7 +27,8 @@ class _Need(NamedTuple):
 
 # include/flashinfer/sampling.cuh:39 of 0.5.3 (:42 of 0.6.7.post3) takes cuda::maximum where CUDA_VERSION is 12.9: it is
 # in the CCCL 2.8.2 of nvidia-cuda-cccl-cu12 12.9.27 and not in the 2.7.0 of 12.8.90. include/flashinfer/fastdiv.cuh:39
-# of 0.7.2.post1 takes cuda::fast_mod_div, of CCCL 3.1 (trtllm/fmha/kernelParams.h:37 of 0.6.7.post3).
+# of 0.7.2.post1 takes cuda::fast_mod_div, of CCCL 3.1 (trtllm/fmha/kernelParams.h:37 of 0.6.7.post3): it is in the
+# 3.1.4 of nvidia-cuda-cccl 13.1.115 and not in the 3.0.1 of 13.0.85.
 _NEEDS = (
     _Need("<0.6.10.dev0", ">=12.9", Version("2.8"), "sampling and MoE (cuda::maximum)"),
     _Need(VENDORED_FROM, "", Version("3.1"), "attention (cuda::fast_mod_div)"),

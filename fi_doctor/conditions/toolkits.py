@@ -16,6 +16,7 @@ from fi_doctor.model import Facts, Missing, Nvcc, OtherToolkit
 
 _NEEDS = re.compile(r"requires CUDA\S* *>= *(\d+\.\d+)")  # FlashInfer's own words where it has no architecture
 _FEWEST = Version("0.0")
+_OF_WHEELS = re.compile(r"/nvidia/cu\d+/?$")  # site-packages/nvidia/cu13
 
 
 class _Other(NamedTuple):
@@ -70,6 +71,23 @@ def nvcc_on_path_differs(facts: Facts) -> Relation:
     found = next((nvcc for nvcc in facts.toolkit.others if path in (nvcc.path, nvcc.resolved)), None)
     release = Missing(reason="it is the JIT's own") if found is None else release_of(found.version)
     return (f"{release} ({path})",) if isinstance(release, Version) and release != taken else ()
+
+
+def wheel_toolkit(facts: Facts) -> Relation:
+    """CUDA_HOME where pip's wheels unpacked it: it has lib, no lib64, and no library without a version in its name."""
+    jit = facts.toolkit.jit
+    if isinstance(jit, Missing):
+        return jit
+    return (jit.cuda_home,) if _OF_WHEELS.search(jit.cuda_home) else Missing(reason="it is none of pip's wheels")
+
+
+def driver_library(facts: Facts) -> Relation:
+    """The driver's own libcuda.so.1, "/usr/lib/x86_64-linux-gnu/libcuda.so.1"."""
+    machine = facts.machine
+    folder = machine if isinstance(machine, Missing) else machine.driver_files.own_folder
+    if isinstance(folder, Missing):
+        return folder
+    return (f"{folder}/libcuda.so.1",) if folder else Missing(reason="there is no driver here")
 
 
 def c_before_cxx(facts: Facts) -> Relation:
@@ -158,6 +176,8 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "fit_newer_cuda_home": (Kind.TEXT, fit_newer_cuda_home),
     "fit_cuda_home_like_torch": (Kind.TEXT, fit_cuda_home_like_torch),
     "unfit_toolkits": (Kind.TEXT, unfit_toolkits),
+    "wheel_toolkit": (Kind.TEXT, wheel_toolkit),
+    "driver_library": (Kind.TEXT, driver_library),
     "c_before_cxx": (Kind.TEXT, c_before_cxx),
     "nvcc_on_path_differs": (Kind.TEXT, nvcc_on_path_differs),
 }

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 
 import pytest
 from environment_on_disk import Environment, toolkit, write
@@ -98,6 +99,18 @@ def test_the_toolkit_of_pip_s_wheels_is_named_once_it_is_complete(environment):
     for name in ("libcudart.so", "stubs/libcuda.so"):
         write(home / "lib" / name, "")
     assert any(f"export CUDA_HOME={home}" in line for line in environment.fix("nvcc-not-taken"))
+
+
+@pytest.mark.skipif(shutil.which("ln") is None, reason="runs the line that the report names")
+def test_the_line_that_completes_the_toolkit_of_pip_s_wheels_does(environment):
+    home = _wheels(environment)
+    environment.environ["CUDA_HOME"] = str(home)
+    write(home / "lib/libnvrtc.so.13", "")
+    [line] = [one for one in environment.fix("toolkit-lacks-link-libraries") if "for f in" in one]
+    subprocess.run(["sh", "-c", line.partition("  #")[0]], check=True)
+    jit = environment.facts().toolkit.jit
+    assert jit.libraries["cudart"] == f"{home}/lib64/libcudart.so"
+    assert jit.module_libraries["nvrtc"] == f"{home}/lib64/libnvrtc.so"
 
 
 def test_the_toolkit_that_the_jit_takes_is_not_among_the_others(environment):
