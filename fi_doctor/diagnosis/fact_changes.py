@@ -76,8 +76,8 @@ def _meant(value: Told) -> Told:
 
 
 def _fold(one: dict[str, Told], other: dict[str, Told]) -> None:
-    """What is not known in one and has many facts in the other is one difference: "not installed" and its version."""
-    for name in [name for name in one if name not in other]:
+    """A package that is installed in the other alone is one difference: "not installed" and its version."""
+    for name in [name for name in one if name not in other and name.startswith("packages.")]:
         below = [leaf for leaf in other if leaf.startswith(f"{name}.")]
         if below and not any(leaf in one for leaf in below):
             whole = other.get(f"{name}.version", f"{len(below)} facts")
