@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from fi_doctor.facts.binaries import CACHED, read_binary
 from fi_doctor.facts.elf import Unreadable, opened
+from fi_doctor.facts.files import matching, read_head, why_no_folder
 from fi_doctor.model import Binary, CachedModule, Missing, OtherCache, stamp_of
 from fi_doctor.model.caches import LOCKS, OPS
 
@@ -34,6 +35,7 @@ class _Size(NamedTuple):
     files: int
     empty: int
     modified: float
+    unread: str = ""  # the first folder below that cannot be looked at, and why
 
 
 def read_modules(base: Path) -> tuple[CachedModule, ...]:
@@ -67,23 +69,28 @@ def read_others(base: Path, environ: Mapping[str, str]) -> tuple[OtherCache, ...
         "CuTe DSL": environ.get("CUTE_DSL_CACHE_DIR") or f"/tmp/{environ.get('USER', 'root')}/cutlass_python_cache",  # noqa: S108 - as above
         "driver (PTX)": environ.get("CUDA_CACHE_PATH") or os.path.join(home, ".nv", "ComputeCache"),
     }
-    return tuple(_other(name, Path(path)) for name, path in places.items() if Path(path).is_dir())
+    found = (_other(name, Path(path)) for name, path in places.items())
+    return tuple(one for one in found if one is not None)
 
 
-def _other(name: str, path: Path) -> OtherCache:
+def _other(name: str, path: Path) -> OtherCache | None:
+    """None where there is no such folder; one that may not be looked at is said, with the reason."""
+    if (why := why_no_folder(path)).endswith("is not a folder"):
+        return None
     size = _size(path)
     try:
         owner: int | Missing = path.stat().st_uid
     except OSError as error:
-        owner = Missing(reason=f"{path}: {error.strerror or error}")
+        owner = Missing(reason=why or f"{path}: {error.strerror or error}")
     return OtherCache(
         name=name,
         path=str(path),
         bytes=size.bytes,
         files=size.files,
         empty=size.empty,
-        modified=size.modified or Missing(reason="there is no file in it"),
+        modified=size.modified or Missing(reason=why or size.unread or "there is no file in it"),
         owner=owner,
+        unread=why or size.unread,
     )
 
 
@@ -93,7 +100,7 @@ def _read(folder: Path, version: str, architectures: str, holders: Mapping[tuple
     head, sources = _ninja(folder / "build.ninja")
     size = _size(folder)
     state = folder.lstat()
-    objects = sorted(folder.glob("*.o"))
+    objects = matching(folder, "*.o")
     damaged = tuple(path.name for path in objects if _is_cut(str(path)))
     return CachedModule(
         name=folder.name,
@@ -152,8 +159,7 @@ def _is_cut(path: str) -> bool:
 def _ninja(path: Path) -> tuple[str, tuple[str, ...]]:
     """The lines before the first rule, and the sources that are compiled."""
     try:
-        with path.open("rb") as file:
-            text = file.read(1 << 20).decode(errors="replace")
+        text = read_head(path, 1 << 20).decode(errors="replace")
     except OSError:
         return "", ()
     sources = (found[1].replace("$:", ":").replace("$ ", " ") for found in _SOURCES.finditer(text))
@@ -210,7 +216,8 @@ def _size(folder: Path) -> _Size:
     """Of all plain files below; what cannot be looked at counts for nothing."""
     total = files = empty = 0
     modified = 0.0
-    for place, _, names in os.walk(folder):
+    problems: list[OSError] = []
+    for place, _, names in os.walk(folder, onerror=problems.append):
         for name in names:
             try:
                 state = os.lstat(os.path.join(place, name))
@@ -219,4 +226,6 @@ def _size(folder: Path) -> _Size:
             total, files = total + state.st_blocks * 512, files + 1
             empty += state.st_size == 0 and name.endswith((".cubin", ".so", ".o"))
             modified = max(modified, state.st_mtime)
-    return _Size(total, files, empty, modified)
+    bad = next((error for error in problems if not isinstance(error, FileNotFoundError)), None)
+    unread = f"{bad.filename} cannot be looked at: {bad.strerror}" if bad else ""
+    return _Size(total, files, empty, modified, unread)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from fi_doctor.facts.files import read_whole
 from fi_doctor.facts.loader import default_folders
 from fi_doctor.model import DriverFiles, Missing
 
@@ -56,7 +57,7 @@ def _places(environ: Mapping[str, str], root: Path) -> Iterator[str]:
 def _in_cache(root: Path) -> Iterator[str]:
     """Paths in the bytes of ld.so.cache, which ends each name and each path with a null character."""
     try:
-        data = (root / "etc/ld.so.cache").read_bytes()
+        data = read_whole(root / "etc/ld.so.cache")
     except OSError:
         return
     for path in re.findall(rb"\0(/[^\0]{1,400}/libcuda\.so\.1)(?=\0)", data):

@@ -17,10 +17,11 @@ import msgspec
 
 from fi_doctor import sandbox
 from fi_doctor.errors import TargetError
-from fi_doctor.facts.files import NOT_PYTHON, why_not_python
+from fi_doctor.facts.files import NOT_PYTHON, is_file, read_whole, why_not_python
 from fi_doctor.model import Data, Missing, Package
 
 SURVEY_TIMEOUT_S = 20.0
+_LIMITS = (("Too many open files", "ulimit -n 1024"), ("Resource temporarily unavailable", "ulimit -u 256"))
 SURVEY_SCRIPT = Path(__file__).resolve().parent.parent / "inside" / "survey.py"
 NAMES = (
     "torch",
@@ -118,13 +119,13 @@ def find_interpreter(python: str, environ: Mapping[str, str]) -> str:
     try:
         is_folder = stat.S_ISDIR(path.stat().st_mode)
     except FileNotFoundError as error:
-        gone = f"it is a link to {path.resolve()}, which does not exist" if path.is_symlink() else ""
+        gone = f"it is a link to {os.path.realpath(path)}, which does not exist" if path.is_symlink() else ""
         raise _unusable(path, gone or "there is no such file") from error
     except OSError as error:  # a loop of links, a name that is too long
         raise _unusable(path, error.strerror or str(error)) from error
     if is_folder:
         inner = path / "bin" / "python"
-        todo = f"fi-doctor check --python {shlex.quote(str(inner))}" if inner.exists() else ""
+        todo = f"fi-doctor check --python {shlex.quote(str(inner))}" if is_file(inner) else ""
         raise _unusable(path, "it is a directory", todo)
     if not os.access(path, os.X_OK):
         raise _unusable(path, "it is not executable")
@@ -189,7 +190,7 @@ def jit_cache_cuda(survey: Survey) -> str | Missing:
 def constants(path: Path) -> dict[str, object] | Missing:
     """The constants that a small file of ours to read assigns at its top level, by name; nothing is executed."""
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(read_whole(path))
     except OSError as error:
         return Missing(reason=f"{path}: {error.strerror or error}")
     except NOT_PYTHON as error:
@@ -207,7 +208,7 @@ def constants(path: Path) -> dict[str, object] | Missing:
 
 
 def _unusable(path: str | Path, why: str, todo: str = "") -> TargetError:
-    usual = "ulimit -n 1024" if "Too many open files" in why else 'fi-doctor check --python "$(command -v python3)"'
+    usual = next((limit for word, limit in _LIMITS if word in why), 'fi-doctor check --python "$(command -v python3)"')
     return TargetError(f"{path} cannot be used as the target interpreter", why=why, todo=todo or usual)
 
 
@@ -243,9 +244,7 @@ def _holds(copy: Distribution, origin: str) -> bool:
 
 def _from_metadata(copy: Distribution, copies: list[Distribution], origin: str) -> Package:
     tree = copy.source if copy.editable and isinstance(copy.source, str) else copy.location
-    commit = copy.commit
-    if isinstance(commit, Missing):
-        commit = _commit_from_files(origin, copy.version)
+    commit = _commit_from_files(origin, copy.version) if isinstance(copy.commit, Missing) else copy.commit
     return Package(
         name=copy.name,
         version=copy.version,

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
+from fi_doctor.facts.files import is_file
 from fi_doctor.facts.remembered import Found
 
 FOLDER = Path(__file__).parents[1] / "knowledge" / "releases"
@@ -94,4 +95,4 @@ def _record(root: Path) -> Path | None:
     except OSError:
         return None
     records = [path / "RECORD" for path in found if path.name.partition("-")[0].lower() in names]
-    return records[0] if len(records) == 1 and records[0].is_file() else None
+    return records[0] if len(records) == 1 and is_file(records[0]) else None

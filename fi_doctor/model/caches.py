@@ -83,6 +83,7 @@ class OtherCache(Data, frozen=True):
     empty: int  # files of no bytes
     modified: float | Missing
     owner: int | Missing  # uid
+    unread: str = ""  # why some of it cannot be looked at; "" where all was counted
 
 
 class Caches(Data, frozen=True):

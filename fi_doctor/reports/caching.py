@@ -71,8 +71,9 @@ def _lines(caches: Caches, width: int, *, whole: bool) -> Iterator[str]:
     yield from _unused(caches, width)
     for other in caches.others:
         empty = f", {amount(other.empty, 'file')} without content" if other.empty else ""
+        unread = f"; {clean(other.unread)}" if other.unread else ""
         said = f"{other.name}: {amount(other.files, 'file')}, {_mib(other.bytes)}{_since(other.modified)}{empty}"
-        yield from wrap(f"{said}: {clean(other.path)}", width, "", "  ")
+        yield from wrap(f"{said}: {clean(other.path)}{unread}", width, "", "  ")
     if caches.command:
         yield ""
         yield from wrap("To remove what is bad, and nothing else (--dry-run says first what that is):", width)
