@@ -28,7 +28,7 @@ _MOST_FILES = 4096  # flashinfer-jit-cache has some five hundred
 _MOST_LISTED = 65536  # entries of a folder that somebody names
 _DEEPEST = 8
 _MEMORY = "binaries.json"
-_FORMAT = "1"  # another where what is read of the same file changes
+_FORMAT = "2"  # another where what is read of the same file changes
 _Kept = dict[str, tuple[str, Binary, str]]  # path -> key, what was read, why not all
 
 

@@ -38,15 +38,20 @@ class _Size(NamedTuple):
     unread: str = ""  # the first folder below that cannot be looked at, and why
 
 
-def read_modules(base: Path) -> tuple[CachedModule, ...]:
-    """Every module below FlashInfer's cache folder, of all versions, by path. Links to folders are not followed."""
+def read_modules(base: Path, unread: dict[str, str] | None = None) -> tuple[CachedModule, ...]:
+    """Every module below FlashInfer's cache folder, of all versions, by path. Links to folders are not followed.
+
+    unread: takes the folders above modules that cannot be looked at, each with the reason.
+    """
+    unread = {} if unread is None else unread
     holders = _holders()
     found = []
-    for version in _folders(base):
-        for architectures in _folders(version):
+    for version in _folders(base, unread):
+        # Its first character is a number of its version; beside those lie the cubins and what is no folder of modules.
+        for architectures in _folders(version, unread if version.name[:1].isdigit() else {}):
             if _ARCHITECTURES.fullmatch(architectures.name):
                 ops = architectures / OPS
-                modules = (folder for folder in _folders(ops) if folder.name != LOCKS)
+                modules = (folder for folder in _folders(ops, unread) if folder.name != LOCKS)
                 found += [_read(folder, version.name, architectures.name, holders) for folder in modules]
         if len(found) > _MOST:
             break
@@ -96,7 +101,12 @@ def _other(name: str, path: Path) -> OtherCache | None:
 
 def _read(folder: Path, version: str, architectures: str, holders: Mapping[tuple[int, int], int]) -> CachedModule:
     library = folder / f"{folder.name}.so"
-    binary, lost = _library(str(library)) if os.path.lexists(library) else (None, "")
+    stamp, unread = _stamp(folder)
+    binary, lost = None, ""
+    try:
+        binary, lost = _library(str(library)) if os.path.lexists(library) else (None, "")
+    except PermissionError as error:  # whoever serves may be able to
+        unread = unread or f"{library.name} cannot be read: {error.strerror}"
     head, sources = _ninja(folder / "build.ninja")
     size = _size(folder)
     state = folder.lstat()
@@ -121,22 +131,28 @@ def _read(folder: Path, version: str, architectures: str, holders: Mapping[tuple
         modified=size.modified,
         inode=state.st_ino,
         device=state.st_dev,
-        stamp=_stamp(folder),
+        stamp=stamp,
+        unread=unread,
     )
 
 
-def _stamp(folder: Path) -> str:
+def _stamp(folder: Path) -> tuple[str, str]:
+    """One word for what is in it; what cannot be looked at has none, and is never removed: why."""
     try:
         with os.scandir(folder) as listing:
-            return stamp_of([(entry.name, entry.stat(follow_symlinks=False)) for entry in listing])
-    except OSError:
-        return ""  # what cannot be looked at is never removed
+            return stamp_of([(entry.name, entry.stat(follow_symlinks=False)) for entry in listing]), ""
+    except FileNotFoundError:  # it is being removed
+        return "", ""
+    except OSError as error:
+        return "", f"it cannot be looked at: {error.strerror or error}"
 
 
 def _library(path: str) -> tuple[Binary | None, str]:
-    """What is in a shared object, or why it cannot be loaded."""
+    """What is in a shared object, or why it cannot be loaded. Errors: PermissionError."""
     try:
         binary, problem = read_binary(path, CACHED)
+    except PermissionError:
+        raise
     except OSError as error:
         return None, error.strerror or str(error)
     except Unreadable as error:
@@ -145,7 +161,7 @@ def _library(path: str) -> tuple[Binary | None, str]:
 
 
 def _is_cut(path: str) -> bool:
-    """Whether an object is empty or ends before its headers say; ninja looks at its time only."""
+    """Whether an object is empty, of another processor or cut off; ninja looks at its time only."""
     try:
         with opened(path) as elf:
             elf.sections()
@@ -203,11 +219,14 @@ def _holder(path: Path, holders: Mapping[tuple[int, int], int]) -> int:
     return holders.get((state.st_dev, state.st_ino), 0)
 
 
-def _folders(path: Path) -> Iterator[Path]:
+def _folders(path: Path, unread: dict[str, str]) -> Iterator[Path]:
     try:
         with os.scandir(path) as listing:
             names = sorted(entry.name for entry in listing if entry.is_dir(follow_symlinks=False))
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        unread[str(path)] = error.strerror or str(error)
         return
     yield from (path / name for name in names)
 
