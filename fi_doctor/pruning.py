@@ -6,19 +6,21 @@ import contextlib
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from fi_doctor.model import CachedModule, stamp_of
 from fi_doctor.model.caches import LOCKS, OPS
 
+_OTHER_S = 10.0
 _ALL = "flashinfer_jit"  # whose lock build_jit_specs holds while it builds many modules
 _ENDS = (".cache", "flashinfer")  # of every cache folder's path
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove(module: CachedModule, base: str) -> str:
-    """Remove the folder of a module below the cache folder `base`; why not, or "".
+    """Remove the folder of a module below the cache folder `base`; why not, or "", also where it is gone by now.
 
     Every folder on the way is opened without following links, and what is removed is removed through the folder that
     was looked at, so that nobody who may write into a shared cache leads the removal elsewhere. The locks of the module
@@ -33,11 +35,14 @@ def remove(module: CachedModule, base: str) -> str:
             place = _opened(stack, base, None)
             for part in parts[:3]:
                 place = _opened(stack, part, place)
+            if not _alone(place):
+                return "another process removes modules there"
             if not all(_locked(stack, place, name) for name in (_ALL, parts[3])):
                 return "a process builds it"
             return _remove(stack, place, parts[3], module)
         except OSError as error:
-            return f"{error.strerror or error}"
+            is_gone = isinstance(error, FileNotFoundError) and not os.path.lexists(path)
+            return "" if is_gone else f"{error.strerror or error}"
 
 
 def _remove(stack: contextlib.ExitStack, place: int, name: str, module: CachedModule) -> str:
@@ -82,6 +87,26 @@ def _opened(stack: contextlib.ExitStack, name: str, place: int | None) -> int:
     fd = os.open(name, _FOLDER, dir_fd=place)
     stack.callback(os.close, fd)
     return fd
+
+
+def _alone(place: int) -> bool:
+    """Whether no other removal works in this folder; each takes a lock of the folder itself, and none for long."""
+    until = time.monotonic() + _OTHER_S
+    while not _is_ours(place):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _is_ours(place: int) -> bool:
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # NFS locks no folders; then the stamp alone says whether another removal was here
+        return True
+    return True
 
 
 def _locked(stack: contextlib.ExitStack, place: int, name: str) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import platform
 import struct
 
 PTX, CUBIN = 1, 2
+MACHINES = {"x86_64": 62, "aarch64": 183}
+OWN = MACHINES.get(platform.machine(), 62)
 SPECIFIC, FAMILY, LZ4, ZSTD = 0x100000, 0x200000, 0x2000, 0x8000
 
 
@@ -41,13 +44,19 @@ def elf(fatbin: bytes | None = None, *, needed: tuple[bytes, ...] = (), undefine
         for name, data in parts.items()
     )
     head = b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + struct.pack(
-        "<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, at, 0, 64, 56, 2, 64, len(parts) + 1, list(parts).index(b".shstrtab") + 1
+        "<HHIQQQIHHHHHH", 3, OWN, 1, 0, 64, at, 0, 64, 56, 2, 64, len(parts) + 1, list(parts).index(b".shstrtab") + 1
     )
     programs = struct.pack("<IIQQQQQQ", 1, 4, 0, 0, 0, at, at, 4096) + struct.pack(
         "<IIQQQQQQ", 2, 4, offsets[b".dynamic"], 0, 0, 16 * len(tags), 16 * len(tags), 8
     )
     body = b"".join(data + bytes(-len(data) % 8) for data in parts.values())
     return head + programs + body + headers
+
+
+def for_another(data: bytes) -> bytes:
+    """The same file for the processor that this machine has not."""
+    other = next(number for number in MACHINES.values() if number != OWN)
+    return data[:18] + struct.pack("<H", other) + data[20:]
 
 
 def library(*defined: bytes) -> bytes:
@@ -66,7 +75,7 @@ def library(*defined: bytes) -> bytes:
         headers += struct.pack("<IIQQQQIIQQ", names.index(name), 1, 0, 0, at + len(body), len(data), 0, 0, 8, 0)
         body += data
     head = b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + struct.pack(
-        "<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, 64 + len(body), 0, 64, 56, 0, 64, len(parts) + 1, len(parts)
+        "<HHIQQQIHHHHHH", 3, OWN, 1, 0, 0, 64 + len(body), 0, 64, 56, 0, 64, len(parts) + 1, len(parts)
     )
     return head + body + headers
 

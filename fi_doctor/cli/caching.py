@@ -17,7 +17,7 @@ from fi_doctor.errors import CannotTellError, UsageError
 from fi_doctor.facts import builds
 from fi_doctor.facts.caches import read_modules, read_others
 from fi_doctor.facts.sources import unread
-from fi_doctor.model import CACHE_SCHEMA, CacheEntry, Caches, Depth, Facts, Missing, Request, command
+from fi_doctor.model import CACHE_SCHEMA, CacheEntry, Caches, CacheState, Depth, Facts, Missing, Request, command
 from fi_doctor.probing import estimates, memory
 from fi_doctor.reports import caching
 
@@ -73,7 +73,8 @@ def _read(asked: AskedCache) -> Caches:
     else:
         difference = partial(builds.difference, cuda_home=jit.cuda_home, environ=begun.environ)
     judged = partial(cached.entry, facts=facts, difference=difference)
-    entries = _estimated([judged(module) for module in read_modules(base)], facts)
+    closed: dict[str, str] = {}
+    entries = _estimated([judged(module) for module in read_modules(base, closed)], facts)
     is_bad = any(one.state.is_bad for one in entries)
     return Caches(
         schema=CACHE_SCHEMA,
@@ -83,7 +84,9 @@ def _read(asked: AskedCache) -> Caches:
         entries=entries,
         others=read_others(base, begun.environ),
         command=command.line(facts.interpreter, "cache", "--prune") if is_bad else "",
-        code=int(is_bad),
+        unread=closed,
+        next_start=command.line(facts.interpreter, "warm", "--dry-run"),
+        code=_code(entries, closed, is_bad=is_bad),
     )
 
 
@@ -114,9 +117,17 @@ def _pruned(found: Caches, asked: AskedCache) -> Caches:
             emit.say(f"kept: {one.module.path}: {why}")
         else:
             removed.append(one.module.path)
+    code = _code(found.entries, found.unread, is_bad=bool(kept))
     return msgspec.structs.replace(
-        found, removed=tuple(removed), kept=kept, command=found.command if kept else "", code=int(bool(kept))
+        found, removed=tuple(removed), kept=kept, command=found.command if kept else "", code=code
     )
+
+
+def _code(entries: tuple[CacheEntry, ...], closed: dict[str, str], *, is_bad: bool) -> int:
+    """3 where nothing that was seen is bad, and not all was seen."""
+    if is_bad:
+        return 1
+    return 3 if closed or any(one.state is CacheState.UNREAD for one in entries) else 0
 
 
 def _agreed(bad: list[CacheEntry], asked: AskedCache) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import sys
 from collections.abc import Iterator
@@ -248,7 +249,7 @@ def document_of(name: str) -> Report:
     if name == "-":
         return document.read(sys.stdin.buffer.read(document.MAX_BYTES + 1), "stdin")
     path = pathlib.Path(name)
-    if name in examples.names() and not path.exists():
+    if name in examples.names() and not os.path.lexists(path):
         return document.read(examples.data(name), f"example {name}")
     return document.read_file(path)
 

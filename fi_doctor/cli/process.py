@@ -56,13 +56,11 @@ def _run(argv: list[str]) -> int:
     except ModuleNotFoundError as error:
         _report_missing(error)
         return FAULT
-    except OSError as error:
-        if error.errno not in (errno.EMFILE, errno.ENFILE):
-            _report_fault(argv)
-            return FAULT
-        _report_shortage(error)
-        return UNTOLD
-    except Exception:  # noqa: BLE001 - the top handler: whatever is left is our own fault and must end with 4
+    except Exception as error:  # noqa: BLE001 - the top handler: whatever is left is our own fault and must end with 4
+        shortage = _shortage(error)
+        if shortage:
+            streams.tell("\n".join(shortage))
+            return UNTOLD
         _report_fault(argv)
         return FAULT
 
@@ -113,13 +111,18 @@ def _source() -> str:
     return "."
 
 
-def _report_shortage(error: OSError) -> None:
-    lines = [
-        "error: this process may not open enough files to look at anything",
-        f"  why: {error.strerror}",
-        "  try: ulimit -n 1024",
-    ]
-    streams.tell("\n".join(lines))
+def _shortage(error: Exception) -> list[str]:
+    """What is told where a limit of this process is too low to look at anything; empty for what is another failure."""
+    what, todo, why = "", "", str(error)
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        what, todo, why = "open enough files", "ulimit -n 1024", error.strerror or why
+    elif isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        what, todo, why = "take enough memory", "ulimit -v unlimited", why or "an allocation failed"
+    elif isinstance(error, RuntimeError) and "start new thread" in why:
+        what, todo = "start any thread", "ulimit -u 256, or a higher limit of the container's pids"
+    return (
+        [f"error: this process may not {what} to look at anything", f"  why: {why}", f"  try: {todo}"] if what else []
+    )
 
 
 def _report_fault(argv: list[str]) -> None:

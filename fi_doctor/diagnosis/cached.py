@@ -51,6 +51,8 @@ def _judged(module: CachedModule, facts: Facts, difference: Difference) -> tuple
         return CacheState.LOCKED, f"process {module.holder} holds its lock"
     if why := _unused(module, facts):
         return CacheState.UNUSED, why
+    if module.unread:
+        return CacheState.UNREAD, module.unread
     if why := _poisoned(module, facts):
         return CacheState.POISONED, why
     if module.library is None:
@@ -75,7 +77,7 @@ def _unused(module: CachedModule, facts: Facts) -> str:
 
 def _poisoned(module: CachedModule, facts: Facts) -> str:
     if module.damaged:
-        return f"objects are empty or cut off: {', '.join(module.damaged[:4])}"
+        return f"objects are empty, cut off or for another processor: {', '.join(module.damaged[:4])}"
     if module.lost:
         return f"its library cannot be loaded: {module.lost}"
     if module.library is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fi_doctor.facts import packages, toolkit, toolkits, wrappers
@@ -22,6 +21,7 @@ from fi_doctor.facts.site import read_site
 from fi_doctor.facts.sources import read_calls, read_named, read_vllm
 from fi_doctor.facts.system import read_system
 from fi_doctor.model import Binaries, Calls, Facts, FlashInfer, Interpreter, Library, Missing, Named, Vllm
+from fi_doctor.workers import Workers
 
 SOURCES = {
     "binaries": "headers of shared objects: .nv_fatbin, dynamic section, dynamic symbols",
@@ -43,9 +43,6 @@ SOURCES = {
     "triton_ptxas": "ptxas --version",
     "vllm": "files of the installed package, which is not imported",
 }
-
-
-_READERS = 12
 
 
 def collect(python: str, *, symbols: tuple[str, ...] = (), environ: Mapping[str, str] | None = None) -> Facts:
@@ -83,7 +80,7 @@ class Gathering:
     ) -> None:
         self._read_named, self._find_libraries, self._serving = named, libraries, serving
         self.environ = dict(os.environ if environ is None else environ)
-        pool = ThreadPoolExecutor(max_workers=_READERS)
+        pool = Workers()
         self._python = python
         self._survey = pool.submit(packages.survey, python, self.environ)
         self._start = pool.submit(self._read_start)
@@ -99,7 +96,6 @@ class Gathering:
         self._site = pool.submit(lambda: read_site(self._survey.result()))
         self._ray = pool.submit(lambda: read_ray_copies(self._survey.result()))
         self._ptxas = pool.submit(lambda: read_triton_ptxas(self._survey.result(), self._start.result().environ))
-        pool.shutdown(wait=False)
 
     def finish(self, symbols: tuple[str, ...] = ()) -> Facts:
         """Everything that was read, and the FlashInfer names looked up; raises TargetError as `collect` does."""

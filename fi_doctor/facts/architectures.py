@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 from packaging.version import Version
 
-from fi_doctor.facts.files import why_not_python
+from fi_doctor.facts.files import read_whole, why_not_python
 from fi_doctor.facts.replay import PROGRAM_ERRORS, Replay, Unreplayable
 from fi_doctor.model import GpuFacts, Missing, ToolkitFacts
 
@@ -67,7 +67,7 @@ def _replayed(
 ) -> tuple[str, ...] | Missing:
     rule = root / _RULE
     try:
-        replay = Replay(rule.read_text(encoding="utf-8"), _world(environ, capabilities, gate_version))
+        replay = Replay(read_whole(rule).decode(), _world(environ, capabilities, gate_version))
         targets = replay.construct("CompilationContext").TARGET_CUDA_ARCHS
         tags = tuple(f"{major}{minor}" for major, minor in sorted(targets))
     except OSError as error:

@@ -13,6 +13,7 @@ import msgspec
 
 from fi_doctor.facts.elf import Unreadable, opened
 from fi_doctor.facts.fatbin import read_code
+from fi_doctor.facts.files import matching
 from fi_doctor.facts.packages import Survey
 from fi_doctor.facts.remembered import Found, keep, memory_folder, quick_key, recall
 from fi_doctor.facts.torch_symbols import TorchSymbols
@@ -27,7 +28,7 @@ _MOST_FILES = 4096  # flashinfer-jit-cache has some five hundred
 _MOST_LISTED = 65536  # entries of a folder that somebody names
 _DEEPEST = 8
 _MEMORY = "binaries.json"
-_FORMAT = "1"  # another where what is read of the same file changes
+_FORMAT = "2"  # another where what is read of the same file changes
 _Kept = dict[str, tuple[str, Binary, str]]  # path -> key, what was read, why not all
 
 
@@ -129,7 +130,7 @@ def _of_packages(survey: Survey) -> Iterator[tuple[str, str]]:
     if torch := _root(survey, "torch"):
         yield from (("torch", path) for path in _below(str(torch / "lib"), 0))
     for entry in survey.sys_path:
-        for folder in sorted(Path(entry).glob("flashinfer_jit_cache*/jit_cache")) if entry else ():
+        for folder in matching(entry, "flashinfer_jit_cache*/jit_cache") if entry else ():
             yield from (("flashinfer-jit-cache", path) for path in _below(str(folder), 2))
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from fi_doctor.facts.files import NOT_PYTHON
+from fi_doctor.facts.files import NOT_PYTHON, read_head, read_whole
 from fi_doctor.model import JitToolkit
 
 # ruff: noqa: PTH208 - a cache may hold hundreds of modules, and names are all that is wanted of most
@@ -45,7 +45,7 @@ class Builder(NamedTuple):
 def read_builder(root: Path) -> Builder:
     """That of the package in `root`; one without habits when it cannot be read or starts no ninja that we know."""
     try:
-        return parse_builder((root / "jit" / "core.py").read_text(encoding="utf-8"))
+        return parse_builder(read_whole(root / "jit" / "core.py").decode())
     except (OSError, *NOT_PYTHON):
         return Builder()
 
@@ -130,8 +130,7 @@ def _is_named(node: ast.AST, name: str) -> bool:
 
 def _read_head(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return file.read(_HEAD_BYTES).decode(errors="replace")
+        return read_head(path, _HEAD_BYTES).decode(errors="replace")
     except OSError:
         return ""
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from fi_doctor.facts.binaries import CACHED, read_binary
 from fi_doctor.facts.elf import Unreadable, opened
+from fi_doctor.facts.files import matching, read_head, why_no_folder
 from fi_doctor.model import Binary, CachedModule, Missing, OtherCache, stamp_of
 from fi_doctor.model.caches import LOCKS, OPS
 
@@ -34,17 +35,23 @@ class _Size(NamedTuple):
     files: int
     empty: int
     modified: float
+    unread: str = ""  # the first folder below that cannot be looked at, and why
 
 
-def read_modules(base: Path) -> tuple[CachedModule, ...]:
-    """Every module below FlashInfer's cache folder, of all versions, by path. Links to folders are not followed."""
+def read_modules(base: Path, unread: dict[str, str] | None = None) -> tuple[CachedModule, ...]:
+    """Every module below FlashInfer's cache folder, of all versions, by path. Links to folders are not followed.
+
+    unread: takes the folders above modules that cannot be looked at, each with the reason.
+    """
+    unread = {} if unread is None else unread
     holders = _holders()
     found = []
-    for version in _folders(base):
-        for architectures in _folders(version):
+    for version in _folders(base, unread):
+        # Its first character is a number of its version; beside those lie the cubins and what is no folder of modules.
+        for architectures in _folders(version, unread if version.name[:1].isdigit() else {}):
             if _ARCHITECTURES.fullmatch(architectures.name):
                 ops = architectures / OPS
-                modules = (folder for folder in _folders(ops) if folder.name != LOCKS)
+                modules = (folder for folder in _folders(ops, unread) if folder.name != LOCKS)
                 found += [_read(folder, version.name, architectures.name, holders) for folder in modules]
         if len(found) > _MOST:
             break
@@ -67,33 +74,43 @@ def read_others(base: Path, environ: Mapping[str, str]) -> tuple[OtherCache, ...
         "CuTe DSL": environ.get("CUTE_DSL_CACHE_DIR") or f"/tmp/{environ.get('USER', 'root')}/cutlass_python_cache",  # noqa: S108 - as above
         "driver (PTX)": environ.get("CUDA_CACHE_PATH") or os.path.join(home, ".nv", "ComputeCache"),
     }
-    return tuple(_other(name, Path(path)) for name, path in places.items() if Path(path).is_dir())
+    found = (_other(name, Path(path)) for name, path in places.items())
+    return tuple(one for one in found if one is not None)
 
 
-def _other(name: str, path: Path) -> OtherCache:
+def _other(name: str, path: Path) -> OtherCache | None:
+    """None where there is no such folder; one that may not be looked at is said, with the reason."""
+    if (why := why_no_folder(path)).endswith("is not a folder"):
+        return None
     size = _size(path)
     try:
         owner: int | Missing = path.stat().st_uid
     except OSError as error:
-        owner = Missing(reason=f"{path}: {error.strerror or error}")
+        owner = Missing(reason=why or f"{path}: {error.strerror or error}")
     return OtherCache(
         name=name,
         path=str(path),
         bytes=size.bytes,
         files=size.files,
         empty=size.empty,
-        modified=size.modified or Missing(reason="there is no file in it"),
+        modified=size.modified or Missing(reason=why or size.unread or "there is no file in it"),
         owner=owner,
+        unread=why or size.unread,
     )
 
 
 def _read(folder: Path, version: str, architectures: str, holders: Mapping[tuple[int, int], int]) -> CachedModule:
     library = folder / f"{folder.name}.so"
-    binary, lost = _library(str(library)) if os.path.lexists(library) else (None, "")
+    stamp, unread = _stamp(folder)
+    binary, lost = None, ""
+    try:
+        binary, lost = _library(str(library)) if os.path.lexists(library) else (None, "")
+    except PermissionError as error:  # whoever serves may be able to
+        unread = unread or f"{library.name} cannot be read: {error.strerror}"
     head, sources = _ninja(folder / "build.ninja")
     size = _size(folder)
     state = folder.lstat()
-    objects = sorted(folder.glob("*.o"))
+    objects = matching(folder, "*.o")
     damaged = tuple(path.name for path in objects if _is_cut(str(path)))
     return CachedModule(
         name=folder.name,
@@ -114,22 +131,28 @@ def _read(folder: Path, version: str, architectures: str, holders: Mapping[tuple
         modified=size.modified,
         inode=state.st_ino,
         device=state.st_dev,
-        stamp=_stamp(folder),
+        stamp=stamp,
+        unread=unread,
     )
 
 
-def _stamp(folder: Path) -> str:
+def _stamp(folder: Path) -> tuple[str, str]:
+    """One word for what is in it; what cannot be looked at has none, and is never removed: why."""
     try:
         with os.scandir(folder) as listing:
-            return stamp_of([(entry.name, entry.stat(follow_symlinks=False)) for entry in listing])
-    except OSError:
-        return ""  # what cannot be looked at is never removed
+            return stamp_of([(entry.name, entry.stat(follow_symlinks=False)) for entry in listing]), ""
+    except FileNotFoundError:  # it is being removed
+        return "", ""
+    except OSError as error:
+        return "", f"it cannot be looked at: {error.strerror or error}"
 
 
 def _library(path: str) -> tuple[Binary | None, str]:
-    """What is in a shared object, or why it cannot be loaded."""
+    """What is in a shared object, or why it cannot be loaded. Errors: PermissionError."""
     try:
         binary, problem = read_binary(path, CACHED)
+    except PermissionError:
+        raise
     except OSError as error:
         return None, error.strerror or str(error)
     except Unreadable as error:
@@ -138,7 +161,7 @@ def _library(path: str) -> tuple[Binary | None, str]:
 
 
 def _is_cut(path: str) -> bool:
-    """Whether an object is empty or ends before its headers say; ninja looks at its time only."""
+    """Whether an object is empty, of another processor or cut off; ninja looks at its time only."""
     try:
         with opened(path) as elf:
             elf.sections()
@@ -152,8 +175,7 @@ def _is_cut(path: str) -> bool:
 def _ninja(path: Path) -> tuple[str, tuple[str, ...]]:
     """The lines before the first rule, and the sources that are compiled."""
     try:
-        with path.open("rb") as file:
-            text = file.read(1 << 20).decode(errors="replace")
+        text = read_head(path, 1 << 20).decode(errors="replace")
     except OSError:
         return "", ()
     sources = (found[1].replace("$:", ":").replace("$ ", " ") for found in _SOURCES.finditer(text))
@@ -197,11 +219,14 @@ def _holder(path: Path, holders: Mapping[tuple[int, int], int]) -> int:
     return holders.get((state.st_dev, state.st_ino), 0)
 
 
-def _folders(path: Path) -> Iterator[Path]:
+def _folders(path: Path, unread: dict[str, str]) -> Iterator[Path]:
     try:
         with os.scandir(path) as listing:
             names = sorted(entry.name for entry in listing if entry.is_dir(follow_symlinks=False))
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        unread[str(path)] = error.strerror or str(error)
         return
     yield from (path / name for name in names)
 
@@ -210,7 +235,8 @@ def _size(folder: Path) -> _Size:
     """Of all plain files below; what cannot be looked at counts for nothing."""
     total = files = empty = 0
     modified = 0.0
-    for place, _, names in os.walk(folder):
+    problems: list[OSError] = []
+    for place, _, names in os.walk(folder, onerror=problems.append):
         for name in names:
             try:
                 state = os.lstat(os.path.join(place, name))
@@ -219,4 +245,6 @@ def _size(folder: Path) -> _Size:
             total, files = total + state.st_blocks * 512, files + 1
             empty += state.st_size == 0 and name.endswith((".cubin", ".so", ".o"))
             modified = max(modified, state.st_mtime)
-    return _Size(total, files, empty, modified)
+    bad = next((error for error in problems if not isinstance(error, FileNotFoundError)), None)
+    unread = f"{bad.filename} cannot be looked at: {bad.strerror}" if bad else ""
+    return _Size(total, files, empty, modified, unread)

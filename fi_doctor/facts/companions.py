@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
-from fi_doctor.facts.files import NOT_PYTHON, why_not_python
+from fi_doctor.facts.files import NOT_PYTHON, matching, read_whole, why_not_python
 from fi_doctor.facts.own_versions import constants
 from fi_doctor.facts.packages import PROVIDER_PREFIX, Survey, package
 from fi_doctor.facts.replay import PROGRAM_ERRORS, Replay, Unreplayable
@@ -72,7 +72,7 @@ class Companions:
         folder = self._folder(JIT_CACHE)
         folders = {folder} if folder is not None else set()
         for place in places:
-            folders.update(Path(place).glob("flashinfer_jit_cache*"))
+            folders.update(matching(place, "flashinfer_jit_cache*"))
         return tuple(sorted({name for one in folders for name in built_modules(one / "jit_cache")}))
 
     def architectures(self) -> tuple[str, ...] | Missing:
@@ -238,7 +238,7 @@ def count_cubins(folder: str | Missing) -> int | Missing:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return read_whole(path).decode("utf-8", "replace")
     except OSError:
         return ""  # then no rule is found, and each answer says so
 

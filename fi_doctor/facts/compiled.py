@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from fi_doctor.facts.files import read_head, read_whole
+
 _CACHE = "__pycache__"
 _HEADER_BYTES = 16  # magic, flags, then the source's time and size, or its hash
 _WORD = 1 << 32
@@ -33,8 +35,7 @@ class Compiled:
         for name in self._listed[folder]:
             if name.startswith(f"{path.stem}.") and name.endswith(".pyc"):
                 try:
-                    with (folder / name).open("rb") as file:
-                        yield file.read(_HEADER_BYTES)
+                    yield read_head(folder / name, _HEADER_BYTES)
                 except OSError:
                     continue
 
@@ -44,7 +45,7 @@ def _is_of(path: Path, header: bytes) -> bool:
     flags, time, size = (int.from_bytes(header[at : at + 4], "little") for at in (4, 8, 12))
     try:
         if flags & _BY_HASH:
-            return header[8:] == importlib.util.source_hash(path.read_bytes())
+            return header[8:] == importlib.util.source_hash(read_whole(path))
         state = path.stat()
     except OSError:
         return False

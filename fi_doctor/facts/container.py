@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fi_doctor.facts.environment import neutralise
+from fi_doctor.facts.files import is_file
 from fi_doctor.model import Missing
 
 _FILES = {".dockerenv": "docker", "run/.containerenv": "podman"}
@@ -19,7 +20,7 @@ def read_container(environ: Mapping[str, str], root: Path = Path("/")) -> str | 
     if "APPTAINER_CONTAINER" in environ or "SINGULARITY_CONTAINER" in environ:
         return "apptainer"
     for file, kind in _FILES.items():
-        if (root / file).exists():
+        if is_file(root / file):
             return kind
     # systemd-nspawn, podman, lxc and others name themselves in this variable.
     return neutralise(environ.get("container", "")) or _read_cgroup(root / "proc/1/cgroup")

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from fi_doctor import sandbox
+from fi_doctor.facts.files import read_whole
 from fi_doctor.model import Data, Missing
 
 TIMEOUT_S = 30.0  # cuInit takes about a second for each GPU that no other process keeps awake
@@ -76,7 +77,7 @@ def may_have_libcuda(environ: Mapping[str, str], root: Path = Path("/")) -> bool
     if any(os.path.lexists(folder / _LIBRARY) for folder in folders):
         return True
     try:
-        return f"{_LIBRARY}\0".encode() in (root / "etc/ld.so.cache").read_bytes()
+        return f"{_LIBRARY}\0".encode() in read_whole(root / "etc/ld.so.cache")
     except OSError:
         return False
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from os.path import realpath
 from pathlib import Path
 
+from fi_doctor.facts.files import matching, read_whole
 from fi_doctor.facts.loader import default_folders, read_cache
 from fi_doctor.model import DriverFiles, Missing
 
@@ -88,14 +89,14 @@ def _in(folders: Iterable[str]) -> Iterator[str]:
 
 def _compat(root: Path) -> tuple[str, ...]:
     """What cuda-compat packages put beside the toolkits (https://docs.nvidia.com/deploy/cuda-compatibility)."""
-    found = (os.path.realpath(path) for path in sorted((root / "usr/local").glob(f"cuda*/compat/{_LIBRARY}")))
+    found = (os.path.realpath(path) for path in matching(root / "usr/local", f"cuda*/compat/{_LIBRARY}"))
     return tuple(dict.fromkeys(path for path in found if os.path.isfile(path)))
 
 
 def _in_cache(root: Path) -> Iterator[str]:
     """Paths in the bytes of ld.so.cache, which ends each name and each path with a null character."""
     try:
-        data = (root / "etc/ld.so.cache").read_bytes()
+        data = read_whole(root / "etc/ld.so.cache")
     except OSError:
         return
     for path in re.findall(rb"\0(/[^\0]{1,400}/libcuda\.so\.1)(?=\0)", data):

@@ -19,6 +19,7 @@ from typing import NamedTuple
 DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH = 1, 14, 15, 29
 
 _MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine
+_NAMES = {number: name for name, number in _MACHINES.items()}
 _BLOCK = 4096
 _SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
 _PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
@@ -59,15 +60,12 @@ class ElfFile:
             raise Unreadable("it is cut off in its ELF header")
         if head[4:6] != b"\x02\x01":
             raise Unreadable("it is 32-bit ELF" if head[4] == 1 else "it is not little-endian ELF64")
-        self._machine = struct.unpack_from("<H", head, 18)[0]
+        machine = struct.unpack_from("<H", head, 18)[0]
+        if machine != _MACHINES.get(platform.machine(), machine):  # where we do not know our number, all are taken
+            raise Unreadable(f"it is for another processor ({_NAMES.get(machine, f'e_machine {machine}')})")
         self._programs = struct.unpack_from("<Q", head, 32)[0], *struct.unpack_from("<HH", head, 54)
         self._headers = struct.unpack_from("<Q", head, 40)[0], *struct.unpack_from("<HHH", head, 58)
         self._sections: dict[bytes, Section] | None = None
-
-    @property
-    def is_for_this_machine(self) -> bool:
-        """Whether it holds code for the processor of this machine; true where we do not know its number."""
-        return bool(self._machine == _MACHINES.get(platform.machine(), self._machine))
 
     def read(self, offset: int, size: int) -> bytes:
         """At most `size` bytes; fewer where the file ends."""

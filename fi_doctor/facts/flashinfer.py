@@ -10,7 +10,7 @@ from pathlib import Path
 from fi_doctor.facts.architectures import architectures
 from fi_doctor.facts.builds import Builder, read_builder, read_stale
 from fi_doctor.facts.companions import DISABLE, Companions, built_modules, count_cubins
-from fi_doctor.facts.files import read_text
+from fi_doctor.facts.files import read_text, why_no_folder
 from fi_doctor.facts.own_versions import UNKNOWN_VERSION, read_build_meta
 from fi_doctor.facts.packages import Survey
 from fi_doctor.facts.toolchain import parse_cccl
@@ -33,8 +33,9 @@ def read_flashinfer(
     if isinstance(origin, Missing):
         return origin
     root = Path(origin).parent
-    if not root.is_dir():
-        return Missing(reason=f"{root} is not a folder; FlashInfer cannot compile from inside an archive")
+    if why := why_no_folder(root):
+        inside = "; FlashInfer cannot compile from inside an archive" if why.endswith("is not a folder") else ""
+        return Missing(reason=f"{why}{inside}")
     version, commit = read_build_meta(root)
     own_version = version if isinstance(version, str) else UNKNOWN_VERSION
     tags, tags_from = architectures(root, environ, gpus, toolkit)
@@ -93,6 +94,8 @@ def access(folder: Path) -> tuple[bool | Missing, int | Missing]:
     try:
         nearest = next(path for path in (folder, *folder.absolute().parents) if _exists(path))
         owner = nearest.stat().st_uid
+    except PermissionError as error:  # who may not look into a folder may not write there either
+        return False, Missing(reason=f"{folder}: {error.strerror or error}")
     except OSError as error:
         reason = Missing(reason=f"{folder}: {error.strerror or error}")
         return reason, reason

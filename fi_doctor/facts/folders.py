@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from fi_doctor.facts import permissions, quota
 from fi_doctor.facts.environment import neutralise
+from fi_doctor.facts.files import is_folder
 from fi_doctor.facts.mounts import Mount, mount_of
 from fi_doctor.model import FlashInfer, Folder, Missing, User
 
@@ -104,7 +105,7 @@ def _instantiations(folder: str, architectures: tuple[str, ...] | Missing) -> st
         return folder
     numbers = (_INSTANTIATED.get(name.rstrip("af"), "") for name in architectures)
     folders = [f"{folder}/{number}" for number in numbers if number]
-    return next((one for one in folders if not Path(one).is_dir()), folders[0] if folders else "")
+    return next((one for one in folders if not is_folder(one)), folders[0] if folders else "")
 
 
 def _read(purpose: str, path: str, around: Surroundings) -> Folder:

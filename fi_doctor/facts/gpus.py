@@ -125,6 +125,8 @@ def _read_cuda(environ: Mapping[str, str], listed: nvml.Nvml, timeout_s: float) 
     """Ask CUDA where an answer can be expected: starting a child costs more than all else on a machine without GPUs."""
     if listed.hung:
         return Missing(reason="CUDA was not asked, since NVML hangs")
+    if listed.libcuda:
+        return Missing(reason=f"CUDA was not asked: {listed.libcuda}, and the loader would wait for it")
     if isinstance(listed.gpus, Missing) and not cuda_order.may_have_libcuda(environ):
         return Missing(reason="CUDA was not asked: there is no libcuda.so.1, and NVML finds no driver either")
     return cuda_order.read_cuda(environ, timeout_s)

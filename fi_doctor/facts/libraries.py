@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
+from fi_doctor.facts.files import matching, read_whole
 from fi_doctor.facts.loader import ElfOf, Mapped, Process, Unresolved, default_folders, read_cache, read_elf
 from fi_doctor.facts.packages import Survey, torch_cuda
 from fi_doctor.facts.torch_loading import Torch, load_torch
@@ -27,6 +27,8 @@ _WHEELS = {
 }
 # Old torch wheels bring libcudart-d0da41ae.so.11.0 in torch/lib.
 _FILE = re.compile(rf"^lib({'|'.join(NAMES)})(?:-[0-9a-f]{{6,}})?\.so((?:\.\d+)*)$")
+
+_LARGEST_RECORD = 64 << 20
 
 
 class Wheel(NamedTuple):
@@ -187,7 +189,7 @@ def _recorded_size(wheel: Wheel, real: str) -> str | None:
     if not real.startswith(root):
         return None
     try:
-        text = Path(wheel.record).read_text(errors="replace")
+        text = read_whole(wheel.record, _LARGEST_RECORD).decode(errors="replace")
     except OSError:
         return None
     match = re.search(rf"^{re.escape(real[len(root) :])},[^,\n]*,(\d*)\s*$", text, re.MULTILINE)
@@ -223,12 +225,14 @@ def _is_below(real: str, folders: Iterable[str]) -> bool:
 def _toolkits(environ: Mapping[str, str]) -> tuple[str, ...]:
     """The CUDA toolkits that may hold libraries."""
     named = [environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if environ.get(name)]
-    return (*named, *sorted(str(path) for path in Path("/usr/local").glob("cuda*")))
+    return (*named, *map(str, matching("/usr/local", "cuda*")))
 
 
 def _site_folders(target: Target) -> list[str]:
     """Where wheels of both layouts put libraries: nvidia/cuda_runtime/lib, nvidia/cu13/lib; and torch's own."""
-    nvidia = [str(path) for entry in target.sys_path if entry for path in sorted(Path(entry, "nvidia").glob("*/lib"))]
+    nvidia = [
+        str(path) for entry in target.sys_path if entry for path in matching(os.path.join(entry, "nvidia"), "*/lib")
+    ]
     return [*nvidia, *([os.path.join(target.torch.root, "lib")] if target.torch else [])]
 
 

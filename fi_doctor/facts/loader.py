@@ -59,8 +59,6 @@ def read_elf(path: str) -> Elf | None:
     """The dynamic section of an ELF file that this machine can load; None for every other file."""
     try:
         with opened(path) as elf:
-            if not elf.is_for_this_machine:
-                return None
             said = elf.dynamic(DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH)
     except (OSError, Unreadable):
         return None

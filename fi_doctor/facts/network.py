@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from fi_doctor.facts.files import read_text
+from fi_doctor.facts.files import is_file, is_folder, read_text
 from fi_doctor.model import FlashInfer, Missing, Network
 
 _NO_DOWNLOAD = "FLASHINFER_NO_DOWNLOAD"  # any value, from 0.6.7.post1 on: jit/cubin_loader.py get_artifact
@@ -23,7 +23,8 @@ def read_network(
         default_route=_read_default_route(proc),
         proxies=tuple(name for name in _PROXIES if environ.get(name)),
         no_download=_no_download(flashinfer, environ),
-        repository_is_local=bool(environ.get(_REPOSITORY)) and Path(environ[_REPOSITORY]).exists(),
+        repository_is_local=bool(environ.get(_REPOSITORY))
+        and (is_file(environ[_REPOSITORY]) or is_folder(environ[_REPOSITORY])),
     )
 
 
@@ -45,6 +46,10 @@ def _leads_out(flags: str) -> bool:
         return bool(int(flags, 16) & _UP) and not int(flags, 16) & _REJECT
     except ValueError:
         return False
+
+
+def _is_there(path: str) -> bool:
+    return bool(path) and (is_file(path) or is_folder(path))
 
 
 def _read_default_route(proc: Path) -> bool | Missing:

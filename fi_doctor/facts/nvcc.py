@@ -10,13 +10,13 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from fi_doctor import sandbox
 from fi_doctor.facts import asking
 from fi_doctor.facts.commandline import option_values, split_words, which
 from fi_doctor.model import Missing, Nvcc
+from fi_doctor.workers import Workers
 
 # FlashInfer's own expression (jit/cpp_ext.py get_cuda_version): what it does not match, FlashInfer cannot read either.
 _RELEASE = re.compile(r"release (\d+\.\d+),")
@@ -84,7 +84,7 @@ def parse_dryrun(text: str) -> Folders | Missing:
 
 def ask(command: Command, environ: Mapping[str, str]) -> Answer | Missing:
     """An nvcc with its version and architectures; Missing when there is no such file."""
-    with ThreadPoolExecutor(2) as pool:
+    with Workers() as pool:
         asked = [pool.submit(asking.ask, command.words, word, environ=environ) for word in ("--version", _CODES)]
     said, listed = (job.result() for job in asked)
     found = which(command.words[-1], environ) or command.words[-1]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from fi_doctor.facts import nvml_reasons as reasons
+from fi_doctor.facts import openable
 from fi_doctor.model import Driver, Gpu, Missing, PeerLink
 
 TIMEOUT_S = 10.0
@@ -26,6 +29,7 @@ class Nvml:
     links: tuple[PeerLink, ...] | Missing = _NOT_ASKED
     unreadable: list[str] = field(default_factory=list)  # a sentence for each GPU that does not say who it is
     library: str = ""  # the file behind libnvidia-ml.so.1
+    libcuda: str = ""  # why libcuda.so.1 must not be loaded here, which NVML does to tell its version
     hung: bool = False
     doing: str = "it was being loaded"
 
@@ -45,7 +49,11 @@ def read_nvml(*, container: bool, timeout_s: float = TIMEOUT_S) -> Nvml:
             errors.append(error)
 
     thread = threading.Thread(target=work, name="nvml", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except (RuntimeError, MemoryError) as error:  # asked in this thread, a broken driver would hold the whole command
+        answer.driver = answer.gpus = Missing(reason=f"NVML was not asked: {error}")
+        return answer
     thread.join(timeout_s)
     if errors:
         raise errors[0]
@@ -82,6 +90,11 @@ def _ask(answer: Nvml) -> None:
 
 def _load(answer: Nvml) -> str:
     """Load the library and note its file; why it cannot be used, or an empty string."""
+    held = openable.why_not_openable(reasons.LIBRARY, os.environ, partial(_looks_at, answer))
+    if held:
+        return f"the driver's NVML library was not loaded: {held}, and the loader would wait for it"
+    answer.libcuda = openable.why_not_openable(reasons.LIBCUDA, os.environ, partial(_looks_at, answer))
+    answer.doing = "it was being loaded"
     try:
         ctypes.CDLL(reasons.LIBRARY)
     except OSError as error:
@@ -89,6 +102,10 @@ def _load(answer: Nvml) -> str:
     answer.library = _file_behind("libnvidia-ml.so")
     # The toolkit's stub prints a banner on stdout, which is the report's, so it is not even called.
     return reasons.why_stub(answer.library) if "/stubs/" in answer.library else ""
+
+
+def _looks_at(answer: Nvml, path: str) -> None:
+    answer.doing = f"{path} was being opened"
 
 
 def _file_behind(prefix: str) -> str:

@@ -34,7 +34,7 @@ def ask(answer: Nvml) -> None:
         return
     try:
         answer.doing = "telling the driver's version"
-        answer.driver = _read_driver()
+        answer.driver = _read_driver(answer.libcuda)
         answer.gpus = _read_gpus(answer)
         answer.doing = "telling how GPUs reach each other"
         answer.links = _read_links(answer.gpus)
@@ -43,11 +43,13 @@ def ask(answer: Nvml) -> None:
             pynvml.nvmlShutdown()
 
 
-def _read_driver() -> Driver | Missing:
+def _read_driver(libcuda: str) -> Driver | Missing:
     version = _get(lambda: str(pynvml.nvmlSystemGetDriverVersion()), "driver version")
     if isinstance(version, Missing):
         return version
     # _v2 asks the libcuda that a process would load, the first version the driver that NVML belongs to.
+    if libcuda:
+        return Driver(version=version, cuda=Missing(reason=f"libcuda.so.1 was not loaded: {libcuda}"))
     cuda = _get(lambda: int(pynvml.nvmlSystemGetCudaDriverVersion_v2()), "CUDA version")
     if isinstance(cuda, Missing):
         cuda = _get(lambda: int(pynvml.nvmlSystemGetCudaDriverVersion()), "CUDA version")

@@ -6,6 +6,7 @@ import os
 import re
 
 LIBRARY = "libnvidia-ml.so.1"
+LIBCUDA = "libcuda.so.1"
 GIVE_GPUS = (
     "start it with GPUs (docker run --gpus all; podman run --device nvidia.com/gpu=all; "
     "in Kubernetes the limit nvidia.com/gpu)"
@@ -27,6 +28,8 @@ def cuda_version(number: int) -> str:
 
 def why_hung(doing: str, timeout_s: float) -> str:
     """Why there is no answer after the time limit."""
+    if doing.endswith("was being opened"):
+        return f"NVML was not asked: {doing}, and not within {timeout_s:g} s: its file system hangs"
     return (
         f"NVML did not answer within {timeout_s:g} s while {doing}: a GPU or the driver hangs; "
         f"{_SEE_LOG}, then reset the GPU or reboot"

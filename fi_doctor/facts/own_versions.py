@@ -8,7 +8,7 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from fi_doctor.facts.files import NOT_PYTHON, why_not_python
+from fi_doctor.facts.files import NOT_PYTHON, read_whole, why_not_python
 from fi_doctor.model import Missing
 
 UNKNOWN_VERSION = "0.0.0+unknown"  # what FlashInfer calls itself without _build_meta.py
@@ -19,7 +19,7 @@ _COMMIT_NAMES = ("__git_commit__", "__git_version__", "git_version", "__commit_i
 def constants(path: Path) -> dict[str, object] | Missing:
     """The constants that a small file of ours to read assigns at its top level, by name; nothing is executed."""
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(read_whole(path))
     except OSError as error:
         return Missing(reason=f"{path}: {error.strerror or error}")
     except NOT_PYTHON as error:

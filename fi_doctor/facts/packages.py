@@ -16,10 +16,12 @@ import msgspec
 
 from fi_doctor import sandbox
 from fi_doctor.errors import TargetError
+from fi_doctor.facts.files import is_file
 from fi_doctor.facts.own_versions import commit_of_files, constants, differs, version_of_files
 from fi_doctor.model import Data, Missing, Package
 
 SURVEY_TIMEOUT_S = 20.0
+_LIMITS = (("Too many open files", "ulimit -n 1024"), ("Resource temporarily unavailable", "ulimit -u 256"))
 SURVEY_SCRIPT = Path(__file__).resolve().parent.parent / "inside" / "survey.py"
 NAMES = (
     "torch",
@@ -118,13 +120,13 @@ def find_interpreter(python: str, environ: Mapping[str, str]) -> str:
     try:
         is_folder = stat.S_ISDIR(path.stat().st_mode)
     except FileNotFoundError as error:
-        gone = f"it is a link to {path.resolve()}, which does not exist" if path.is_symlink() else ""
+        gone = f"it is a link to {os.path.realpath(path)}, which does not exist" if path.is_symlink() else ""
         raise _unusable(path, gone or "there is no such file") from error
     except OSError as error:  # a loop of links, a name that is too long
         raise _unusable(path, error.strerror or str(error)) from error
     if is_folder:
         inner = path / "bin" / "python"
-        todo = f"fi-doctor check --python {shlex.quote(str(inner))}" if inner.exists() else ""
+        todo = f"fi-doctor check --python {shlex.quote(str(inner))}" if is_file(inner) else ""
         raise _unusable(path, "it is a directory", todo)
     if not os.access(path, os.X_OK):
         raise _unusable(path, "it is not executable")
@@ -197,7 +199,7 @@ def jit_cache_cuda(survey: Survey) -> str | Missing:
 
 
 def _unusable(path: str | Path, why: str, todo: str = "") -> TargetError:
-    usual = "ulimit -n 1024" if "Too many open files" in why else 'fi-doctor check --python "$(command -v python3)"'
+    usual = next((limit for word, limit in _LIMITS if word in why), 'fi-doctor check --python "$(command -v python3)"')
     return TargetError(f"{path} cannot be used as the target interpreter", why=why, todo=todo or usual)
 
 
@@ -233,9 +235,7 @@ def _holds(copy: Distribution, origin: str) -> bool:
 
 def _from_metadata(copy: Distribution, copies: list[Distribution], origin: str) -> Package:
     tree = copy.source if copy.editable and isinstance(copy.source, str) else copy.location
-    commit = copy.commit
-    if isinstance(commit, Missing):
-        commit = commit_of_files(origin, copy.version)
+    commit = commit_of_files(origin, copy.version) if isinstance(copy.commit, Missing) else copy.commit
     return Package(
         name=copy.name,
         version=copy.version,

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fi_doctor.facts import asking
+from fi_doctor.facts.files import may_be_file
 from fi_doctor.facts.nvcc import parse_nvcc_version
 from fi_doctor.facts.packages import Survey
 from fi_doctor.model import Missing, Ptxas, TritonPtxas
@@ -26,7 +27,7 @@ def read_triton_ptxas(survey: Survey, environ: Mapping[str, str]) -> TritonPtxas
         return origin
     folder = Path(origin).parent / _FOLDER
     own = folder / _BLACKWELL[0]
-    blackwell = _read(folder, *_BLACKWELL, environ) if own.exists() else Missing(reason=f"no {own}", absent=True)
+    blackwell = _read(folder, *_BLACKWELL, environ) if may_be_file(own) else Missing(reason=f"no {own}", absent=True)
     return TritonPtxas(common=_read(folder, *_COMMON, environ), blackwell=blackwell)
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from fi_doctor.facts.files import read_text
+from fi_doctor.facts.files import is_folder, read_text
 from fi_doctor.facts.symbols import Symbols
 from fi_doctor.model import Missing
 
@@ -53,7 +53,7 @@ def _names(root: Path) -> Iterable[str]:
             continue
         if entry.name.endswith(".py"):
             yield from (f"{root.name}.{stem}.{name}" for name in _found(_DEFINED, Path(entry.path)))
-        elif entry.is_dir():
+        elif is_folder(entry.path):
             init = Path(entry.path, "__init__.py")
             for pattern in (_DEFINED, _IMPORTED):
                 yield from (f"{root.name}.{stem}.{name}" for name in _found(pattern, init))

@@ -9,6 +9,8 @@ import csv
 import functools
 from pathlib import Path
 
+from fi_doctor.facts.files import read_whole
+
 MOST_BYTES = 64 << 20
 
 
@@ -34,9 +36,9 @@ class Recorded:
         """The size in bytes of every file below the package folder whose size is recorded, by its name there."""
         record = record_of(self._root)
         try:
-            if record is None or record.stat().st_size > MOST_BYTES:
+            if record is None:
                 return {}
-            text = record.read_text(encoding="utf-8", errors="surrogateescape")
+            text = read_whole(record, MOST_BYTES).decode(errors="surrogateescape")
         except OSError:
             return {}
         below = f"{self._root.name}/"

@@ -14,9 +14,12 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import platformdirs
 
+from fi_doctor.facts.files import read_whole
+
 FRESH_NS = 2_000_000_000  # a file that is younger can change again without changing its times
 
 _Kept = TypeVar("_Kept")
+_LARGEST_MEMORY = 256 << 20
 _Read = TypeVar("_Read")
 
 
@@ -77,7 +80,7 @@ def remembered(
 def recall(path: Path, key: str, kind: type[_Kept]) -> _Kept | None:
     """What was kept in a file under this key; None where there is none, or no key."""
     with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        known, found = msgspec.json.decode(path.read_bytes(), type=tuple[str, msgspec.Raw])
+        known, found = msgspec.json.decode(read_whole(path, _LARGEST_MEMORY), type=tuple[str, msgspec.Raw])
         if key and known == key:
             return msgspec.json.decode(found, type=kind)
     return None

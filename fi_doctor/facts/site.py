@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from fi_doctor.facts.files import read_text
+from fi_doctor.facts.files import is_file, read_text
 from fi_doctor.facts.packages import MODULES, NAMES, PROVIDER_PREFIX, Survey
 from fi_doctor.model import Missing, Site
 
@@ -115,6 +115,6 @@ def _here(survey: Survey) -> dict[str, str]:
     found = {}
     for name in ("flashinfer", "vllm", "torch", "triton"):
         path, origin = f"{folder}/{name}/__init__.py", survey.modules.get(name)
-        if Path(path).is_file() and isinstance(origin, str) and os.path.realpath(origin) != os.path.realpath(path):
+        if is_file(path) and isinstance(origin, str) and os.path.realpath(origin) != os.path.realpath(path):
             found[name] = path
     return found

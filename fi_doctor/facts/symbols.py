@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fi_doctor.facts.branches import holds
 from fi_doctor.facts.compiled import Compiled
-from fi_doctor.facts.files import NOT_PYTHON, why_not_python
+from fi_doctor.facts.files import NOT_PYTHON, may_be_file, read_whole, why_not_python, why_unread
 from fi_doctor.facts.recorded import Recorded
 from fi_doctor.model import Data, Missing
 
@@ -44,7 +44,7 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.text = path.read_text(encoding="utf-8", errors="replace")
+        self.text = read_whole(path).decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
         self.masked = _STRING_OR_COMMENT.sub(_blank, self.text)
         self.names: dict[str, Binding] = {}
         self.stars: list[str] = []
@@ -173,7 +173,7 @@ class Symbols:
             try:
                 self._sources[path] = self._read(path)
             except OSError as error:
-                self._sources[path] = Missing(reason=f"{path}: {error.strerror or error}")
+                self._sources[path] = Missing(reason=f"{path}: {why_unread(error)}")
             except NOT_PYTHON as error:
                 self._sources[path] = Missing(reason=f"{path} cannot be parsed by {_PYTHON}: {why_not_python(error)}")
         return self._sources[path]
@@ -244,9 +244,10 @@ class Symbols:
 
     def _file(self, module: Path) -> Path | None:
         package, plain = module / "__init__.py", module.with_name(module.name + ".py")
-        if package.is_file():
+        # One that cannot be looked at may be there: it is read, and why that fails is the answer.
+        if may_be_file(package):
             return package
-        return plain if module != self._root and plain.is_file() else None
+        return plain if module != self._root and may_be_file(plain) else None
 
     def _absent(self, dotted: str, module: Path) -> Missing:
         path = self._file(module)

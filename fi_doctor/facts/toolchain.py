@@ -10,11 +10,11 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from fi_doctor.facts import asking
 from fi_doctor.facts.commandline import option_values, split_words, which
+from fi_doctor.facts.files import matching
 from fi_doctor.model import Missing
 
 # ruff: noqa: PTH112, PTH113, PTH118, PTH119 - folders are joined and named as compilers spell them; Path would rewrite them
@@ -170,7 +170,7 @@ def _elsewhere(name: str, folders: LinkFolders) -> str:
         if os.path.isfile(f"{folder}/lib{name}.so")
     ]
     for folder in _real([*folders.named, *folders.own, *folders.nearby]):
-        versioned = sorted(path.name for path in Path(folder).glob(f"lib{name}.so.*"))
+        versioned = [path.name for path in matching(folder, f"lib{name}.so.*")]
         if versioned and not os.path.isfile(f"{folder}/lib{name}.so"):
             hints.append(f"{versioned[0]} without the unversioned link is in {folder}")
     return "".join(f"; {hint}" for hint in hints)

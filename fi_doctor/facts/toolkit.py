@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
+from concurrent.futures import Future
 from typing import NamedTuple
 
 from fi_doctor.facts import toolchain
 from fi_doctor.facts.commandline import option_values, split_words, which
+from fi_doctor.facts.files import matching
 from fi_doctor.facts.nvcc import Answer, Command, Folders, ask, is_absent, read_folders
 from fi_doctor.facts.toolkits import (
     HEADERS,
@@ -26,16 +26,16 @@ from fi_doctor.facts.toolkits import (
     read_toolkits,
 )
 from fi_doctor.model import JitToolkit, Missing, Nvcc, ToolkitFacts
+from fi_doctor.workers import Workers
 
 # ruff: noqa: PTH110, PTH113, PTH118, PTH120 - homes are joined and named as FlashInfer spells them; Path would rewrite them
 
 DEFAULT_HOME = "/usr/local/cuda"
-LOCAL = Path("/usr/local")  # where NVIDIA's installers put a cuda-13.0 beside others
+LOCAL = "/usr/local"  # where NVIDIA's installers put a cuda-13.0 beside others
 # What .cpp files include (XQA, FP4 quantization, MoE); c++ compiles them.
 HOST_HEADERS = ("cuda.h", "cuda_runtime.h", "cuda_fp16.h")
 
 _NVCC_FOUND_BY = {"which nvcc": "PATH", "default": "/usr/local/cuda*"}
-_THREADS = 8  # they only wait for short processes
 
 
 class Home(NamedTuple):
@@ -82,7 +82,7 @@ def ask_compilers(environ: Mapping[str, str]) -> Heard:
     home = find_home(environ)
     gate = gate_command(home) if isinstance(home, Home) else home
     compiler = compiler_command(home, environ) if isinstance(home, Home) else home
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with Workers() as pool:
         gate_job = pool.submit(_ask, gate, environ)
         jit_job = pool.submit(_read_jit, home, compiler, gate_job, environ)
         host_job = pool.submit(_read_host, environ)
@@ -160,7 +160,7 @@ def find_others(environ: Mapping[str, str], *known: Command | Missing) -> tuple[
     """Every further nvcc, each file once; a wrapper script is a file of its own."""
     folders = [(f"{environ[name]}/bin", name) for name in ("CUDA_HOME", "CUDA_PATH") if environ.get(name)]
     folders += [(folder, "PATH") for folder in environ.get("PATH", os.defpath).split(os.pathsep) if folder]
-    folders += [(f"{root}/bin", "/usr/local/cuda*") for root in sorted(LOCAL.glob("cuda*"))]
+    folders += [(f"{root}/bin", "/usr/local/cuda*") for root in matching(LOCAL, "cuda*")]
     taken = {os.path.realpath(command.words[-1]) for command in known if isinstance(command, Command)}
     found: list[Command] = []
     for folder, found_by in folders:
@@ -205,7 +205,7 @@ def _read_jit(
     if isinstance(home, Missing):
         return home
     is_same = isinstance(compiler, Command) and compiler.words == gate_command(home).words
-    with ThreadPoolExecutor(2) as pool:
+    with Workers() as pool:
         search_job = pool.submit(_search, home, compiler, environ)
         compiler_job = gate_job if is_same else pool.submit(_ask, compiler, environ)
         asked, used = _nvcc(gate_job.result()), _nvcc(compiler_job.result())
@@ -231,7 +231,7 @@ def _search(home: Home, compiler: Command | Missing, environ: Mapping[str, str])
     host = toolchain.find_host_compiler(environ)
     # FlashInfer leaves /usr/include out (#1793); up to 0.6 it names include/cccl too, as nvcc 13 does by itself.
     named = () if home.path == "/usr" else (f"{home.path}/include", f"{home.path}/include/cccl")
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with Workers() as pool:
         link_job = pool.submit(toolchain.read_link_folders, host, home.path, environ)
         hosted_job = pool.submit(_read_includes, "FLASHINFER_EXTRA_CFLAGS", host, Folders((), named, ()), environ)
         own = read_folders(compiler.words, environ) if isinstance(compiler, Command) else Folders((), (), ())

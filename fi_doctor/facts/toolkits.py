@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fi_doctor.facts import toolchain
-from fi_doctor.facts.files import read_text
+from fi_doctor.facts.files import matching, read_text, read_whole
 from fi_doctor.facts.nvcc import Answer, Command, ask
 from fi_doctor.model import Missing, Nvcc, OtherToolkit
 
@@ -35,7 +35,7 @@ _THREADS = 4
 
 def ask_wheels(sys_path: Iterable[str], environ: Mapping[str, str]) -> tuple[Nvcc, ...]:
     """Every nvcc that pip's wheels brought: nvidia/cu13/bin/nvcc of nvidia-cuda-nvcc 13."""
-    found = [path for folder in sys_path if folder for path in sorted(Path(folder).glob("nvidia/*/bin/nvcc"))]
+    found = [path for folder in sys_path if folder for path in matching(folder, "nvidia/*/bin/nvcc")]
     commands = [Command((str(path),), str(path), "pip") for path in dict.fromkeys(found) if os.access(path, os.X_OK)]
     if not commands:
         return ()
@@ -58,7 +58,7 @@ def home_of(nvcc: str) -> str:
 
 def include_folders(home: str) -> tuple[str, ...]:
     """Where FlashInfer and an nvcc of this toolkit look for headers."""
-    roots = [f"{home}/include", *(str(path) for path in sorted(Path(home).glob("targets/*/include")))]
+    roots = [f"{home}/include", *(str(path) for path in matching(home, "targets/*/include"))]
     return tuple(folder for root in roots for folder in (root, f"{root}/cccl"))
 
 
@@ -69,7 +69,7 @@ def read_cccl(folders: Sequence[str]) -> str | Missing:
     if path is None:
         return found[0]
     try:
-        return toolchain.parse_cccl(Path(path).read_text(errors="replace"))
+        return toolchain.parse_cccl(read_whole(Path(path)).decode(errors="replace"))
     except OSError as error:
         return Missing(reason=f"{path}: {error.strerror or error}")
 

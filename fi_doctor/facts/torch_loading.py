@@ -10,9 +10,9 @@ from __future__ import annotations
 import glob
 import os
 import re
-from pathlib import Path
 from typing import NamedTuple
 
+from fi_doctor.facts.files import read_whole
 from fi_doctor.facts.loader import Process, Unresolved
 
 # ruff: noqa: PTH118, PTH207 - the same glob as torch's, which takes the first of an unsorted listing
@@ -58,7 +58,7 @@ def load_torch(process: Process, torch: Torch, sys_path: tuple[str, ...]) -> tup
     What is found in spite of that stays mapped: it shows where the rest would come from.
     """
     try:
-        source = Path(torch.root, "__init__.py").read_text(errors="replace")
+        source = read_whole(os.path.join(torch.root, "__init__.py")).decode(errors="replace")
     except OSError:  # then nothing can import it either, and its objects are all there is to look at
         source = ""
     preloads = parse_preloads(source)

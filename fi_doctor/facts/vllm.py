@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fi_doctor.facts.files import LARGEST_BYTES, NOT_PYTHON, read_text, why_not_python
+from fi_doctor.facts.files import LARGEST_BYTES, NOT_PYTHON, is_file, read_text, why_no_folder, why_not_python
 from fi_doctor.facts.packages import Survey
 from fi_doctor.facts.recorded import Recorded
 from fi_doctor.model import Missing, Vllm
@@ -38,8 +38,8 @@ def read_vllm(survey: Survey) -> Vllm | Missing:
     if isinstance(origin, Missing):
         return origin
     root = Path(origin).parent
-    if not root.is_dir():
-        return Missing(reason=f"{root} is not a folder")
+    if why := why_no_folder(root):
+        return Missing(reason=why)
     registry, named = _Registry.read(root / "envs.py"), _Named.read(root)
     unread, flags, keys = _unread(registry, named, root), read_flags(root), read_keys(root)
     fields = {"variables": registry, "unread_variables": unread, "other_variables": named, "flags": flags, "keys": keys}
@@ -71,7 +71,8 @@ def read_flags(root: Path) -> dict[str, str] | Missing:
 def read_keys(root: Path) -> dict[str, str] | Missing:
     """The fields of the config classes, "PassConfig.fuse_allreduce_rms" -> "config/compilation.py:119"."""
     try:
-        paths = sorted((root / "config").glob("*.py"))
+        # Not glob, which finds nothing where it may not look.
+        paths = sorted(path for path in (root / "config").iterdir() if path.suffix == ".py")
     except OSError as error:
         return Missing(reason=f"{root / 'config'}: {error.strerror or error}")
     found: dict[str, str] = {}
@@ -181,6 +182,8 @@ def _named_in_binary(path: Path, names: list[str]) -> set[str]:
     """Which of the names a program holds; its strings follow one another without a mark between them."""
     found: set[str] = set()
     wanted = [name.encode() for name in names]
+    if not is_file(path):
+        return found
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             at = data.find(b"VLLM_")

@@ -9,14 +9,16 @@ site-packages (a second and more); the folders of sys.path are listed instead an
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import os
 import re
+import stat
 import sys
 
 # Importing pathlib would cost more than the whole survey.
-# ruff: noqa: PTH100, PTH113, PTH118, PTH120, PTH123, PTH208
+# ruff: noqa: PTH100, PTH112, PTH116, PTH118, PTH120, PTH123, PTH208
 
 WATCHED = frozenset(
     {
@@ -40,6 +42,8 @@ WATCHED = frozenset(
 # flashinfer-jit-cache-sm90a and its like are made for one GPU architecture; the CUDA libraries come as nvidia-* wheels.
 WATCHED_PREFIXES = ("flashinfer-jit-cache", "nvidia-")
 MODULES = ("flashinfer", "flashinfer_cubin", "flashinfer_jit_cache", "torch", "vllm", "sglang", "triton", "tvm_ffi")
+
+LARGEST_BYTES = 8 << 20
 
 
 def main(word: str) -> None:
@@ -127,11 +131,14 @@ def _in_archive(path: str, problems: list[str]) -> list[dict[str, object]]:
 
     found: list[dict[str, object]] = []
     try:
+        _check_plain(path)
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
                 top, _, rest = name.partition("/")
                 if top.endswith(".dist-info") and rest == "METADATA" and _watched(top):
-                    found.append(_entry_of(top, path, os.path.join(path, top), _parse(archive.read(name))))
+                    with archive.open(name) as stream:
+                        headers = _parse(stream.read(LARGEST_BYTES))
+                    found.append(_entry_of(top, path, os.path.join(path, top), headers))
     except (OSError, zipfile.BadZipFile, RuntimeError) as error:
         problems.append(f"{path}: {error}")
     return found
@@ -141,10 +148,9 @@ def _describe(folder: str, name: str) -> dict[str, object]:
     """One distribution from its metadata folder (or, for old eggs, its file)."""
     place = os.path.join(folder, name)
     candidates = [os.path.join(place, "METADATA"), os.path.join(place, "PKG-INFO"), place]
-    metadata = next((path for path in candidates if os.path.isfile(path)), candidates[0])
+    metadata = next((path for path in candidates if os.path.lexists(path) and not os.path.isdir(path)), candidates[0])
     try:
-        with open(metadata, "rb") as stream:
-            headers = _parse(stream.read())
+        headers = _parse(_read(metadata))
     except OSError as error:
         headers = {"problem": [f"{metadata}: {error.strerror or error}"]}
     entry = _entry_of(name, folder, place, headers)
@@ -192,8 +198,7 @@ def _parse(data: bytes) -> dict[str, list[str]]:
 def _direct_url(path: str) -> dict[str, object]:
     """What pip recorded of an installation from a folder or a repository (PEP 610)."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            data = json.load(stream)
+        data = json.loads(_read(path).decode("utf-8", "replace"))
         url = data.get("url", "")
         found: dict[str, object] = {}
         if data.get("dir_info", {}).get("editable") is True:
@@ -230,10 +235,24 @@ def origin(module: str) -> object:
 
 def _first_line(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.readline().strip()
+        return _read(path).decode("utf-8", "replace").partition("\n")[0].strip()
     except OSError:
         return ""
+
+
+def _read(path: str) -> bytes:
+    """All of a plain file; OSError for a pipe, for which somebody would have to write, and for what is no metadata."""
+    _check_plain(path)
+    with open(path, "rb") as stream:
+        data = stream.read(min(os.fstat(stream.fileno()).st_size, LARGEST_BYTES) + 1)
+    if len(data) > LARGEST_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {LARGEST_BYTES >> 20} MiB")
+    return data
+
+
+def _check_plain(path: str) -> None:
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "it is not a file")
 
 
 def _stem(name: str) -> str:

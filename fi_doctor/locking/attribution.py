@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Iterable, Mapping
@@ -214,11 +215,19 @@ class Attribution:
             return {}
         root = self._facts.vllm.root
         found = {}
-        for path in python_files(root):
+        for path in _listed(root):
             text = read_text(Path(path))
             if isinstance(text, str) and "flashinfer" in text:
                 found[os.path.relpath(path, root)] = text
         return found
+
+
+def _listed(root: str) -> list[str]:
+    """Up to the first folder that may not be looked into, as other readers of the package have it."""
+    found: list[str] = []
+    with contextlib.suppress(OSError):
+        found.extend(python_files(root))
+    return found
 
 
 def _with_module(outcome: Outcome) -> tuple[CellOutcome, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from fi_doctor.facts.environment import HIDDEN, shown
+from fi_doctor.facts.files import is_file, matching, read_whole
 from fi_doctor.locking.digests import Digests, of_text
 from fi_doctor.locking.loads import file_of
 from fi_doctor.locking.model import ABSENT, NOT_KNOWN
@@ -182,7 +183,7 @@ class Inputs:
         found = sorted(
             path
             for place in places
-            for path in Path(place).glob(f"flashinfer_jit_cache*/jit_cache/{module}/{module}.so")
+            for path in matching(place, f"flashinfer_jit_cache*/jit_cache/{module}/{module}.so")
         )
         return " ".join(self._digests.file(path) for path in found) or ABSENT
 
@@ -211,7 +212,7 @@ class Inputs:
         """What may change how anything is imported: code in .pth files, archives on sys.path, plugins of torch."""
         found = []
         for entry in map(Path, self._resolver.sys_path):
-            if entry.is_file():
+            if is_file(entry):
                 found.append(f"{entry.name} {self._digests.file(entry)}")
             names = [name for some in self._resolver.listing(str(entry)).values() for name in some]
             if entry.name in _SITES:
@@ -249,7 +250,7 @@ class Inputs:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig", errors="replace")  # Python drops the mark, too, from 3.12 on
+        return read_whole(path).decode("utf-8-sig", "replace")  # Python drops the mark, too, from 3.12 on
     except OSError:
         return ""
 

@@ -7,6 +7,8 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from fi_doctor.facts.files import read_whole
+
 NAME = ".ninja_deps"
 
 _SIGNATURE = b"# ninjadeps\n"
@@ -38,9 +40,7 @@ def read(path: Path) -> dict[str, tuple[str, ...]]:
     record that is cut off, as by a kill, ends the log.
     """
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            return {}
-        data = path.read_bytes()
+        data = read_whole(path, _MOST_BYTES)
     except OSError:
         return {}
     if not data.startswith(_SIGNATURE) or len(data) < len(_SIGNATURE) + 4:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from fi_doctor.facts.files import NOT_PYTHON, read_text
+from fi_doctor.facts.files import NOT_PYTHON, is_file, read_text
 from fi_doctor.facts.symbols import Symbols
 from fi_doctor.model import Missing
 
@@ -76,17 +76,17 @@ class PythonFiles:
         module = self._root
         for number, part in enumerate(parts):
             package, plain = module / part / "__init__.py", module / f"{part}.py"
-            if package.is_file():
+            if is_file(package):
                 module /= part
                 if number < len(parts) - 1:
                     continue
                 return [package]
-            if plain.is_file():
+            if is_file(plain):
                 return [plain]
             where = self._symbols.where(".".join([first, *parts[: number + 1]]))
             if isinstance(where, str):
                 files.append(self._root / where.rpartition(":")[0])
-            elif (module / "__init__.py").is_file() and module != self._root:
+            elif is_file(module / "__init__.py") and module != self._root:
                 files.append(module / "__init__.py")
             break
         return files

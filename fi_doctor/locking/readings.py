@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fi_doctor.facts import libraries, released, sources
+from fi_doctor.facts.files import may_be_file
 from fi_doctor.facts.loader import Elf, read_elf
 from fi_doctor.facts.packages import Survey
 from fi_doctor.facts.remembered import Found, keep, quick_key, recall, remembered, scan
@@ -84,7 +85,7 @@ class Readings:
         keys = _Keys()
         with contextlib.suppress(OSError):
             named = {name.partition(":")[0] for name in symbols if _RUNNER in name}
-            runners = [name for name in sorted(named) if (root / name).exists()]
+            runners = [name for name in sorted(named) if may_be_file(root / name)]
             files = [Found(name, str(root / name), (root / name).stat()) for name in runners]
             of_runners = quick_key(files), released.state(root, files)
             keys = _Keys(*map(_joined, zip(self._of_flashinfer(root), of_runners, strict=True)))

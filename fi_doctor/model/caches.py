@@ -29,6 +29,7 @@ class CacheState(Closed):
     UNFINISHED = "unfinished"  # no library yet; what is compiled goes on from there
     PLANNED = "planned"  # nothing but a build file: it was asked for and not compiled
     VALID = "valid"
+    UNREAD = "unread"  # it cannot be looked at
     UNUSED = "unused"  # of another version, or of other architectures than those of today
 
     @property
@@ -46,7 +47,7 @@ class CachedModule(Data, frozen=True):
     architectures: tuple[str, ...]  # "90a", as the folder is called
     library: Binary | None  # its shared object; None where there is none, or none that can be loaded
     lost: str  # why it cannot be loaded; "" where it can, or there is none
-    damaged: tuple[str, ...]  # objects that are empty or cut off
+    damaged: tuple[str, ...]  # objects that are empty, cut off or for another processor
     objects: int  # that are whole
     sources: int  # that build.ninja compiles, each to an object
     head: str  # the first lines of build.ninja: toolkit and flags; "" without one
@@ -59,6 +60,7 @@ class CachedModule(Data, frozen=True):
     inode: int
     device: int
     stamp: str  # stamp_of() of what is directly in it
+    unread: str = ""  # why it, or its library, cannot be looked at; "" where it can
 
 
 class CacheEntry(Data, frozen=True):
@@ -83,6 +85,7 @@ class OtherCache(Data, frozen=True):
     empty: int  # files of no bytes
     modified: float | Missing
     owner: int | Missing  # uid
+    unread: str = ""  # why some of it cannot be looked at; "" where all was counted
 
 
 class Caches(Data, frozen=True):
@@ -97,5 +100,8 @@ class Caches(Data, frozen=True):
     removed: tuple[str, ...] = ()  # paths of entries, with --prune
     kept: dict[str, str] = {}  # path of an entry that was to be removed -> why it was not
     command: str = ""  # that removes what is bad; "" where nothing is
-    # Exit code: 0 nothing is bad, or all that was is removed; 1 something is; 3 it is not known where the cache is.
+    unread: dict[str, str] = {}  # folder above modules that cannot be looked at -> why
+    next_start: str = ""  # the command that says what a next start compiles
+    # Exit code: 0 nothing is bad, or all that was is removed; 1 something is; 3 it is not known where the cache is, or
+    # some of it cannot be looked at and nothing is bad in the rest.
     code: int = 0

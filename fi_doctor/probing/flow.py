@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 from msgspec.structs import replace
 
@@ -12,6 +12,7 @@ from fi_doctor.model import Builds, CellOutcome, Facts, Outcome, PlannedProbe, P
 from fi_doctor.probing import ahead, budget, estimates, headline, left_out, memory, objects, record
 from fi_doctor.probing.attempt import leave_out, try_probe
 from fi_doctor.probing.bench import Bench
+from fi_doctor.workers import Workers
 
 MOST_AT_ONCE = 8  # each imports torch: more processes cost more memory than they save time
 # Of a GPU's memory, for all probes on it together: the whole check is to take less than 4 GiB, since a server may run
@@ -44,28 +45,26 @@ class Flow:
 
     def run(self) -> tuple[dict[int, Outcome], Builds]:
         """An outcome for each probe, by its id(), and what was built; whatever is raised, nothing is left running."""
-        probes = ThreadPoolExecutor(max_workers=MOST_AT_ONCE, thread_name_prefix="probe")
-        builder = ThreadPoolExecutor(max_workers=1, thread_name_prefix="build")
+        workers = Workers()
         try:
-            building = builder.submit(ahead.build_all, self._tried, self._bench, self._jobs)
+            building = workers.submit(ahead.build_all, self._tried, self._bench, self._jobs)
             building.add_done_callback(self._wake)
-            self._start(probes)
+            self._start(workers)
             while self._waiting or self._running or self._is_building:
                 self._news.wait()
                 self._news.clear()
                 self._collect()
                 if self._is_building and building.done():
                     self._end_building(building.result())
-                self._start(probes)
+                self._start(workers)
         except BaseException:
             self._bench.stop.set()  # children are killed at their next poll; nothing else is left running
             raise
         finally:
-            for pool in (probes, builder):
-                pool.shutdown(wait=True, cancel_futures=True)
+            workers.wait()
         return self._outcomes, self._builds
 
-    def _start(self, pool: ThreadPoolExecutor) -> None:
+    def _start(self, workers: Workers) -> None:
         """Start what is ready, as far as there is room."""
         for group in list(self._waiting):
             if len(self._running) >= self._most:
@@ -75,7 +74,7 @@ class Flow:
             if self._on_gpus([*self._running.values(), group]) > GPU_MIB:
                 continue
             self._waiting.remove(group)
-            future = pool.submit(self._run_group, group, self._share(), is_beside=self._is_building)
+            future = workers.submit(self._run_group, group, self._share(), is_beside=self._is_building)
             self._running[future] = group
             future.add_done_callback(self._wake)
 

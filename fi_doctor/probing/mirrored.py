@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 
@@ -14,6 +15,8 @@ def seed(cache: Path, base: Path) -> None:
     place = base.joinpath(*cache.parts[-4:])
     for file in sorted(cache.glob("cached_ops/*/build.ninja")):
         with contextlib.suppress(OSError):
+            if not os.path.isfile(file):  # noqa: PTH113 - a pipe would be waited for; Path.is_file may raise
+                continue
             text = file.read_text(encoding="utf-8", errors="surrogateescape").replace(str(cache), str(place))
             copy = place / file.relative_to(cache)
             copy.parent.mkdir(parents=True, exist_ok=True)

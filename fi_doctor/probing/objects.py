@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 from fi_doctor.model import FlashInfer, Missing
+
+# ruff: noqa: PTH112, PTH113 - Path.is_dir and Path.is_file raise where permissions deny the look
 
 _MODULES = "cached_ops"  # FLASHINFER_JIT_DIR in flashinfer/jit/env.py
 _OBJECT = re.compile(r"^build (\S+\.o):", re.MULTILINE)
@@ -44,7 +47,11 @@ class Module:
             return []
         ops = self._cache_dir / _MODULES
         exact = ops / self._name
-        return [exact] if exact.is_dir() else sorted(path for path in ops.glob(f"{self._name}*") if path.is_dir())
+        return (
+            [exact]
+            if os.path.isdir(exact)
+            else sorted(path for path in ops.glob(f"{self._name}*") if os.path.isdir(path))
+        )
 
     def _libraries(self) -> dict[Path, int]:
         return {path: _mtime(path) for folder in self._folders() for path in folder.glob("*.so")}
@@ -92,7 +99,7 @@ def _cache_dir(flashinfer: FlashInfer, base: Path | None) -> Path | None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return path.read_text(encoding="utf-8", errors="replace") if os.path.isfile(path) else ""
     except OSError:
         return ""
 

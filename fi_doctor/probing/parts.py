@@ -37,7 +37,8 @@ def folder(facts: Facts, scratch: Path | None, passing: Path) -> Path:
 def _own() -> Path | None:
     """fi-doctor's own cache, unless it is another user's: files of ours would be in that user's way."""
     base = Path(platformdirs.user_cache_dir("fi-doctor"))
-    nearest = next((path for path in (base, *base.parents) if path.exists()), None)
+    # Not Path.exists, which raises where permissions deny the look.
+    nearest = next((path for path in (base, *base.parents) if os.path.exists(path)), None)  # noqa: PTH110
     try:
         return base if nearest is not None and nearest.stat().st_uid == os.getuid() else None
     except OSError:

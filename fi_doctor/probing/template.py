@@ -129,7 +129,11 @@ class Template:
         argv += [f"--harness={surroundings.HARNESS}", f"--architectures={' '.join(tags)}", *_gpus(facts)]
         # The kernel kills it when the thread ends that started it, so that thread waits for it as well.
         self._thread = threading.Thread(target=self._live, args=(argv,), name="template")
-        self._thread.start()
+        try:
+            self._thread.start()
+        except (RuntimeError, MemoryError) as error:
+            self._theirs.close()
+            self._give_up(f"no thread can be had to wait for it: {error}")
 
     def takes(self, child: Mapping[str, str], *later: str) -> bool:
         """Whether a forked process may have these variables; those named are read after the fork, too."""
@@ -189,7 +193,8 @@ class Template:
             self._socket.close()
             self._give_up("it was ended")
         self._stop.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def _live(self, argv: Sequence[str]) -> None:
         """Its whole life, in a thread of its own."""

@@ -16,7 +16,7 @@ from fi_doctor.reports.text import about, amount, clean, names, wrap
 
 _MIB = 1 << 20
 # Of these each module has a line; of the others the number is said.
-_TOLD = (CacheState.POISONED, CacheState.STALE, CacheState.LOCKED, CacheState.UNFINISHED)
+_TOLD = (CacheState.POISONED, CacheState.STALE, CacheState.LOCKED, CacheState.UNFINISHED, CacheState.UNREAD)
 
 
 def to_json(caches: Caches) -> str:
@@ -45,7 +45,12 @@ def verdict(caches: Caches) -> str:
     if bad:
         are = "is" if len(bad) == 1 else "are"
         return f"{len(bad)} of {amount(len(caches.entries), 'module')} {are} better removed ({_size(bad)})"
-    return f"nothing is wrong with {amount(len(caches.entries), 'module')} ({_size(caches.entries)})"
+    unread = [one for one in caches.entries if one.state is CacheState.UNREAD]
+    seen = [one for one in caches.entries if one.state is not CacheState.UNREAD]
+    parts = [amount(len(unread), "module")] if unread else []
+    parts += [amount(len(caches.unread), "folder")] if caches.unread else []
+    untold = f"{' and '.join(parts)} cannot be looked at; " if parts else ""
+    return f"{untold}nothing is wrong with {amount(len(seen), 'module')} ({_size(seen)})"
 
 
 def render(caches: Caches, *, width: int = 80, whole: bool = False) -> str:
@@ -58,26 +63,30 @@ def _lines(caches: Caches, width: int, *, whole: bool) -> Iterator[str]:
     version = "none" if isinstance(caches.version, Missing) else clean(caches.version, 60)
     builds = "no architecture is known" if isinstance(caches.architectures, Missing) else " ".join(caches.architectures)
     yield from wrap(f"Installed FlashInfer: {version}, builds for: {clean(builds, 200)}", width)
+    for path, why in caches.unread.items():
+        yield from wrap(f"Cannot be looked at: {clean(path)}: {clean(why)}", width, "", "  ")
     told = [one for one in caches.entries if whole or one.state in _TOLD]
     if told:
         yield ""
     for one in told:
         yield from _entry(one, caches, width)
     yield ""
-    counts = Counter(one.state for one in caches.entries)
+    counts = Counter(one.state for one in caches.entries if one.module.path not in caches.removed)
     states = ", ".join(f"{counts[state]} {state}" for state in CacheState if counts[state]) or "none"
     yield from wrap(f"Modules: {states}", width)
     yield from _next(caches, width)
     yield from _unused(caches, width)
     for other in caches.others:
         empty = f", {amount(other.empty, 'file')} without content" if other.empty else ""
+        unread = f"; {clean(other.unread)}" if other.unread else ""
         said = f"{other.name}: {amount(other.files, 'file')}, {_mib(other.bytes)}{_since(other.modified)}{empty}"
-        yield from wrap(f"{said}: {clean(other.path)}", width, "", "  ")
+        yield from wrap(f"{said}: {clean(other.path)}{unread}", width, "", "  ")
     if caches.command:
         yield ""
         yield from wrap("To remove what is bad, and nothing else (--dry-run says first what that is):", width)
         yield f"  {clean(caches.command)}"
-    yield from wrap("What a next start compiles: fi-doctor warm --dry-run", width)
+    if caches.next_start:
+        yield from wrap(f"What a next start compiles: {clean(caches.next_start)}", width)
 
 
 def _entry(one: CacheEntry, caches: Caches, width: int) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -60,8 +61,10 @@ class Progress:
         self._is_dead = False
 
     def __enter__(self) -> Progress:  # noqa: PYI034 - typing has Self from Python 3.11 on
-        self._ticker = threading.Thread(target=self._run_ticker, name="progress", daemon=True)
-        self._ticker.start()
+        ticker = threading.Thread(target=self._run_ticker, name="progress", daemon=True)
+        with contextlib.suppress(RuntimeError, MemoryError):  # no thread can be had: nothing is told in between
+            ticker.start()
+            self._ticker = ticker
         return self
 
     def __exit__(

@@ -1,12 +1,16 @@
 """`fi-doctor cache`: what it says, what it removes, and its exit codes."""
 
 import json
+import shutil
+import subprocess
+import sys
 
 import jsonschema
 import pytest
 import yaml
 from cli_command import ROOT
 from elf_samples import CUBIN, SPECIFIC, container, elf, entry
+from permissions import obey_permissions
 
 from fi_doctor.cli import schemas
 
@@ -81,6 +85,51 @@ def test_words_that_do_not_go_together_are_2(cache, words, why):
     done = cache(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert why in done.stderr
+
+
+def test_what_was_removed_is_not_counted_any_more(cache):
+    assert "Modules: 1 poisoned, 1 valid\n" in cache("--prune", "--dry-run").stdout
+    assert "Modules: 1 valid\n" in cache("--prune", "--yes").stdout
+
+
+def test_removals_at_once_leave_nothing_that_is_bad(cache, doctor, tmp_path):
+    for number in range(20):
+        (cache.ops / f"bad{number}").mkdir()
+        (cache.ops / f"bad{number}" / f"bad{number}.so").touch()
+    environ = {"PYTHONPATH": f"{tmp_path / 'site'}:{ROOT}"}
+    running = [doctor.start("cache", "--prune", "--yes", env=environ, stderr=subprocess.PIPE) for _ in range(3)]
+    ended = [(process.communicate(timeout=60)[1].decode(), process.returncode) for process in running]
+    assert [code for _, code in ended] == [0, 0, 0], ended
+    assert sorted(path.name for path in cache.ops.iterdir()) == ["norm", "tmp"]
+
+
+def test_the_command_for_a_next_start_names_the_interpreter(cache, tmp_path):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    said = " ".join(cache("--python", python).stdout.split())
+    assert f"fi-doctor warm --python {python} --dry-run" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("cached_ops/norm", "norm (0.7.2.post1/90a): unread: it cannot be looked at: Permission denied"),
+        ("cached_ops", "90a/cached_ops: Permission denied"),
+        ("..", "0.7.2.post1: Permission denied"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_said_and_is_3(cache, name, said):
+    shutil.rmtree(cache.ops / "page")
+    folder = (cache.ops.parent / name).resolve()
+    folder.chmod(0)
+    try:
+        done = cache(preexec_fn=obey_permissions)
+    finally:
+        folder.chmod(0o755)
+    assert done.returncode == 3
+    assert said in " ".join(done.stdout.split())
+    assert "cannot be looked at; nothing is wrong with 0 modules" in done.stderr
 
 
 def test_without_flashinfer_nothing_can_be_told(doctor):

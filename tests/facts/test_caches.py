@@ -3,12 +3,13 @@
 import fcntl
 import os
 import shutil
+import threading
 import time
 from pathlib import Path
 
 import factory as make
 import pytest
-from elf_samples import CUBIN, FAMILY, PTX, SPECIFIC, container, elf, entry
+from elf_samples import CUBIN, FAMILY, PTX, SPECIFIC, container, elf, entry, for_another
 from msgspec.structs import replace
 
 from fi_doctor import pruning
@@ -140,12 +141,12 @@ FAULTS = {
     "empty object": (
         lambda cache: (cache.module / "norm.cuda.o").write_bytes(b""),
         CacheState.POISONED,
-        "objects are empty or cut off: norm.cuda.o",
+        "objects are empty, cut off or for another processor: norm.cuda.o",
     ),
     "object cut off": (
         lambda cache: (_truncate(cache.module / "norm.cuda.o", 100), cache.library.unlink()),
         CacheState.POISONED,
-        "objects are empty or cut off: norm.cuda.o",
+        "objects are empty, cut off or for another processor: norm.cuda.o",
     ),
     "other libcudart": (
         lambda cache: cache.library.write_bytes(elf(SM90, needed=(b"libcudart.so.12",))),
@@ -153,6 +154,16 @@ FAULTS = {
         "linked with libcudart.so.12, torch loads libcudart.so.13",
     ),
     "other GPU": (_other_gpu, CacheState.POISONED, "has code for sm_100f only"),
+    "other processor": (
+        lambda cache: cache.library.write_bytes(for_another(cache.library.read_bytes())),
+        CacheState.POISONED,
+        "its library cannot be loaded: it is for another processor (",
+    ),
+    "object for another processor": (
+        lambda cache: (cache.module / "norm.cuda.o").write_bytes(for_another(elf())),
+        CacheState.POISONED,
+        "for another processor: norm.cuda.o",
+    ),
     "other toolkit": (
         lambda cache: cache.write_ninja("/usr/local/cuda-12"),
         CacheState.STALE,
@@ -217,7 +228,7 @@ def test_what_is_bad_is_removed_and_nothing_else(cache):
     assert not other.exists()
     assert cache.source.exists()
     assert [one.module.name for one in cache.entries()] == ["norm"]
-    assert pruning.remove(module, str(cache.base)) == "No such file or directory"
+    assert pruning.remove(module, str(cache.base)) == ""  # it is gone by now
     assert not (other / "link").exists()
 
 
@@ -265,6 +276,14 @@ def test_what_is_not_as_it_was_looked_at_is_kept(cache, change, why):
     assert why in pruning.remove(module, str(cache.base))
     assert _left(cache) == before
     assert Path("/etc").is_dir()
+
+
+def test_two_removals_wait_for_each_other(cache):
+    modules = [cache.only().module]
+    held = os.open(cache.module.parent, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    threading.Timer(0.3, os.close, [held]).start()
+    assert [pruning.remove(module, str(cache.base)) for module in modules] == [""]
 
 
 @pytest.mark.parametrize("name", ["norm", "flashinfer_jit"])

@@ -16,7 +16,7 @@ from fi_doctor.facts.calls.read_file import File
 from fi_doctor.facts.calls.use import CALLED, Use
 from fi_doctor.facts.calls.uses import uses
 from fi_doctor.facts.calls.values import Value, Values
-from fi_doctor.facts.files import NOT_PYTHON, decoded, why_not_python
+from fi_doctor.facts.files import NOT_PYTHON, decoded, why_no_folder, why_not_python
 from fi_doctor.facts.own_versions import read_build_meta
 from fi_doctor.facts.packages import Survey
 from fi_doctor.facts.symbols import QUICK, WHOLE
@@ -53,7 +53,8 @@ def _folder(survey: Survey, name: str) -> Path | Missing:
     if isinstance(origin, Missing):
         return origin
     folder = Path(origin).parent
-    return folder if folder.is_dir() else Missing(reason=f"{folder} is not a folder")
+    why = why_no_folder(folder)
+    return Missing(reason=why) if why else folder
 
 
 def read_calls_whole(survey: Survey) -> Calls | Missing:
