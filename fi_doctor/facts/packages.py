@@ -238,8 +238,10 @@ def _holds(copy: Distribution, origin: str) -> bool:
     """Whether the module at `origin` belongs to this copy."""
     folder = Path(origin).parent
     if copy.editable and isinstance(copy.source, str):
-        return folder.resolve().is_relative_to(Path(copy.source).resolve())
-    return folder.parent.resolve() == Path(copy.location).resolve()  # the folder itself may be a link to elsewhere
+        return Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(copy.source))
+    return os.path.realpath(folder.parent) == os.path.realpath(
+        copy.location
+    )  # the folder itself may be a link to elsewhere
 
 
 def _from_metadata(copy: Distribution, copies: list[Distribution], origin: str) -> Package:
@@ -276,8 +278,7 @@ def _in_words(copy: Distribution) -> str:
 
 
 def _version_files(origin: str) -> list[dict[str, object]]:
-    found = (constants(Path(origin).parent / name) for name in _VERSION_FILES)
-    return [values for values in found if not isinstance(values, Missing)]
+    return [one for name in _VERSION_FILES if isinstance(one := constants(Path(origin).parent / name), dict)]
 
 
 def _version_from_files(origin: str) -> str | Missing:
