@@ -250,6 +250,7 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "cache_noexec": (Kind.TEXT, _folder("jit-cache", _noexec)),
     "folders_full": (Kind.TEXT, _with_little(_is_full)),
     "folders_low": (Kind.TEXT, _with_little(_is_low)),
+    "python_unreachable": (Kind.TEXT, _machine(lambda machine: machine.unreachable)),
     "downloads_impossible": (Kind.TEXT, _machine(downloads_impossible)),
     "cubin_count": (Kind.NUMBER, _cubin_count),
     "cubin_dir": (Kind.TEXT, _folder("cubins", lambda folder: (folder.path,))),

@@ -149,7 +149,7 @@ class Gathering:
 
 def interpreter(seen: packages.Survey, environ: Mapping[str, str], wrapper: str = "") -> Interpreter:
     """The examined interpreter; it is our own when it is the same program in the same environment, and started so."""
-    same_program = Path(seen.executable).resolve() == Path(sys.executable).resolve()
+    same_program = os.path.realpath(seen.executable) == os.path.realpath(sys.executable)
     return Interpreter(
         executable=seen.executable,
         version=seen.version,
@@ -157,6 +157,6 @@ def interpreter(seen: packages.Survey, environ: Mapping[str, str], wrapper: str 
         prefix=seen.prefix,
         pythonpath=environ.get("PYTHONPATH", Missing(reason="PYTHONPATH is not set")),
         sys_path=seen.sys_path,
-        is_own=not wrapper and same_program and Path(seen.prefix).resolve() == Path(sys.prefix).resolve(),
+        is_own=not wrapper and same_program and os.path.realpath(seen.prefix) == os.path.realpath(sys.prefix),
         wrapper=wrapper,
     )

@@ -45,6 +45,7 @@ class Reader:
         self._seen: _Kept = {}
         self._files: dict[str, Binary] = {}
         self._unread: dict[str, str] = {}
+        self._asked: set[str] = set()
         self._symbols: TorchSymbols | None = None
         self._torch_key = ""
 
@@ -69,23 +70,29 @@ class Reader:
         if self._seen != self._known:
             keep(self._memory, msgspec.json.encode((_FORMAT, self._seen)))
         return Binaries(
-            files=tuple(self._files[path] for path in sorted(self._files)), unread=dict(sorted(self._unread.items()))
+            files=tuple(self._files[path] for path in sorted(self._files)),
+            unread=dict(sorted(self._unread.items())),
+            named=tuple(sorted(self._asked)),
         )
 
     def _read_named(self, place: str) -> None:
         if not os.path.isdir(place):
             self._read(place, NAMED)
             return
-        found = list(_below(place, _DEEPEST))
+        found = list(_below(place, _DEEPEST, whole=True))
         for path in found:
             self._read(path, NAMED)
         if not found:
             self._unread[place] = "there is no shared object in this folder"
 
     def _read(self, path: str, owner: str) -> None:
+        if owner == NAMED:
+            self._asked.add(path)
         if path in self._files or path in self._unread:
             return
         if len(self._files) + len(self._unread) >= _MOST_FILES:
+            if owner == NAMED:
+                self._unread[path] = f"there are more than {_MOST_FILES} files to read before it"
             return
         try:
             binary, problem = self._recalled(path, owner)
@@ -139,8 +146,11 @@ def _root(survey: Survey, module: str) -> Path | None:
     return Path(origin).parent if isinstance(origin, str) and origin else None
 
 
-def _below(folder: str, deepest: int) -> Iterator[str]:
-    """Files named as shared objects, at most so many folders below one; links to folders are not followed."""
+def _below(folder: str, deepest: int, *, whole: bool = False) -> Iterator[str]:
+    """Files named as shared objects, at most so many folders below one; links to folders are not followed.
+
+    whole: also libx.so.12, and folders with a dot in their names, such as numpy.libs.
+    """
     waiting, listed = [(folder, 0)], 0
     while waiting:
         place, depth = waiting.pop()
@@ -153,9 +163,9 @@ def _below(folder: str, deepest: int) -> Iterator[str]:
         if listed > _MOST_LISTED:
             return
         for entry in entries:
-            if entry.name.endswith(_ENDING):
+            if entry.name.endswith(_ENDING) or (whole and f"{_ENDING}." in entry.name):
                 yield entry.path
-            elif depth < deepest and "." not in entry.name and _is_folder(entry):
+            elif depth < deepest and (whole or "." not in entry.name) and _is_folder(entry):
                 waiting.append((entry.path, depth + 1))
 
 

@@ -8,6 +8,7 @@ Source: flashinfer/jit/env.py and jit/core.py, 0.5.2 to 0.7.2.post1.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,7 @@ from fi_doctor.model.caches import LOCKS, OPS
 
 _MOST = 4096  # modules, and files of one
 _HEAD_BYTES = 16_384
+_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)  # nothing can lie there
 _ARCHITECTURES = re.compile(r"\d{2,3}[af]?(?:_\d{2,3}[af]?)*")
 _SOURCES = re.compile(r"^build [^:]+: \w+ (\S+)", re.MULTILINE)
 _NAMED = re.compile(r"^(nvcc|cuda_home) = (.*)$", re.MULTILINE)
@@ -223,10 +225,9 @@ def _folders(path: Path, unread: dict[str, str]) -> Iterator[Path]:
     try:
         with os.scandir(path) as listing:
             names = sorted(entry.name for entry in listing if entry.is_dir(follow_symlinks=False))
-    except (FileNotFoundError, NotADirectoryError):
-        return
     except OSError as error:
-        unread[str(path)] = error.strerror or str(error)
+        if error.errno not in _NOTHING:
+            unread[str(path)] = error.strerror or str(error)
         return
     yield from (path / name for name in names)
 

@@ -111,12 +111,15 @@ def _instantiations(folder: str, architectures: tuple[str, ...] | Missing) -> st
 def _read(purpose: str, path: str, around: Surroundings) -> Folder:
     nearest = nearest_existing(path, around.root)
     if isinstance(nearest, Missing):
-        return _unread(purpose, path, nearest)
+        # For the user who asks a refusal is an answer; what another user may is not known from it.
+        is_answer = around.user.is_own and around.root == "/" and _is_refused(path)
+        return _unread(purpose, path, nearest, writable=False if is_answer else nearest)
     seen = _seen(nearest, around.root)
     try:
         found, space = os.stat(seen), os.statvfs(seen)
     except OSError as error:
-        return _unread(purpose, path, Missing(reason=f"{nearest} cannot be looked at: {error.strerror or error}"))
+        gone = Missing(reason=f"{nearest} cannot be looked at: {error.strerror or error}")
+        return _unread(purpose, path, gone, writable=gone)
     mount = mount_of(os.path.realpath(nearest) if around.root == "/" else nearest, around.mounts)
     filesystem = mount.filesystem if mount else ""
     may, why = _may(nearest, found, space, filesystem, around)
@@ -192,14 +195,25 @@ def _opened_for_writing(path: str) -> Iterator[str]:
         yield from (f"{path}{folder}/{name}" for name in names if name.endswith(ending))
 
 
-def _unread(purpose: str, path: str, why: Missing) -> Folder:
+def _is_refused(path: str) -> bool:
+    """Whether permissions keep this process from looking at it."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
+def _unread(purpose: str, path: str, why: Missing, *, writable: bool | Missing) -> Folder:
     return Folder(
         purpose=purpose,
         path=neutralise(path),
         nearest=why,
         owner=why,
         mode=why,
-        writable=why,
+        writable=writable,
         why=why.reason,
         blocked=(),
         blocked_count=0,

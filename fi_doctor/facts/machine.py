@@ -16,6 +16,7 @@ from fi_doctor.facts.folders import Surroundings, read_folders
 from fi_doctor.facts.mounts import read_mounts
 from fi_doctor.facts.network import read_network
 from fi_doctor.facts.packages import Survey
+from fi_doctor.facts.reach import read_unreachable
 from fi_doctor.facts.system import read_namespaces, read_size, usable_cpus
 from fi_doctor.facts.users import own_user
 from fi_doctor.model import Facts, FlashInfer, Machine, Missing, SystemFacts, User
@@ -61,6 +62,7 @@ def with_machine(facts: Facts, seen: Survey, environ: Mapping[str, str], serving
         user=replace(user, home=neutralise(user.home)),
         folders=read_folders(facts.flashinfer, site, around),
         network=read_network(facts.flashinfer, environ, Path("/proc", name)),
+        unreachable=read_unreachable(seen, user, around.mounts) if serving and around.root == "/" else (),
         driver_files=read_driver_files(environ, elsewhere=around.root if around.root != "/" else ""),
     )
     system = _of_process(facts.system, process) if process else facts.system

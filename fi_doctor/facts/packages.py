@@ -229,8 +229,10 @@ def _holds(copy: Distribution, origin: str) -> bool:
     """Whether the module at `origin` belongs to this copy."""
     folder = Path(origin).parent
     if copy.editable and isinstance(copy.source, str):
-        return folder.resolve().is_relative_to(Path(copy.source).resolve())
-    return folder.parent.resolve() == Path(copy.location).resolve()  # the folder itself may be a link to elsewhere
+        return Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(copy.source))
+    return os.path.realpath(folder.parent) == os.path.realpath(
+        copy.location
+    )  # the folder itself may be a link to elsewhere
 
 
 def _from_metadata(copy: Distribution, copies: list[Distribution], origin: str) -> Package:

@@ -67,6 +67,14 @@ def may_write_file(path: str, user: User, *, filesystem: str = "", root: str = "
     return _may(path, user, WRITE, filesystem, root).may
 
 
+def may(path: str, user: User, wanted: int, filesystem: str = "") -> Answer:
+    """Whether another user has all of these permissions of what is there, once its folder is reached."""
+    if _is_decided_elsewhere(filesystem):
+        why = f"a file system of type {filesystem} decides by other things than mode bits"
+        return Answer(Missing(reason=why), why)
+    return _may(path, user, wanted, filesystem, "/")
+
+
 def parse_acl(data: bytes) -> Acl | None:
     """The bytes of the attribute; None for those of another version."""
     if len(data) < 4 or struct.unpack_from("<I", data)[0] != 2 or (len(data) - 4) % _ENTRY.size:

@@ -11,6 +11,7 @@ from pathlib import Path
 from fi_doctor.errors import UsageError
 from fi_doctor.model import Missing, User
 
+_NOBODY = (1 << 32) - 1  # (uid_t) -1, which setuid takes for "as it is"
 _DAC_OVERRIDE = 1 << 1  # CAP_DAC_OVERRIDE in include/uapi/linux/capability.h
 _TRY = "fi-doctor check --as-user 1000:1000"
 
@@ -108,7 +109,7 @@ def _lines(status: str) -> dict[str, str]:
 
 
 def _is_id(word: str) -> bool:
-    return word.isascii() and word.isdigit() and int(word) < 1 << 32
+    return word.isascii() and word.isdigit() and int(word) < _NOBODY
 
 
 def _group(word: str, words: str) -> int:

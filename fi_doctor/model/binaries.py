@@ -25,3 +25,4 @@ class Binaries(Data, frozen=True, tag_field="kind", tag="binaries"):
 
     files: tuple[Binary, ...]  # by path
     unread: dict[str, str]  # path -> why it could not be read, or not wholly
+    named: tuple[str, ...] = ()  # paths of those that were asked for by name, or lie in a folder that was

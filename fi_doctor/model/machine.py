@@ -73,3 +73,5 @@ class Machine(Data, frozen=True, tag_field="kind", tag="machine"):
     folders: tuple[Folder, ...]
     network: Network
     driver_files: DriverFiles
+    # Of the interpreter and its packages what another serving user surely cannot reach, each with the reason.
+    unreachable: tuple[str, ...] = ()

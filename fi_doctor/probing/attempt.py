@@ -9,7 +9,6 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import IO
 
 from msgspec.structs import replace
@@ -213,7 +212,8 @@ class _Attempt:
         path = line.versions.get("flashinfer", {}).get("path", "")
         if not path or isinstance(flashinfer, Missing) or self._bench.told_paths.is_set():
             return
-        if Path(path).resolve().parent != Path(flashinfer.root).resolve():
+        root = os.path.dirname(os.path.realpath(path))  # noqa: PTH120 - Path.resolve() raises for a loop of links
+        if root != os.path.realpath(flashinfer.root):
             self._bench.told_paths.set()
             self._bench.watch.note(f"{self.planned.spec.id} imported {path}, the facts are of {flashinfer.root}")
 

@@ -30,9 +30,11 @@ def lines(facts: Facts) -> list[str]:
     sms = _sms(facts)
     found: list[str] = []
     for owner in _ORDER:
-        files = [one for one in binaries.files if one.owner == owner and (one.units or owner == _NAMED)]
+        files = [one for one in binaries.files if one.owner == owner and one.units]
         if owner == _NAMED:
-            found += [_of_named(one, sms, facts) for one in files]
+            # One that belongs to a package is counted there, too.
+            asked = [one for one in binaries.files if one.owner == owner or one.path in binaries.named]
+            found += [_of_named(one, sms, facts) for one in asked]
         elif files and sms:
             found += [f"{owner} on SM{sm}: {'; '.join(_of_owner(files, sm, facts))}" for sm in sms]
         elif files:

@@ -89,3 +89,12 @@ def test_closed_folders_end_no_lock(denied, tmp_path, name):
     (denied.site / "vllm/__init__.py").touch()
     denied.close(tmp_path / name)
     assert "Traceback" not in denied("lock").stderr
+
+
+def test_a_loop_of_links_that_pip_wrote_down_ends_nothing(denied, tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    info = denied.site / "flashinfer_python-0.7.2.post1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: flashinfer-python\nVersion: 0.7.2.post1\n\n")
+    (info / "direct_url.json").write_text(f'{{"url": "file://{tmp_path}/loop", "dir_info": {{"editable": true}}}}')
+    assert denied("check", "--depth", "static").returncode == 3

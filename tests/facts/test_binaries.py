@@ -8,13 +8,14 @@ import time
 
 import factory as make
 import pytest
-from elf_samples import CUBIN, FAMILY, LZ4, PTX, SPECIFIC, ZSTD, container, elf, entry, library
+from elf_samples import CUBIN, FAMILY, LZ4, PTX, SPECIFIC, ZSTD, container, elf, entry, for_another, library
 
 from fi_doctor.facts import binaries as reading
 from fi_doctor.facts.binaries import Reader, read_binary
 from fi_doctor.facts.elf import Unreadable
 from fi_doctor.facts.torch_symbols import TorchSymbols
 from fi_doctor.model import Missing
+from fi_doctor.reports import binaries as reports
 
 REAL = pathlib.Path(__file__).parent / "data" / "nvcc_13_0.so"
 NO_CACHE = make.missing("not known")
@@ -140,6 +141,28 @@ def test_a_place_that_is_not_there_and_an_empty_folder_are_said(tmp_path):
         str(tmp_path / "empty"): "there is no shared object in this folder",
         str(tmp_path / "none.so"): "No such file or directory",
     }
+
+
+def test_what_is_named_is_told_also_where_it_belongs_to_a_package(tmp_path):
+    path = _write(tmp_path / "site/vllm/_C.so", elf())
+    survey = make.survey(vllm=str(tmp_path / "site/vllm/__init__.py"))
+    found = _found(tmp_path, path, survey=survey)
+    assert [one.owner for one in found.files] == ["vllm"]
+    assert found.named == (path,)
+    facts = make.facts(binaries=found)
+    assert f"{path}: no GPU code" in reports.lines(facts)
+    assert reports.lines(make.facts(binaries=_found(tmp_path, survey=survey))) == []
+
+
+@pytest.mark.parametrize("name", ["libx.so.12", "x.libs/a.so"])
+def test_a_folder_that_is_named_is_looked_through_whole(tmp_path, name):
+    path = _write(tmp_path / "named" / name, elf(ONE))
+    assert [one.path for one in _found(tmp_path, tmp_path / "named").files] == [path]
+
+
+def test_a_library_for_another_processor_is_refused(tmp_path):
+    with pytest.raises(Unreadable, match=r"it is for another processor \("):
+        _read(tmp_path, for_another(elf(ONE)))
 
 
 def test_libraries_of_packages_and_of_the_cache_are_found(tmp_path):

@@ -192,6 +192,12 @@ def test_a_folder_that_may_not_be_written_is_not_writable(tmp_path):
     assert printed_by(code, tmp_path / "closed" / "x") == f"(False, {os.getuid()})\n"
 
 
+def test_what_may_not_even_be_looked_at_is_not_writable(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0)
+    code = "import pathlib, sys; import fi_doctor.facts.flashinfer as f; print(f.access(pathlib.Path(sys.argv[1]))[0])"
+    assert printed_by(code, tmp_path / "closed" / "x") == "False\n"
+
+
 def test_a_path_that_cannot_be_asked_gives_a_reason():
     writable, owner = access(Path("/tmp") / ("x" * 5000))
     assert isinstance(writable, Missing)

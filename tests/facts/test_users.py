@@ -74,3 +74,9 @@ def test_the_capability_to_pass_over_mode_bits_is_read(line, overrides):
 
 def test_capabilities_that_are_not_told_are_missing():
     assert isinstance(overrides_modes(""), Missing)
+
+
+@pytest.mark.parametrize("words", ["4294967295", "4294967296", "0:4294967295"])
+def test_the_number_that_stands_for_nobody_is_refused(words):
+    with pytest.raises(UsageError):
+        named_user(words, {})

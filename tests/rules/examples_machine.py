@@ -86,6 +86,10 @@ EXAMPLES: dict[str, Example] = {
         fires=serving.with_folders(serving.folder(free_mib=900)),
         silent=serving.with_folders(serving.folder("cubins", "/cubins", free_mib=900), serving.folder()),
     ),
+    "python-unreachable-for-serving-user": Example(
+        fires=make.facts(machine=serving.machine(unreachable=("/venv/bin/python: /root has owner 0, mode 0700",))),
+        silent=make.facts(machine=serving.machine()),
+    ),
     "temporary-folder-not-writable": Example(
         fires=_refusing("temporary", "/tmp"),
         silent=_refusing("temporary", "/tmp", writable=make.missing("a file system of type 9p decides")),
