@@ -44,12 +44,12 @@ def headline(coverage: Coverage) -> str:
     missing = Counter(place for one in coverage.operators for place in one.missing)
     unknown = Counter(place for one in coverage.operators for place in one.unknown)
     parts = []
-    for place, (lacking, noun) in {
-        "flashinfer": ("are not in FlashInfer", "not known there"),
-        "vllm": ("are not called by vLLM", "not known there"),
-        "here": ("do not work here", "not known here"),
+    for place, (one, many, noun) in {
+        "flashinfer": ("is not in FlashInfer", "are not in FlashInfer", "not known there"),
+        "vllm": ("is not called by vLLM", "are not called by vLLM", "not known there"),
+        "here": ("does not work here", "do not work here", "not known here"),
     }.items():
-        part = f"{missing[place]} {lacking}"
+        part = f"{missing[place]} {one if missing[place] == 1 else many}"
         parts.append(f"{part} ({unknown[place]} {noun})" if unknown[place] else part)
     return f"Of {amount(len(coverage.operators), 'operator')}, {', '.join(parts)}."
 

@@ -64,7 +64,7 @@ WHOLE = Coverage(
 def test_the_first_line_counts_what_is_missing_where_and_what_is_not_known():
     first = " ".join(coverage.render(WHOLE, "console").split("\n")[:2])
     assert first == (
-        "Of 2 operators, 1 are not in FlashInfer, 1 are not called by vLLM, 0 do not work here (1 not known here)."
+        "Of 2 operators, 1 is not in FlashInfer, 1 is not called by vLLM, 0 do not work here (1 not known here)."
     )
 
 
