@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import json
 from typing import Any
 
@@ -35,4 +36,14 @@ def schema(name: str) -> int:
 def text(name: str) -> str:
     """The schema as its published copy in fi_doctor/schemas has it: indented by two, a newline at the end."""
     generated: dict[str, Any] = importlib.import_module(_MODULES[name]).schema()
-    return json.dumps({"$schema": _DIALECT, **generated}, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps({"$schema": _DIALECT, **_told(generated)}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _told(schema: Any) -> Any:
+    """The same with docstrings as they are meant: some releases of msgspec leave the indentation of the source."""
+    if isinstance(schema, dict):
+        return {
+            key: inspect.cleandoc(one) if key == "description" and isinstance(one, str) else _told(one)
+            for key, one in schema.items()
+        }
+    return [_told(one) for one in schema] if isinstance(schema, list) else schema
