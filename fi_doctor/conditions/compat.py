@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.conditions.relations import Relation, release_of
-from fi_doctor.model import Facts, Gpu, Machine, Missing
+from fi_doctor.model import Facts, Gpu, Missing
 
 _VERSION = re.compile(r"libcuda\.so\.(\d{3,4})\.[\d.]+$")
 _FOLDERS = frozenset({"compat", "cuda-compat"})
@@ -79,15 +79,11 @@ def _in_use(facts: Facts, is_meant: Callable[[int, int], bool]) -> Relation:
     branch, machine = _driver_branch(facts), facts.machine
     if isinstance(branch, Missing):
         return branch
-    libcuda = machine if isinstance(machine, Missing) else _libcuda(machine)
+    libcuda = machine if isinstance(machine, Missing) else machine.driver_files.libcuda
     if isinstance(libcuda, Missing):
         return () if libcuda.absent else libcuda
     found = _branch(libcuda)
     return (libcuda,) if found and _is_compat(libcuda) and is_meant(found, branch) else ()
-
-
-def _libcuda(machine: Machine) -> str | Missing:
-    return machine.driver_files.libcuda
 
 
 def _driver_branch(facts: Facts) -> int | Missing:

@@ -11,9 +11,9 @@ from fi_doctor.conditions.relations import Relation
 from fi_doctor.conditions.requirements import applicable
 from fi_doctor.model import Facts, Missing, Package, Site
 
-# One folder for all CUDA majors: nvidia/cudnn, nvidia/nccl, nvidia/cusparselt, nvidia/nvshmem (wheels of both majors).
 _MOST_NAMED = 4
 _DAMAGE = ("gone", "0 bytes", "no plain file", "not to be looked at")
+# One folder for all CUDA majors: nvidia/cudnn, nvidia/nccl, nvidia/cusparselt, nvidia/nvshmem (wheels of both majors).
 _ONE_FOLDER = ("nvidia-cudnn", "nvidia-nccl", "nvidia-cusparselt", "nvidia-nvshmem")
 _PINNED = ("flashinfer-python", "flashinfer-cubin", "apache-tvm-ffi", "nvidia-cutlass-dsl", "nvidia-cudnn-frontend")
 

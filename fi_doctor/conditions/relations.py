@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
-from pathlib import PurePosixPath
 
 from packaging.version import Version
 
@@ -222,10 +221,7 @@ def number_of(architecture: str) -> int:
 
 def home_of(nvcc: Nvcc) -> str | Missing:
     """The toolkit that a CUDA_HOME for this nvcc would name: FlashInfer calls $CUDA_HOME/bin/nvcc."""
-    path = PurePosixPath(nvcc.resolved)
-    if path.parts[-2:] != ("bin", "nvcc"):
-        return Missing(reason=f"{path} is not the bin/nvcc of a toolkit")
-    return str(path.parent.parent)
+    return nvcc.home or Missing(reason=f"{nvcc.resolved} is not the bin/nvcc of a toolkit")
 
 
 def _is_same(one: Nvcc, other: Nvcc) -> bool:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from fi_doctor.facts import recorded
 from fi_doctor.facts.files import matching, read_whole
 from fi_doctor.facts.loader import ElfOf, Mapped, Process, Unresolved, default_folders, read_cache, read_elf
 from fi_doctor.facts.packages import Survey, torch_cuda
@@ -27,8 +28,6 @@ _WHEELS = {
 }
 # Old torch wheels bring libcudart-d0da41ae.so.11.0 in torch/lib.
 _FILE = re.compile(rf"^lib({'|'.join(NAMES)})(?:-[0-9a-f]{{6,}})?\.so((?:\.\d+)*)$")
-
-_LARGEST_RECORD = 64 << 20
 
 
 class Wheel(NamedTuple):
@@ -189,7 +188,7 @@ def _recorded_size(wheel: Wheel, real: str) -> str | None:
     if not real.startswith(root):
         return None
     try:
-        text = read_whole(wheel.record, _LARGEST_RECORD).decode(errors="replace")
+        text = read_whole(wheel.record, recorded.LARGEST_BYTES).decode(errors="replace")
     except OSError:
         return None
     match = re.search(rf"^{re.escape(real[len(root) :])},[^,\n]*,(\d*)\s*$", text, re.MULTILINE)

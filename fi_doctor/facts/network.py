@@ -23,8 +23,7 @@ def read_network(
         default_route=_read_default_route(proc),
         proxies=tuple(name for name in _PROXIES if environ.get(name)),
         no_download=_no_download(flashinfer, environ),
-        repository_is_local=bool(environ.get(_REPOSITORY))
-        and (is_file(environ[_REPOSITORY]) or is_folder(environ[_REPOSITORY])),
+        repository_is_local=_is_there(environ.get(_REPOSITORY, "")),
     )
 
 

@@ -230,9 +230,8 @@ def _holds(copy: Distribution, origin: str) -> bool:
     folder = Path(origin).parent
     if copy.editable and isinstance(copy.source, str):
         return Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(copy.source))
-    return os.path.realpath(folder.parent) == os.path.realpath(
-        copy.location
-    )  # the folder itself may be a link to elsewhere
+    # The folder itself may be a link to elsewhere.
+    return os.path.realpath(folder.parent) == os.path.realpath(copy.location)
 
 
 def _from_metadata(copy: Distribution, copies: list[Distribution], origin: str) -> Package:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fi_doctor.facts.files import read_whole
 
-MOST_BYTES = 64 << 20
+LARGEST_BYTES = 64 << 20  # of a RECORD
 
 
 def record_of(root: Path) -> Path | None:
@@ -38,7 +38,7 @@ class Recorded:
         try:
             if record is None:
                 return {}
-            text = read_whole(record, MOST_BYTES).decode(errors="surrogateescape")
+            text = read_whole(record, LARGEST_BYTES).decode(errors="surrogateescape")
         except OSError:
             return {}
         below = f"{self._root.name}/"

@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from fi_doctor.facts.recorded import record_of
-from fi_doctor.facts.remembered import Found
+from fi_doctor.facts.remembered import Found, kept_under
 
 FOLDER = Path(__file__).parents[1] / "knowledge" / "releases"
 ENDING = ".json.xz"
@@ -65,15 +65,14 @@ def state(root: Path, files: Iterable[Found]) -> str:
 def recall(name: str, key: str, kind: type[_Kept]) -> _Kept | None:
     """What is shipped under this name, if it was read with this key."""
     with contextlib.suppress(OSError, EOFError, lzma.LZMAError, msgspec.MsgspecError):
-        known, found = _unpacked(FOLDER / f"{name}{ENDING}")
-        if key and known == key:
-            return msgspec.json.decode(found, type=kind)
+        return kept_under(key, _unpacked(FOLDER / f"{name}{ENDING}"), kind)
     return None
 
 
 def key_of(path: Path) -> str:
     """What a shipped file was read with."""
-    return _unpacked(path)[0]
+    key, _ = msgspec.json.decode(_unpacked(path), type=tuple[str, msgspec.Raw])
+    return key
 
 
 def write(path: Path, key: str, found: object) -> None:
@@ -82,5 +81,5 @@ def write(path: Path, key: str, found: object) -> None:
     path.write_bytes(lzma.compress(msgspec.json.encode((key, found)), preset=9 | lzma.PRESET_EXTREME))
 
 
-def _unpacked(path: Path) -> tuple[str, msgspec.Raw]:
-    return msgspec.json.decode(lzma.decompress(path.read_bytes()), type=tuple[str, msgspec.Raw])
+def _unpacked(path: Path) -> bytes:
+    return lzma.decompress(path.read_bytes())

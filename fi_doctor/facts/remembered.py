@@ -80,10 +80,14 @@ def remembered(
 def recall(path: Path, key: str, kind: type[_Kept]) -> _Kept | None:
     """What was kept in a file under this key; None where there is none, or no key."""
     with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        known, found = msgspec.json.decode(read_whole(path, _LARGEST_MEMORY), type=tuple[str, msgspec.Raw])
-        if key and known == key:
-            return msgspec.json.decode(found, type=kind)
+        return kept_under(key, read_whole(path, _LARGEST_MEMORY), kind)
     return None
+
+
+def kept_under(key: str, data: bytes, kind: type[_Kept]) -> _Kept | None:
+    """What a memory holds, if it is under this key. Errors: MsgspecError, UnicodeDecodeError."""
+    known, found = msgspec.json.decode(data, type=tuple[str, msgspec.Raw])
+    return msgspec.json.decode(found, type=kind) if key and known == key else None
 
 
 def keep(path: Path, data: bytes) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fi_doctor.facts import toolchain
 from fi_doctor.facts.files import matching, read_text, read_whole
 from fi_doctor.facts.nvcc import Answer, Command, ask
 from fi_doctor.model import Missing, Nvcc, OtherToolkit
+from fi_doctor.workers import Workers
 
 # What every module includes and links, and what only some do: MoE, bmm_fp8, FP8 block GEMM.
 HEADERS = ("cuda_runtime.h", "cuda_bf16.h", "cuda/std/optional", "nv/target")
@@ -28,7 +28,6 @@ SYSTEM_LIBRARIES = (
     "/usr/lib64",
     "/usr/lib",
 )
-_THREADS = 4
 
 # ruff: noqa: PTH113 - isfile is false where a folder may not be read; Path.is_file raises
 
@@ -39,21 +38,16 @@ def ask_wheels(sys_path: Iterable[str], environ: Mapping[str, str]) -> tuple[Nvc
     commands = [Command((str(path),), str(path), "pip") for path in dict.fromkeys(found) if os.access(path, os.X_OK)]
     if not commands:
         return ()
-    with ThreadPoolExecutor(_THREADS) as pool:
-        answers = list(pool.map(lambda command: ask(command, environ), commands))
+    with Workers() as pool:
+        asked = [pool.submit(ask, command, environ) for command in commands]
+    answers = (job.result() for job in asked)
     return tuple(answer.nvcc for answer in answers if isinstance(answer, Answer))
 
 
 def read_toolkits(others: Iterable[Nvcc], *further: str) -> tuple[OtherToolkit, ...]:
     """The folders of these nvccs, each once. further: library folders of the linker's own."""
-    homes = {home: nvcc for nvcc in others if (home := home_of(nvcc.resolved))}
+    homes = {home: nvcc for nvcc in others if (home := nvcc.home)}
     return tuple(_read(home, nvcc, further) for home, nvcc in sorted(homes.items()))
-
-
-def home_of(nvcc: str) -> str:
-    """The CUDA_HOME whose bin/nvcc this is; "" where it lies elsewhere."""
-    path = Path(nvcc)
-    return str(path.parent.parent) if path.parts[-2:] == ("bin", "nvcc") else ""
 
 
 def include_folders(home: str) -> tuple[str, ...]:

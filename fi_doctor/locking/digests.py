@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from fi_doctor.facts import recorded
 from fi_doctor.facts.files import matching, read_whole
 from fi_doctor.facts.remembered import FRESH_NS, Found, keep, quick_key, scan
 from fi_doctor.locking.model import ABSENT, UNREADABLE
@@ -23,7 +24,6 @@ _NAME = "digests.json"
 _MOST_ENTRIES = 20_000
 _LARGE = 16 << 20  # bytes, from which on what pip wrote down is believed
 _CHUNK = 1 << 20
-_LARGEST_RECORD = 64 << 20
 _RECORD_LINE = re.compile(rb"^(?P<path>[^,\n]+),sha256=(?P<digest>[\w-]+),(?P<size>\d+)\r?$", re.MULTILINE)
 
 
@@ -181,7 +181,7 @@ def _records(site: Path) -> Iterable[tuple[str, tuple[str, int]]]:
     """The large files of every RECORD in a folder of packages."""
     for path in matching(site, "*.dist-info/RECORD"):
         with contextlib.suppress(OSError):
-            for line in _RECORD_LINE.finditer(read_whole(path, _LARGEST_RECORD)):
+            for line in _RECORD_LINE.finditer(read_whole(path, recorded.LARGEST_BYTES)):
                 if int(line["size"]) >= _LARGE:
                     digest = base64.urlsafe_b64decode(line["digest"] + b"=" * (-len(line["digest"]) % 4)).hex()
                     yield line["path"].decode(errors="replace"), (f"sha256:{digest}", int(line["size"]))

@@ -6,12 +6,12 @@ The former holds while no file that it was read from may have changed, the latte
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -31,11 +31,23 @@ _RUNNER = ".cuh"  # in names of what is read beside Python
 _OF_ELVES = "1"  # another where read_elf says something else of the same file
 
 
-class _Keys(NamedTuple):
-    """Words for the files of a package: as they are here, and as a release has them. "" where nothing may be kept."""
+class _Tree:
+    """Files of a package, None where not all could be looked at."""
 
-    here: str = ""
-    released: str = ""
+    def __init__(self, root: Path, files: list[Found] | None) -> None:
+        self._root, self._files = root, files
+
+    @functools.cached_property
+    def here(self) -> str:
+        """A word for them as they are here, and for who reads them; "" where nothing may be kept of them."""
+        word = "" if self._files is None else quick_key(self._files)
+        return word and f"{released.readers()} {word}"
+
+    @functools.cached_property
+    def shipped(self) -> str:
+        """The same as their release has them."""
+        word = "" if self._files is None else released.state(self._root, self._files)
+        return word and f"{released.readers()} {word}"
 
 
 class Readings:
@@ -43,7 +55,7 @@ class Readings:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._keys: dict[Path, _Keys] = {}
+        self._trees: dict[Path, _Tree] = {}
         self._locks = {name: threading.Lock() for name in ("vllm", "flashinfer")}
 
     def vllm(self, survey: Survey) -> Vllm | Missing:
@@ -51,15 +63,15 @@ class Readings:
         root = _root(survey, "vllm")
         if isinstance(root, Missing):
             return sources.read_vllm(survey)
-        keys = self._of_vllm(root)
+        tree = self._of_vllm(root)
 
         def read() -> Vllm | Missing:
-            shipped = released.recall(released.label(root), keys.released, Vllm)
+            shipped = released.recall(released.label(root), tree.shipped, Vllm)
             return replace(shipped, root=str(root)) if shipped else sources.read_vllm(survey)
 
         return remembered(
             self._folder / _VLLM,
-            keys.here and f"{keys.here} {root}",
+            tree.here and f"{tree.here} {root}",
             Vllm,
             read,
             is_whole=lambda found: not found.unreadable,
@@ -70,33 +82,38 @@ class Readings:
         caller, callee = _root(survey, "vllm"), _root(survey, "flashinfer")
         if isinstance(caller, Missing) or isinstance(callee, Missing):
             return sources.read_calls(survey)
-        here, shipped = map(_joined, zip(self._of_vllm(caller), self._of_flashinfer(callee), strict=True))
-        name = f"{released.label(caller)}-with-{released.label(callee)}"
+        trees = self._of_vllm(caller), self._of_flashinfer(callee)
+        here = _joined(tree.here for tree in trees)
+
+        def read() -> Calls | Missing:
+            name = f"{released.label(caller)}-with-{released.label(callee)}"
+            shipped = _joined(tree.shipped for tree in trees)
+            return released.recall(name, shipped, Calls) or sources.read_calls(survey)
+
         return remembered(
             self._folder / _CALLS,
             here and f"{here} {caller} {callee}",
             Calls,
-            lambda: released.recall(name, shipped, Calls) or sources.read_calls(survey),
+            read,
             is_whole=lambda found: not found.unread,  # what took too long may take less the next time
         )
 
     def named(self, root: Path, version: str, symbols: tuple[str, ...]) -> Named:
         """What FlashInfer's source says of names."""
-        keys = _Keys()
+        files = None
         with contextlib.suppress(OSError):
             named = {name.partition(":")[0] for name in symbols if _RUNNER in name}
             runners = [name for name in sorted(named) if may_be_file(root / name)]
             files = [Found(name, str(root / name), (root / name).stat()) for name in runners]
-            of_runners = quick_key(files), released.state(root, files)
-            keys = _Keys(*map(_joined, zip(self._of_flashinfer(root), of_runners, strict=True)))
+        trees = self._of_flashinfer(root), _Tree(root, files)
+        here = _joined(tree.here for tree in trees)
         asked = hashlib.sha256("\0".join((version, *symbols)).encode("utf-8", "surrogateescape")).hexdigest()
-        shipped = keys.released and f"{keys.released} {asked}"
-        return remembered(
-            self._folder / _NAMED,
-            keys.here and f"{keys.here} {asked} {root}",
-            Named,
-            lambda: released.recall(released.label(root), shipped, Named) or sources.read_named(root, version, symbols),
-        )
+
+        def read() -> Named:
+            shipped = _joined((*(tree.shipped for tree in trees), asked))
+            return released.recall(released.label(root), shipped, Named) or sources.read_named(root, version, symbols)
+
+        return remembered(self._folder / _NAMED, here and f"{here} {asked} {root}", Named, read)
 
     def libraries(self, environ: Mapping[str, str], survey: Survey) -> dict[str, Library | Missing]:
         """The CUDA libraries that a process would load; where they are looked for is asked each time."""
@@ -119,27 +136,28 @@ class Readings:
             keep(path, msgspec.json.encode((_OF_ELVES, seen)))
         return found
 
-    def _of_vllm(self, root: Path) -> _Keys:
-        """Of all its Python files and programs."""
+    def _of_vllm(self, root: Path) -> _Tree:
+        """All its Python files and programs."""
         with self._locks["vllm"]:
-            return self._key(root, (".py", "vllm-rs"))
+            return self._tree(root, (".py", "vllm-rs"))
 
-    def _of_flashinfer(self, root: Path) -> _Keys:
+    def _of_flashinfer(self, root: Path) -> _Tree:
         with self._locks["flashinfer"]:
-            return self._key(root, (".py",), without="data")
+            return self._tree(root, (".py",), without="data")
 
-    def _key(self, root: Path, endings: tuple[str, ...], *, without: str = "") -> _Keys:
-        if root not in self._keys:
-            self._keys[root] = _Keys()
+    def _tree(self, root: Path, endings: tuple[str, ...], *, without: str = "") -> _Tree:
+        if root not in self._trees:
+            files = None
             with contextlib.suppress(OSError):
                 files = scan(root, endings, without=without)
-                both = quick_key(files), released.state(root, files)
-                self._keys[root] = _Keys(*(word and f"{released.readers()} {word}" for word in both))
-        return self._keys[root]
+            self._trees[root] = _Tree(root, files)
+        return self._trees[root]
 
 
-def _joined(words: tuple[str, ...]) -> str:
-    return " ".join(words) if all(words) else ""
+def _joined(words: Iterable[str]) -> str:
+    """All of them, or nothing where one is missing."""
+    known = tuple(words)
+    return " ".join(known) if all(known) else ""
 
 
 def _root(survey: Survey, name: str) -> Path | Missing:

@@ -18,7 +18,6 @@ from fi_doctor.model.facts import (
     Library,
     Majors,
     Named,
-    Nvcc,
     Package,
     PeerLink,
     SystemFacts,
@@ -79,7 +78,7 @@ from fi_doctor.model.report import (
     selects,
 )
 from fi_doctor.model.server import LoadedLibrary, Server
-from fi_doctor.model.surroundings import HostLimits, OtherToolkit, Ptxas, RayCopies, Site, TritonPtxas
+from fi_doctor.model.surroundings import HostLimits, Nvcc, OtherToolkit, Ptxas, RayCopies, Site, TritonPtxas
 from fi_doctor.model.warming import WARMING_SCHEMA, Place, Warming, WarmModule
 from fi_doctor.model.watch import Silent, Watch
 from fi_doctor.model.words import Evidence, Scope, Severity, Verdict

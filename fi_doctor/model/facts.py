@@ -7,7 +7,7 @@ from fi_doctor.model.binaries import Binaries
 from fi_doctor.model.calls import Calls
 from fi_doctor.model.machine import Machine
 from fi_doctor.model.server import Server
-from fi_doctor.model.surroundings import HostLimits, OtherToolkit, RayCopies, Site, TritonPtxas
+from fi_doctor.model.surroundings import HostLimits, Nvcc, OtherToolkit, RayCopies, Site, TritonPtxas
 
 
 class Gpu(Data, frozen=True):
@@ -64,17 +64,6 @@ class GpuFacts(Data, frozen=True):
     def cuda_sees_any(self) -> bool:
         """Whether CUDA was asked and sees a GPU."""
         return not isinstance(self.cuda_order, Missing) and bool(self.cuda_order)
-
-
-class Nvcc(Data, frozen=True, tag_field="kind", tag="nvcc"):
-    """One nvcc. Source: `nvcc --version` and `nvcc --list-gpu-code`."""
-
-    path: str  # as found
-    resolved: str  # after symlinks
-    found_by: str  # "CUDA_HOME", "CUDA_PATH", "PATH", "/usr/local/cuda*", "FLASHINFER_NVCC"
-    version: str | Missing  # release, "13.0"
-    build: str | Missing  # "13.0.88"
-    architectures: tuple[str, ...] | Missing  # "sm_90", as nvcc lists them: without a and f variants
 
 
 class JitToolkit(Data, frozen=True, tag_field="kind", tag="toolkit"):

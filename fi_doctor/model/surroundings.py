@@ -1,6 +1,8 @@
-"""What lies around the packages and the toolkit: other distributions, nvcc's host compiler, Triton's ptxas, Ray."""
+"""Compilers and what lies around the packages: nvcc and its host compiler, other distributions, Triton's ptxas, Ray."""
 
 from __future__ import annotations
+
+from pathlib import PurePosixPath
 
 from fi_doctor.model.base import Data, Missing
 
@@ -28,6 +30,23 @@ class HostLimits(Data, frozen=True, tag_field="kind", tag="host-limits"):
     family: str | Missing  # "gcc", "clang"
     major: int | Missing
     checked: bool  # False: -allow-unsupported-compiler is among nvcc's options
+
+
+class Nvcc(Data, frozen=True, tag_field="kind", tag="nvcc"):
+    """One nvcc. Source: `nvcc --version` and `nvcc --list-gpu-code`."""
+
+    path: str  # as found
+    resolved: str  # after symlinks
+    found_by: str  # "CUDA_HOME", "CUDA_PATH", "PATH", "/usr/local/cuda*", "FLASHINFER_NVCC"
+    version: str | Missing  # release, "13.0"
+    build: str | Missing  # "13.0.88"
+    architectures: tuple[str, ...] | Missing  # "sm_90", as nvcc lists them: without a and f variants
+
+    @property
+    def home(self) -> str:
+        """The toolkit that CUDA_HOME would name: FlashInfer calls $CUDA_HOME/bin/nvcc; "" where it lies in none."""
+        path = PurePosixPath(self.resolved)
+        return str(path.parent.parent) if path.parts[-2:] == ("bin", "nvcc") else ""
 
 
 class OtherToolkit(Data, frozen=True):

@@ -2,39 +2,23 @@
 
 import factory as make
 import pytest
+from watched_readers import CALLEE, CALLER, FILES, watch, write
 
-from fi_doctor.facts import calls, remembered, vllm
+from fi_doctor.facts import remembered
 from fi_doctor.locking import readings
-
-CALLER = "from flashinfer.norm import rmsnorm\nrmsnorm(1, 2)\n"
-CALLEE = "def rmsnorm(input, weight): ...\n"
 
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
     monkeypatch.setattr(remembered, "FRESH_NS", -(10**18))  # files count as old enough to be remembered at once
-    for name, text in {
-        "vllm/__init__.py": "",
-        "vllm/envs.py": 'environment_variables = {"VLLM_A": lambda: 1}\n',
-        "vllm/engine/arg_utils.py": 'parser.add_argument("--moe-backend")\n',
-        "vllm/config/kernel.py": "class KernelConfig:\n    moe_backend: str = ''\n",
-        "vllm/layer.py": CALLER,
-        "flashinfer/__init__.py": "",
-        "flashinfer/norm.py": CALLEE,
-    }.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write(tmp_path, FILES)
     return tmp_path
 
 
 @pytest.fixture
 def read(site, monkeypatch):
     """What both readers say, as a process that has just begun, and what they had to read for it."""
-    done = []
-    for module, name in ((calls, "read_calls"), (vllm, "read_vllm")):
-        real = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda survey, real=real, name=name: done.append(name) or real(survey))
+    done = watch(monkeypatch)
     survey = make.survey(vllm=str(site / "vllm/__init__.py"), flashinfer=str(site / "flashinfer/__init__.py"))
 
     def again():

@@ -7,35 +7,23 @@ from pathlib import Path
 
 import factory as make
 import pytest
+from watched_readers import FILES, watch, write
 
 from fi_doctor import facts, knowledge, pipeline
-from fi_doctor.facts import calls, released, vllm
+from fi_doctor.facts import released
 from fi_doctor.facts.named import read_named
 from fi_doctor.locking.readings import Readings
 from fi_doctor.model import Calls, Named, Vllm
 from fi_doctor.probing import catalog
 
-FILES = {
-    "vllm/__init__.py": "",
-    "vllm/envs.py": 'environment_variables = {"VLLM_A": lambda: 1}\n',
-    "vllm/engine/arg_utils.py": 'parser.add_argument("--moe-backend")\n',
-    "vllm/config/kernel.py": "class KernelConfig:\n    moe_backend: str = ''\n",
-    "vllm/layer.py": "from flashinfer.norm import rmsnorm\nrmsnorm(1, 2)\n",
-    "vllm-0.33.0+cu130.dist-info/RECORD": "",
-    "flashinfer/__init__.py": "",
-    "flashinfer/norm.py": "def rmsnorm(input, weight): ...\n",
-    "flashinfer_python-0.7.2.dist-info/RECORD": "",
-}
-ASKED = ("flashinfer.norm.rmsnorm",)
+RECORDS = {"vllm-0.33.0+cu130.dist-info/RECORD": "", "flashinfer_python-0.7.2.dist-info/RECORD": ""}
 SHIPPED = sorted(released.FOLDER.glob(f"*{released.ENDING}"))
 
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    for name, text in FILES.items():
-        path = tmp_path / "site" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write(tmp_path / "site", FILES)
+    write(tmp_path / "site", RECORDS)
     monkeypatch.setattr(released, "FOLDER", tmp_path / "shipped")
     return tmp_path / "site"
 
@@ -43,10 +31,7 @@ def site(tmp_path, monkeypatch):
 @pytest.fixture
 def read(site, tmp_path, monkeypatch):
     """What the readers say without a memory, and which of them had to read."""
-    done = []
-    for module, name in ((calls, "read_calls"), (vllm, "read_vllm")):
-        real = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda survey, real=real, name=name: done.append(name) or real(survey))
+    done = watch(monkeypatch)
     survey = make.survey(vllm=str(site / "vllm/__init__.py"), flashinfer=str(site / "flashinfer/__init__.py"))
 
     def again():
