@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,7 +32,7 @@ class Guard:
             return
         self._close()  # that of a process of which this one is a copy
         self._owner = os.getpid()
-        self.word = secrets.token_hex(8)
+        self.word = os.urandom(8).hex()
         self.pid = 0
         with contextlib.suppress(OSError):
             reading, self._pipe = os.pipe()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import selectors
 import subprocess
 import sys
@@ -182,7 +181,7 @@ def _start_guard(argv: Sequence[str], stdin: int) -> int:
 def _new_marker(guarded: str) -> str:
     """A fresh marker that holds the outer one, so that a run within a run is found by both, and the guard's word."""
     outer = os.environ.get(processes.MARKER, "")
-    return ":".join([*filter(None, [outer]), guarded, secrets.token_hex(8)])
+    return ":".join([*filter(None, [outer]), guarded, os.urandom(8).hex()])
 
 
 def _in_words(argv: Sequence[str], exc: OSError | ValueError) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import shlex
 import shutil
 import stat
@@ -94,7 +93,7 @@ def survey(python: str, environ: Mapping[str, str]) -> Survey:
     Raises TargetError when there is no such interpreter or it gives no answer.
     """
     path = find_interpreter(python, environ)
-    word = secrets.token_hex(8)
+    word = os.urandom(8).hex()
     result = sandbox.run(
         [path, str(SURVEY_SCRIPT), word],
         timeout_s=SURVEY_TIMEOUT_S,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,12 +15,16 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import platformdirs
 
+from fi_doctor.facts.asking import ask
 from fi_doctor.facts.files import read_whole
 
 FRESH_NS = 2_000_000_000  # a file that is younger can change again without changing its times
 
 _Kept = TypeVar("_Kept")
 _LARGEST_MEMORY = 256 << 20
+_LARGEST_LISTING = 16 << 20
+_FIND = "/usr/bin/find"
+_SECONDS = re.compile(rb" (\d+)\.\d")
 _Read = TypeVar("_Read")
 
 
@@ -54,6 +59,25 @@ def quick_key(files: Iterable[Found]) -> str:
         words = f"{name}\0{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns} {state.st_ino} {state.st_dev}\n"
         whole.update(words.encode("utf-8", "surrogateescape"))
     return whole.hexdigest() if time.time_ns() - latest > FRESH_NS else ""
+
+
+def found_key(folder: Path, endings: tuple[str, ...], *, without: str = "") -> str | None:
+    """A word as that of quick_key, for the files that `scan` finds: GNU find looks at them beside what else is done.
+
+    Another word than quick_key's for the same files. None where find is not there, or has not looked at everything:
+    links to files are followed by `scan` only.
+    """
+    names = [word for ending in endings for word in ("-o", "-name", f"*{ending}")][1:]
+    left_out = ["-path", f"{folder}/{without}", "-prune", "-o"] if without else []
+    told = ["-printf", r"%P\0%s %T@ %C@ %i %D %y\n"]
+    words = [_FIND, str(folder), *left_out, "(", *names, ")", "!", "-type", "d", *told]
+    result = ask(words, environ={"LC_ALL": "C"}, max_output=_LARGEST_LISTING)
+    lines = sorted(result.stdout.splitlines())
+    if result.returncode != 0 or result.truncated or not all(line.endswith(b" f") for line in lines):
+        return None
+    latest = max((int(second) for second in _SECONDS.findall(result.stdout)), default=0)
+    whole = hashlib.sha256(b"\n".join(lines)).hexdigest()
+    return whole if time.time() - latest > 1 + FRESH_NS / 1e9 else ""
 
 
 def remembered(

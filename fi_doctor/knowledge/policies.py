@@ -26,11 +26,6 @@ from fi_doctor.model import (
     Verdict,
 )
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 PROJECT = "pyproject.toml"
 _TABLE = "fi-doctor"
 _LARGEST_BYTES = 1 << 20
@@ -165,6 +160,10 @@ def _bytes(path: Path) -> bytes:
 
 def _table(path: Path) -> dict[str, Any] | None:
     """The table of the policy, by the name of the file; None where a pyproject.toml has none."""
+    if sys.version_info >= (3, 11):
+        import tomllib  # noqa: PLC0415 - most commands are given no policy
+    else:
+        import tomli as tomllib  # noqa: PLC0415 - as above
     data = _bytes(path)
     for mark, said in _MARKS.items():
         if data.startswith(mark):

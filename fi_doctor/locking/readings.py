@@ -20,7 +20,7 @@ from fi_doctor.facts import libraries, released, sources
 from fi_doctor.facts.files import may_be_file
 from fi_doctor.facts.loader import Elf, read_elf
 from fi_doctor.facts.packages import Survey
-from fi_doctor.facts.remembered import Found, keep, quick_key, recall, remembered, scan
+from fi_doctor.facts.remembered import Found, found_key, keep, quick_key, recall, remembered, scan
 from fi_doctor.model import Calls, Library, Missing, Named, Vllm
 
 _VLLM = "vllm.json"
@@ -32,22 +32,28 @@ _OF_ELVES = "1"  # another where read_elf says something else of the same file
 
 
 class _Tree:
-    """Files of a package, None where not all could be looked at."""
+    """The files of a package that are read, by their endings."""
 
-    def __init__(self, root: Path, files: list[Found] | None) -> None:
-        self._root, self._files = root, files
+    def __init__(self, root: Path, endings: tuple[str, ...], *, without: str = "") -> None:
+        self._root, self._endings, self._without = root, endings, without
 
     @functools.cached_property
     def here(self) -> str:
         """A word for them as they are here, and for who reads them; "" where nothing may be kept of them."""
-        word = "" if self._files is None else quick_key(self._files)
-        return word and f"{released.readers()} {word}"
+        word = found_key(self._root, self._endings, without=self._without)
+        return _of_readers(_key(self._files) if word is None else word)
 
     @functools.cached_property
     def shipped(self) -> str:
         """The same as their release has them."""
-        word = "" if self._files is None else released.state(self._root, self._files)
-        return word and f"{released.readers()} {word}"
+        return _of_readers("" if self._files is None else released.state(self._root, self._files))
+
+    @functools.cached_property
+    def _files(self) -> list[Found] | None:
+        """None where not all could be looked at."""
+        with contextlib.suppress(OSError):
+            return scan(self._root, self._endings, without=self._without)
+        return None
 
 
 class Readings:
@@ -105,12 +111,13 @@ class Readings:
             named = {name.partition(":")[0] for name in symbols if _RUNNER in name}
             runners = [name for name in sorted(named) if may_be_file(root / name)]
             files = [Found(name, str(root / name), (root / name).stat()) for name in runners]
-        trees = self._of_flashinfer(root), _Tree(root, files)
-        here = _joined(tree.here for tree in trees)
+        tree = self._of_flashinfer(root)
+        here = _joined((tree.here, _of_readers(_key(files))))
         asked = hashlib.sha256("\0".join((version, *symbols)).encode("utf-8", "surrogateescape")).hexdigest()
 
         def read() -> Named:
-            shipped = _joined((*(tree.shipped for tree in trees), asked))
+            state = "" if files is None else released.state(root, files)
+            shipped = _joined((tree.shipped, _of_readers(state), asked))
             return released.recall(released.label(root), shipped, Named) or sources.read_named(root, version, symbols)
 
         return remembered(self._folder / _NAMED, here and f"{here} {asked} {root}", Named, read)
@@ -147,11 +154,18 @@ class Readings:
 
     def _tree(self, root: Path, endings: tuple[str, ...], *, without: str = "") -> _Tree:
         if root not in self._trees:
-            files = None
-            with contextlib.suppress(OSError):
-                files = scan(root, endings, without=without)
-            self._trees[root] = _Tree(root, files)
+            self._trees[root] = _Tree(root, endings, without=without)
+            _ = self._trees[root].here  # under the lock: each tree is looked at once
         return self._trees[root]
+
+
+def _key(files: list[Found] | None) -> str:
+    return "" if files is None else quick_key(files)
+
+
+def _of_readers(word: str) -> str:
+    """With who reads; nothing where there is no word."""
+    return word and f"{released.readers()} {word}"
 
 
 def _joined(words: Iterable[str]) -> str:

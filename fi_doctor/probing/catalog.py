@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import importlib.metadata
-import importlib.util
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from fi_doctor.errors import BrokenDoctorError, DataError
 from fi_doctor.model import OWN, ProbeSpec, Requires
 from fi_doctor.probing.declared import Declared, convert
+from fi_doctor.probing.registered import Broken, registered
 from fi_doctor.probing.skeleton import without_bodies
 
-GROUP = "fi_doctor.probes"
-OWN_PACKAGE = "fi_doctor_probes"
 MOST_BYTES = 1 << 20  # of one probe
 
-_ROOT = Path(__file__).resolve().parents[2]
-# What importlib.metadata lets through: text that is not UTF-8, lines without "=", no name, no access.
-_BROKEN_METADATA = (OSError, ValueError, TypeError, AttributeError, KeyError)
 _SENTENCE = re.compile(r".*?[.?!](?=\s|$)")
-
-
-class Broken(NamedTuple):
-    """What cannot be used: a file, a folder, or an entry point that leads nowhere."""
-
-    origin: str
-    path: Path
-    why: str  # with the path, and the line where there is one
 
 
 def discover(extra: tuple[Path, ...] = ()) -> tuple[ProbeSpec, ...]:
@@ -39,7 +23,7 @@ def discover(extra: tuple[Path, ...] = ()) -> tuple[ProbeSpec, ...]:
 
     Errors: BrokenDoctorError with all that is wrong where it is ours.
     """
-    found, broken = _registered()
+    found, broken = registered()
     specs: list[ProbeSpec] = []
     for folder, origin in [*found, *((path.absolute(), str(path.absolute())) for path in extra)]:
         paths = _files(folder)
@@ -62,7 +46,7 @@ def discover(extra: tuple[Path, ...] = ()) -> tuple[ProbeSpec, ...]:
 
 def folders() -> tuple[Path, ...]:
     """The registered folders, as far as they can be found."""
-    return tuple(folder for folder, _ in _registered()[0])
+    return tuple(folder for folder, _ in registered()[0])
 
 
 def parse(text: str, path: str, origin: str) -> ProbeSpec | list[str]:
@@ -116,61 +100,6 @@ def _parsed(tree: ast.Module, path: str, origin: str) -> ProbeSpec | list[str]:
         gate_only=probe.checks == "gate",
         runs_by_hand=_runs_by_hand(tree, takes_names=bool(probe.variants)),
     )
-
-
-def _registered() -> tuple[list[tuple[Path, str]], list[Broken]]:
-    """The folders named by the entry points; a checkout's own probes stand beside the package and come first."""
-    beside = _ROOT / "probes"
-    checkout = beside.is_dir() and (_ROOT / "pyproject.toml").is_file()
-    folders = [(beside, OWN)] if checkout else []
-    broken = []
-    for origin, entry in _entries():
-        if origin == OWN and checkout:
-            continue
-        folder = _locate(entry.value)
-        if isinstance(folder, str):
-            why = f"entry point {entry.name!r} in group {GROUP!r}: {folder}"
-            broken.append(Broken(origin, Path(entry.name), why))
-        else:
-            folders.append((folder, origin))
-    if not any(origin == OWN for _, origin in folders):
-        own = _locate(OWN_PACKAGE)
-        if isinstance(own, Path):
-            folders.append((own, OWN))
-        else:
-            broken.append(Broken(OWN, Path(OWN_PACKAGE), own))
-    return folders, broken
-
-
-def _entries() -> list[tuple[str, importlib.metadata.EntryPoint]]:
-    """Name of the distribution and entry point, of those that can be read: anybody's broken metadata is not our affair.
-
-    Of two distributions of one name the first on sys.path counts, as for importlib.metadata.entry_points, which
-    raises what the least of them makes it raise.
-    """
-    names: dict[str, None] = {}
-    for found in importlib.metadata.distributions():
-        with contextlib.suppress(*_BROKEN_METADATA):
-            if any(entry.group == GROUP for entry in found.entry_points):
-                names[found.name] = None
-    entries = []
-    for name in names:
-        with contextlib.suppress(*_BROKEN_METADATA):
-            first = importlib.metadata.distribution(name)
-            entries += [(name, entry) for entry in first.entry_points if entry.group == GROUP]
-    return entries
-
-
-def _locate(package: str) -> Path | str:
-    """The folder of a package, found without importing it: only the top-level name is asked for."""
-    top, *rest = package.partition(":")[0].strip().split(".")
-    try:
-        spec = importlib.util.find_spec(top)
-    except (ImportError, ValueError) as exc:
-        return f"package {top!r} cannot be located: {exc}"
-    if spec is None or not spec.submodule_search_locations:
-        return f"no package {top!r} is installed"
-    return Path(next(iter(spec.submodule_search_locations))).joinpath(*rest)
 
 
 def _files(folder: Path) -> list[Path] | str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-import statistics
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -75,6 +74,8 @@ def learn(taken: Mapping[str, Taken], here: Here = ANYWHERE) -> Here:
     ratios = [
         one.slowest_s / object_seconds(name) for name, one in usable.items() if _is_known(name) and "." not in name
     ]
+    import statistics  # noqa: PLC0415 - it imports fractions, decimal and random
+
     ratio = min(max(statistics.median(ratios), 1 / _MOST_RATIO), _MOST_RATIO) if ratios else 1.0
     return here._replace(taken=usable, ratio=ratio)
 

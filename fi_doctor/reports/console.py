@@ -6,7 +6,6 @@ import io
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
-from rich.console import Console
 from rich.text import Text
 
 from fi_doctor.model import Evidence, FeatureRow, Report, Verdict
@@ -29,12 +28,20 @@ def render(report: Report, *, width: int = 80, color: bool = False) -> str:
 
     Nothing of the environment is read and no markup is interpreted: what stands in a report is data.
     """
+    width = max(width, MIN_WIDTH)
+    parts = _parts(in_order(report), width)
+    text = _colored(parts, width) if color else "\n".join(part.plain for part in parts)
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+
+
+def _colored(parts: Iterable[Text], width: int) -> str:
+    from rich.console import Console  # noqa: PLC0415 - with what it prints it takes an eighth of a static check
+
     console = Console(
         file=io.StringIO(),
-        width=max(width, MIN_WIDTH),
-        force_terminal=color,
-        no_color=not color,
-        color_system="standard" if color else None,
+        width=width,
+        force_terminal=True,
+        color_system="standard",
         markup=False,
         highlight=False,
         emoji=False,
@@ -42,9 +49,9 @@ def render(report: Report, *, width: int = 80, color: bool = False) -> str:
         _environ={},
     )
     with console.capture() as capture:
-        for part in _parts(in_order(report), console.width):
+        for part in parts:
             console.print(part, soft_wrap=True)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
+    return capture.get()
 
 
 def _parts(report: Report, width: int) -> Iterator[Text]:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from fi_doctor.facts.remembered import quick_key, scan
+from fi_doctor.facts.remembered import found_key, quick_key, scan
 from fi_doctor.locking import digests as module
 from fi_doctor.locking.digests import Digests
 
@@ -205,6 +205,22 @@ def test_a_quick_key_knows_names_sizes_and_times(tmp_path, settled):
     assert quick_key(scan(folder)) == before
     os.utime(folder / "one.h", ns=(OLD_NS, OLD_NS))
     assert quick_key(scan(folder)) != before
+
+
+def test_a_key_of_found_files_knows_names_sizes_and_times(tmp_path, settled):
+    folder = tree(tmp_path)
+    before = found_key(folder, (".h",))
+    assert before == found_key(folder, (".h",)) != found_key(folder, (".h",), without="b")
+    os.utime(folder / "one.h", ns=(OLD_NS, OLD_NS))
+    assert found_key(folder, (".h",)) != before
+    (folder / "link.h").symlink_to(folder / "one.h")
+    assert found_key(folder, (".h",)) is None  # the target may change: scan looks at it
+    assert found_key(tmp_path / "absent", (".h",)) is None
+
+
+def test_files_that_can_change_unseen_have_no_key(tmp_path):
+    folder = tree(tmp_path)
+    assert (found_key(folder, (".h",)), quick_key(scan(folder))) == ("", "")
 
 
 def tree(tmp_path):

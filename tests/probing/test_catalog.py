@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from fi_doctor.errors import BrokenDoctorError, DataError
 from fi_doctor.model import OWN, ProbeSpec, Requires
-from fi_doctor.probing import catalog
+from fi_doctor.probing import catalog, registered
 from fi_doctor.probing.skeleton import without_bodies
 
 ROOT = Path(__file__).parents[2]
@@ -160,7 +160,7 @@ def test_a_broken_probe_of_our_own_is_our_fault(tmp_path, monkeypatch):
     (tmp_path / "probes").mkdir()
     (tmp_path / "pyproject.toml").write_text("")
     (tmp_path / "probes" / "a.py").write_text("(")
-    monkeypatch.setattr(catalog, "_ROOT", tmp_path)
+    monkeypatch.setattr(registered, "_ROOT", tmp_path)
     with pytest.raises(BrokenDoctorError):
         catalog.discover()
 
@@ -292,9 +292,33 @@ def test_installed_probes_are_found_by_our_entry_point(tmp_path, monkeypatch):
     (package / "__init__.py").write_text("raise SystemExit('imported')")
     (package / "kv_copy.py").write_text(GOOD)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.setattr(catalog, "_ROOT", tmp_path)
+    monkeypatch.setattr(registered, "_ROOT", tmp_path)
     monkeypatch.setattr(importlib.metadata, "distributions", list)
     assert [(spec.id, spec.origin) for spec in catalog.discover()] == [("kv.copy", "fi-doctor")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "may"),
+    [
+        ("other-1.dist-info", "[fi_doctor.probes]\nx = x.y\n", True),
+        ("other-1.dist-info", "[console_scripts]\nx = x:y\n", False),
+        ("other-1.dist-info", None, False),
+        ("other.egg-info", "[fi_doctor.probes]\nx = x.y\n", True),
+        ("other.egg", None, True),
+        ("fi_doctor-1.dist-info", "[fi_doctor.probes]\nx = x.y\n", False),
+        ("notes", "[fi_doctor.probes]\n", False),
+    ],
+)
+def test_metadata_is_read_where_somebody_else_may_register_probes(tmp_path, monkeypatch, name, text, may):
+    (tmp_path / name).mkdir()
+    if text is not None:
+        (tmp_path / name / "entry_points.txt").write_text(text)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "absent.zip")])
+    monkeypatch.setattr(registered, "_ROOT", tmp_path)
+    asked = []
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda: asked.append(1) or [])
+    registered.registered()
+    assert bool(asked) is may
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "probes").glob("[!_]*.py")), ids=lambda path: path.stem)
