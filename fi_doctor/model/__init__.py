@@ -6,6 +6,7 @@ from fi_doctor.model.caches import CACHE_SCHEMA, CachedModule, CacheEntry, Cache
 from fi_doctor.model.calls import Calls, Misfit, MisfitKind, Unbound
 from fi_doctor.model.changes import DIFFERENCE_SCHEMA, Cause, CauseKind, Difference, FactChange, RowChange
 from fi_doctor.model.coverage import COVERAGE_SCHEMA, Coverage, Covered, Here
+from fi_doctor.model.deployments import AttentionLayers, Deployment, Experts, Quantized, ServedModel
 from fi_doctor.model.facts import (
     Admission,
     Driver,
@@ -96,6 +97,7 @@ __all__ = [
     "Admission",
     "AllowTable",
     "Allowance",
+    "AttentionLayers",
     "Binaries",
     "Binary",
     "BuildCost",
@@ -114,6 +116,7 @@ __all__ = [
     "Coverage",
     "Covered",
     "Data",
+    "Deployment",
     "Depth",
     "Difference",
     "Doctor",
@@ -122,6 +125,7 @@ __all__ = [
     "Ending",
     "Evidence",
     "Excuse",
+    "Experts",
     "FactChange",
     "Facts",
     "Feature",
@@ -161,6 +165,7 @@ __all__ = [
     "PolicyFile",
     "ProbeSpec",
     "Ptxas",
+    "Quantized",
     "RayCopies",
     "Recommendation",
     "Report",
@@ -172,6 +177,7 @@ __all__ = [
     "Rule",
     "Ruling",
     "Scope",
+    "ServedModel",
     "Server",
     "Setting",
     "Severity",

@@ -1,0 +1,132 @@
+"""What `--model` names, and how the options say that it is deployed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fi_doctor.errors import UsageError
+from fi_doctor.facts import model_cache, served_model
+from fi_doctor.knowledge import models
+from fi_doctor.model import Deployment, ServedModel
+
+# What vLLM's parser takes for one another (engine/arg_utils.py, 0.33.0).
+_SHORT = {
+    "-tp": "--tensor-parallel-size",
+    "-pp": "--pipeline-parallel-size",
+    "-dp": "--data-parallel-size",
+    "-ep": "--enable-expert-parallel",
+    "-q": "--quantization",
+    "-cc": "--compilation-config",
+    "-ac": "--attention-config",
+    "-O": "--optimization-level",
+    "-dcp": "--decode-context-parallel-size",
+    "-sc": "--speculative-config",
+}
+_NUMBERS = {
+    "--tensor-parallel-size": "tp",
+    "--pipeline-parallel-size": "pp",
+    "--data-parallel-size": "dp",
+}
+_MOST = 4096
+
+
+def served(word: str) -> ServedModel:
+    """The model that a path, a repository in Hugging Face's cache, or a name that is known stands for.
+
+    Errors: UsageError where it stands for nothing, DataError where its configuration cannot be read.
+    """
+    if not word:
+        raise UsageError("--model: '' names no model", todo="fi-doctor check --model gpt-oss-20b")
+    path = Path(word).expanduser()
+    if os.path.lexists(path):
+        return served_model.read_model(path)
+    if model_cache.is_repository(word) and (found := model_cache.cached_config(word, os.environ)):
+        return served_model.read_model(found, word)
+    if config := models.config_of(word):
+        return served_model.model_of(config, word, f"preset {word}")
+    known = ", ".join(models.presets())
+    why = "there is no such file or folder, and it is neither in Hugging Face's cache nor one of those that are known"
+    raise UsageError(
+        f"--model: {word!r} is not found", why=f"{why}: {known}", todo="give the folder of its config.json"
+    )
+
+
+def deployed(  # noqa: PLR0913 - an option each
+    words: tuple[str, ...],
+    *,
+    tp: int | None,
+    pp: int | None,
+    dp: int | None,
+    ep: bool,
+    kv_cache_dtype: str | None,
+) -> Deployment:
+    """What the words of vLLM's command line and our own options say together. Errors: UsageError where they differ."""
+    flags = dict(_flags(words))
+    sizes = {}
+    for name, short in _NUMBERS.items():
+        own = {"tp": tp, "pp": pp, "dp": dp}[short]
+        sizes[short] = _size(name, flags.pop(name, None), own, f"--{short}")
+    dtype = flags.pop("--kv-cache-dtype", None)
+    if dtype and kv_cache_dtype and dtype != kv_cache_dtype:
+        raise UsageError(f"--kv-cache-dtype {kv_cache_dtype} and {dtype} in --vllm-args", todo="give one of the two")
+    expert = flags.pop("--enable-expert-parallel", None) is not None
+    return Deployment(
+        tensor_parallel=sizes["tp"],
+        pipeline_parallel=sizes["pp"],
+        data_parallel=sizes["dp"],
+        expert_parallel=ep or expert,
+        kv_cache_dtype=kv_cache_dtype or dtype or "auto",
+        flags=flags,
+    )
+
+
+def model_in(words: tuple[str, ...]) -> str:
+    """The model that a command line names: the word behind `serve`, or that of --model; "" where it names none."""
+    flags = dict(_flags(words))
+    return flags.get("", "") or flags.get("--model", "")
+
+
+def _flags(words: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Each option with its value, "" for a switch; the model itself under ""."""
+    rest = list(words)
+    while rest and rest[0] in ("vllm", "serve", "exec"):
+        rest.pop(0)
+    found: list[tuple[str, str]] = []
+    if rest and not rest[0].startswith("-"):
+        found.append(("", rest.pop(0)))
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-") or word == "-":
+            raise UsageError(
+                f"--vllm-args: {word!r} belongs to no option",
+                why=f"it stands after {found[-1][0] or 'the model'} {found[-1][1]}".rstrip() if found else "",
+                todo="fi-doctor check --vllm-args '--tensor-parallel-size 8 --enforce-eager'",
+            )
+        name, given, value = word.partition("=")
+        if name[:2] == "-O" and name[2:].isdigit():  # -O3
+            name, given, value = "-O", "=", name[2:]
+        base, dot, below = name.partition(".")
+        base = _SHORT.get(base, base)
+        name = f"{base.replace('_', '-') if base.startswith('--') else base}{dot}{below}"
+        if not given:
+            taken = []
+            while rest and not _is_option(rest[0]):
+                taken.append(rest.pop(0))
+            value = " ".join(taken)
+        found.append((name, value))
+    return found
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and not word[1:2].isdigit() and word != "-"
+
+
+def _size(name: str, written: str | None, own: int | None, option: str) -> int:
+    if written is not None:
+        if not written.isdecimal() or not 1 <= int(written) <= _MOST:
+            raise UsageError(f"--vllm-args: {name} {written!r} is not a number of GPUs", todo=f"{name} 8")
+        if own is not None and own != int(written):
+            raise UsageError(f"{option} {own} and {name} {written} in --vllm-args", todo="give one of the two")
+        return int(written)
+    return own or 1

@@ -1,0 +1,46 @@
+"""Models that people serve, by their names: what their published configurations say."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fi_doctor.errors import BrokenDoctorError
+from fi_doctor.knowledge.decode import decode_list, read_yaml
+from fi_doctor.model import Strict
+
+_FILE = Path(__file__).parent / "data" / "models.yaml"
+
+
+class _Preset(Strict, frozen=True):
+    name: str
+    config: dict[str, Any]
+    of: tuple[str, ...] = ()  # repositories of Hugging Face
+    like: str = ""  # one further up
+
+
+def presets() -> tuple[str, ...]:
+    """The names."""
+    return tuple(_load()[0])
+
+
+def config_of(name: str) -> dict[str, Any] | None:
+    """The configuration under a name, or of a repository, whatever its letters' case; None where it is not known."""
+    configs, repositories = _load()
+    word = name.lower()
+    return configs.get(repositories.get(word, word))
+
+
+@cache
+def _load() -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    errors: list[str] = []
+    found = decode_list(_Preset, read_yaml(_FILE, _FILE.parent, errors), _FILE.name, errors)
+    configs: dict[str, dict[str, Any]] = {}
+    for one in found:
+        if one.like and one.like not in configs:
+            errors.append(f"{_FILE.name}: {one.name}: like: no {one.like!r} further up")
+        configs[one.name] = {**configs.get(one.like, {}), **one.config}
+    if errors:
+        raise BrokenDoctorError(f"{_FILE} cannot be used", why="\n       ".join(errors), todo="install fi-doctor anew")
+    return configs, {repository.lower(): one.name for one in found for repository in one.of}

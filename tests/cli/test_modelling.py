@@ -1,0 +1,98 @@
+"""What --model and the words of vLLM's command line stand for."""
+
+import json
+import shlex
+
+import pytest
+
+from fi_doctor.cli import modelling
+from fi_doctor.errors import UsageError
+
+
+def deployed(line, **given):
+    options = {"tp": None, "pp": None, "dp": None, "ep": False, "kv_cache_dtype": None, **given}
+    return modelling.deployed(tuple(shlex.split(line)), **options)
+
+
+@pytest.mark.parametrize(
+    ("line", "sizes", "flags"),
+    [
+        ("", (1, 1, 1, False, "auto"), {}),
+        ("vllm serve openai/gpt-oss-20b -tp 8", (8, 1, 1, False, "auto"), {"": "openai/gpt-oss-20b"}),
+        ("--tensor-parallel-size=4 --pipeline_parallel_size 2 -dp 2 -ep", (4, 2, 2, True, "auto"), {}),
+        ("--kv-cache-dtype fp8", (1, 1, 1, False, "fp8"), {}),
+        (
+            "--enforce_eager --moe-backend triton",
+            (1, 1, 1, False, "auto"),
+            {"--enforce-eager": "", "--moe-backend": "triton"},
+        ),
+        (
+            "-O3 -cc.pass_config.fuse_allreduce_rms=false",
+            (1, 1, 1, False, "auto"),
+            {"--optimization-level": "3", "--compilation-config.pass_config.fuse_allreduce_rms": "false"},
+        ),
+        (
+            '-ac \'{"backend": "FLASHINFER"}\'',
+            (1, 1, 1, False, "auto"),
+            {"--attention-config": '{"backend": "FLASHINFER"}'},
+        ),
+        ("--lora-modules a=b c=d --seed -1", (1, 1, 1, False, "auto"), {"--lora-modules": "a=b c=d", "--seed": "-1"}),
+    ],
+)
+def test_a_command_line_of_vllm(line, sizes, flags):
+    found = deployed(line)
+    assert (
+        found.tensor_parallel,
+        found.pipeline_parallel,
+        found.data_parallel,
+        found.expert_parallel,
+        found.kv_cache_dtype,
+    ) == sizes
+    assert found.flags == flags
+
+
+@pytest.mark.parametrize(
+    ("line", "given", "said"),
+    [
+        ("-tp eight", {}, "--tensor-parallel-size 'eight' is not a number of GPUs"),
+        ("-tp 0", {}, "--tensor-parallel-size '0' is not a number of GPUs"),
+        ("-tp 8", {"tp": 4}, "--tp 4 and --tensor-parallel-size 8 in --vllm-args"),
+        ("--kv-cache-dtype fp8", {"kv_cache_dtype": "auto"}, "--kv-cache-dtype auto and fp8 in --vllm-args"),
+        ("--tensor-parallel-size=8 stray", {}, "'stray' belongs to no option"),
+    ],
+)
+def test_words_that_contradict_or_mean_nothing(line, given, said):
+    with pytest.raises(UsageError) as caught:
+        deployed(line, **given)
+    assert said in caught.value.what
+
+
+def test_own_options_and_those_of_vllm_say_the_same():
+    found = deployed("-tp 8", tp=8, ep=True)
+    assert (found.tensor_parallel, found.expert_parallel, found.world_size) == (8, True, 8)
+    assert found.as_options()["tensor_parallel_size"] == 8
+
+
+@pytest.mark.parametrize(("line", "name"), [("vllm serve a/b -tp 2", "a/b"), ("--model a/b", "a/b"), ("-tp 2", "")])
+def test_the_model_of_a_command_line(line, name):
+    assert modelling.model_in(tuple(shlex.split(line))) == name
+
+
+def test_models_by_path_cache_and_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    config = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 256}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert modelling.served(str(tmp_path)).source == str(tmp_path / "config.json")
+    assert modelling.served("openai/gpt-oss-20b").source == "preset openai/gpt-oss-20b"
+    cached = tmp_path / "hf/hub/models--openai--gpt-oss-20b/snapshots/abcd"
+    cached.mkdir(parents=True)
+    (cached / "config.json").write_text(json.dumps(config))
+    assert modelling.served("openai/gpt-oss-20b").source == str(cached / "config.json")  # the file that is served
+
+
+@pytest.mark.parametrize("word", ["", "of-tomorrow", "org/name", "/absent"])
+def test_what_stands_for_no_model(word, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    with pytest.raises(UsageError) as caught:
+        modelling.served(word)
+    assert caught.value.todo
