@@ -72,5 +72,5 @@ def _commands(argv: list[str]) -> list[str]:
     words = [word for word in argv[:2] if not word.startswith("-")]
     if words[:1] == ["probes"]:
         return words if words[1:] in (["list"], ["show"]) else ["probes"]
-    named = {"check", "lock", "report", "warm", "diff", "explain", "features", "schema"}
+    named = {"check", "env", "lock", "report", "warm", "diff", "explain", "features", "schema"}
     return words[:1] if words[:1] and words[0] in named else []

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fi_doctor.cli import documents
+from fi_doctor.cli import documents, exporting
 from fi_doctor.cli.options import (
     AsRecorded,
     AsUser,
@@ -239,6 +239,7 @@ def warm(  # noqa: PLR0913 - the options of a command
     return warming.warm(asked, gathering)
 
 
+app.command()(exporting.env)
 app.command()(documents.cache)
 app.command()(documents.lock)
 app.command()(documents.diff)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fi_doctor import conditions
 from fi_doctor.conditions import View
 from fi_doctor.diagnosis.findings import UNEXPLAINED_FAILURE, addressee, filled_line, report_command
-from fi_doctor.diagnosis.reads import is_read
+from fi_doctor.diagnosis.reads import is_read, read_in
 from fi_doctor.diagnosis.uses import Asked, asked_by_rows
 from fi_doctor.model import (
     Action,
@@ -58,6 +58,7 @@ def advise(
             findings=one.findings,
             features=one.features,
             optional=one.optional,
+            holds=read_in(one.setting, facts, kb.settings),
         )
         for one in _merged(asked)
     )

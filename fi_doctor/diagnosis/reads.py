@@ -11,6 +11,13 @@ def is_read(name: str, facts: Facts, settings: tuple[Setting, ...]) -> bool:
     return any(setting.name == name and _owner_reads(setting, facts) for setting in settings)
 
 
+def read_in(name: str, facts: Facts, settings: tuple[Setting, ...]) -> str:
+    """The versions that read a setting, "vllm >=0.17.1,<0.34", by the entry that holds here; "" for no setting."""
+    found = (one for one in settings if name and one.name == name and _owner_reads(one, facts))
+    one = next(found, None)
+    return f"{one.owner} {one.read_by}" if one else ""
+
+
 def _owner_reads(setting: Setting, facts: Facts) -> bool:
     version = _version(setting.owner, facts)
     # "" is a name that no release reads.

@@ -100,6 +100,7 @@ class Recommendation(Data, frozen=True):
     findings: tuple[str, ...]
     features: tuple[str, ...] = ()  # rows whose verdict asks for it
     optional: bool = False  # it turns on what works here and is off; nothing is wrong without it
+    holds: str = ""  # in which versions: "vllm >=0.17.1,<0.34"; "": as this environment stands
 
 
 class Request(Data, frozen=True):

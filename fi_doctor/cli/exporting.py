@@ -1,0 +1,84 @@
+"""`fi-doctor env`: the recommended settings alone, for a shell, a container or a command line."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fi_doctor.cli.options import (
+    AsUser,
+    Budget,
+    Example,
+    FeatureOption,
+    From,
+    Jobs,
+    Memory,
+    Output,
+    Pid,
+    Python,
+    Quiet,
+    ReportDepth,
+)
+
+
+def env(  # noqa: PLR0913 - the options of a command
+    *,
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format", "-f", metavar="FORMAT", help="shell, dotenv, docker, k8s, vllm-args, sglang-args or json."
+        ),
+    ] = "shell",
+    optional: Annotated[
+        bool, typer.Option("--optional", help="Also what turns on what works here and is off by default.")
+    ] = False,
+    python: Python = None,
+    as_user: AsUser = None,
+    pid: Pid = None,
+    from_: From = None,
+    example: Example = None,
+    depth: ReportDepth = "static",
+    budget: Budget = "10m",
+    feature: FeatureOption = None,
+    jobs: Jobs = 0,
+    memory: Memory = "auto",
+    output: Output = None,
+    quiet: Quiet = False,
+) -> int:
+    """The recommended settings alone, each with its reason.
+
+    `eval "$(fi-doctor env)"` sets them; what is no variable is a comment. Of vllm-args only the words go to stdout, and
+    the reasons to stderr: `vllm serve MODEL $(fi-doctor env --format vllm-args)`. Exits 0 once it is written.
+    """
+    from fi_doctor.cli import emit, parse
+    from fi_doctor.cli.asked import Asked, begin
+    from fi_doctor.reports import exports
+
+    form = parse.choice(format_, exports.FORMS, "--format")
+    emit.check_writable(output)
+    asked, gathering = begin(
+        Asked(
+            python=python,
+            as_user=as_user,
+            pid=pid,
+            from_file=from_,
+            example=example,
+            depth=depth,
+            budget=budget,
+            features=tuple(feature or ()),
+            jobs=jobs,
+            memory=memory,
+            quiet=quiet,
+        )
+    )
+    from fi_doctor import knowing
+    from fi_doctor.cli import commands
+    from fi_doctor.facts.remembered import memory_folder
+
+    kb, specs = knowing.load(memory_folder())
+    done = exports.export(commands.judge(asked, gathering, kb, specs), form, optional=optional)
+    emit.write(done.text, output)
+    for line in done.told:
+        emit.say(line)
+    return 0
