@@ -26,6 +26,7 @@ from fi_doctor.model.facts import (
     VersionCheck,
     Vllm,
 )
+from fi_doctor.model.given import Given, Variable
 from fi_doctor.model.knowledge import (
     Action,
     Condition,
@@ -135,6 +136,7 @@ __all__ = [
     "FlashInfer",
     "Folder",
     "Gate",
+    "Given",
     "Gpu",
     "GpuFacts",
     "Here",
@@ -191,6 +193,7 @@ __all__ = [
     "TritonPtxas",
     "Unbound",
     "User",
+    "Variable",
     "Verdict",
     "VersionCheck",
     "Vllm",

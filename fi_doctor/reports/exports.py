@@ -18,7 +18,7 @@ FORMS = ("shell", "dotenv", "docker", "k8s", "vllm-args", "sglang-args", "json")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
-class Variable(NamedTuple):
+class Assignment(NamedTuple):
     """One variable to set, or with None to leave unset."""
 
     name: str
@@ -46,7 +46,7 @@ def export(report: Report, form: str, *, optional: bool = False) -> Exported:
             return Exported(_lines(_settings(wanted, form)))
 
 
-def variables_of(line: str) -> tuple[Variable, ...] | None:
+def variables_of(line: str) -> tuple[Assignment, ...] | None:
     """What a line of shell sets, "unset A; export B=c D=e"; None where it is more than that, or a placeholder."""
     if "$" in line or "`" in line:
         return None
@@ -56,18 +56,18 @@ def variables_of(line: str) -> tuple[Variable, ...] | None:
         words = list(lexer)
     except ValueError:
         return None
-    found: list[Variable] = []
+    found: list[Assignment] = []
     for is_end, group in itertools.groupby(words, lambda word: word == ";"):
         if is_end:
             continue
         words = list(group)
         if words[:1] == ["unset"] and len(words) > 1:
-            found += [Variable(name, None) for name in words[1:]]
+            found += [Assignment(name, None) for name in words[1:]]
         elif words[:1] == ["export"] and len(words) > 1:
             pairs = [_ASSIGNMENT.fullmatch(word) for word in words[1:]]
             if not all(pairs) or any(pair and pair[2].startswith("/path/") for pair in pairs):
                 return None
-            found += [Variable(pair[1], pair[2]) for pair in pairs if pair]
+            found += [Assignment(pair[1], pair[2]) for pair in pairs if pair]
         else:
             return None
     return tuple(found)
@@ -94,7 +94,7 @@ def _settings(wanted: Iterable[Recommendation], form: str) -> Iterator[str]:
         yield from (_variable(each, form) for each in named)
 
 
-def _variable(one: Variable, form: str) -> str:
+def _variable(one: Assignment, form: str) -> str:
     name, value = one
     if value is None:
         return f"unset {name}" if form == "shell" else f"# {name} is to be left unset"

@@ -1,0 +1,198 @@
+"""Files that give a server its variables and command line, each as its reader takes it."""
+
+import pytest
+
+from fi_doctor.errors import DataError
+from fi_doctor.facts import manifests
+
+
+def read(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text)
+    return manifests.read_manifest(path)
+
+
+def values(given):
+    return {name: one.value for name, one in given.variables.items()}
+
+
+DOCKERFILE = """\
+ARG BASE=x
+FROM vllm/vllm-openai:v0.17.1 AS base
+ENV A=1 B="two words" \\
+    C=/x
+ENV LEGACY some value
+FROM base
+ENV D=$A E='${B}' F=$BUILD
+RUN <<EOF
+ENV NOT=1
+EOF
+ENTRYPOINT ["vllm", "serve"]
+CMD ["openai/gpt-oss-20b", "--tensor-parallel-size", "8"]
+"""
+
+
+def test_a_dockerfile_of_two_stages(tmp_path):
+    [given] = read(tmp_path, "Dockerfile", DOCKERFILE)
+    expected = {"A": "1", "B": "two words", "C": "/x", "LEGACY": "some value", "D": "1", "E": "two words", "F": None}
+    assert values(given) == expected
+    assert (given.variables["A"].line, given.variables["D"].line, given.line) == (3, 7, 12)
+    assert (given.server, given.words) == ("vllm", ("openai/gpt-oss-20b", "--tensor-parallel-size", "8"))
+
+
+@pytest.mark.parametrize(
+    ("text", "server", "words"),
+    [
+        ('FROM vllm/vllm-openai\nCMD ["--model", "a/b"]\n', "vllm", ("--model", "a/b")),
+        ("FROM x\nCMD vllm serve a/b --enforce-eager\n", "vllm", ("a/b", "--enforce-eager")),
+        (
+            "FROM x\nENTRYPOINT exec python3 -m sglang.launch_server --model-path a/b\n",
+            "sglang",
+            ("--model-path", "a/b"),
+        ),
+        ("FROM x\nCMD python -m vllm.entrypoints.openai.api_server --model a/b\n", "vllm", ("--model", "a/b")),
+        ("FROM x\nCMD nginx\n", "", ()),
+        ('FROM vllm/vllm-openai\nENTRYPOINT ["bash"]\n', "", ()),
+        ('FROM x AS y\nENTRYPOINT ["vllm", "serve"]\nFROM y\nCMD ["a/b"]\n', "vllm", ("a/b",)),
+    ],
+)
+def test_servers_that_a_dockerfile_starts(tmp_path, text, server, words):
+    [given] = read(tmp_path, "server.Dockerfile", text)
+    assert (given.server, given.words) == (server, words)
+
+
+def test_variables_of_a_command_line(tmp_path):
+    text = "FROM x\nENV A=1\nCMD export B=2 && A=3 vllm serve a/b\n"
+    [given] = read(tmp_path, "Containerfile", text)
+    assert values(given) == {"A": "3", "B": "2"}
+    assert given.words == ("a/b",)
+
+
+COMPOSE = """\
+services:
+  llm:
+    image: vllm/vllm-openai:v0.17.1
+    env_file: [server.env, absent.env]
+    environment:
+      A: 1
+      B: "true"
+      C:
+      D: ${FROM_HOST}
+    command: --model openai/gpt-oss-20b --tensor-parallel-size 2
+  other:
+    image: redis
+    environment: [A=1, B]
+"""
+
+
+def test_a_compose_file(tmp_path):
+    (tmp_path / "server.env").write_text("# a comment\nE=in a file\nA=0\n")
+    llm, other = read(tmp_path, "compose.yaml", COMPOSE)
+    assert values(llm) == {"E": "in a file", "A": "1", "B": "true", "C": None, "D": None}
+    assert (llm.variables["B"].line, llm.line) == (7, 10)
+    assert (llm.part, llm.server) == ("service llm", "vllm")
+    assert llm.words == ("--model", "openai/gpt-oss-20b", "--tensor-parallel-size", "2")
+    assert llm.unread == {"env_file absent.env": "No such file or directory"}
+    assert (values(other), other.server) == ({"A": "1", "B": None}, "")
+
+
+KUBERNETES = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {VLLM_A: "1"}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: llm}
+spec:
+  template:
+    spec:
+      initContainers:
+      - {name: check, image: x, command: [fi-doctor, check]}
+      containers:
+      - name: server
+        image: x
+        command: [bash, -c]
+        args:
+        - |
+          export B=2
+          vllm serve openai/gpt-oss-20b \\
+            --tensor-parallel-size 8
+        envFrom:
+        - configMapRef: {name: settings}
+        - secretRef: {name: token}
+        env:
+        - {name: C, value: "3"}
+        - name: D
+          valueFrom: {secretKeyRef: {name: token, key: d}}
+"""
+
+
+def test_a_manifest_of_kubernetes(tmp_path):
+    first, server = read(tmp_path, "deploy.yaml", KUBERNETES)
+    assert first.part == "Deployment llm, container check"
+    assert values(server) == {"VLLM_A": "1", "C": "3", "D": None, "B": "2"}
+    assert server.words == ("openai/gpt-oss-20b", "--tensor-parallel-size", "8")
+    assert server.unread == {"envFrom": "a secret is not in this file"}
+    assert server.origin == f"{tmp_path / 'deploy.yaml'} (Deployment llm, container server)"
+
+
+def test_pods_within_something_else(tmp_path):
+    text = (
+        "kind: RayService\nspec:\n  groups:\n  - template: {spec: {containers: [{name: a, args: [vllm, serve, b]}]}}\n"
+    )
+    [given] = read(tmp_path, "ray.yaml", text)
+    assert (given.part, given.words) == ("RayService, container a", ("b",))
+
+
+def test_a_file_of_variables(tmp_path):
+    [given] = read(tmp_path, "server.env", "# a comment\n\nexport A='x y'\nB=1 # why\nC=\n")
+    assert values(given) == {"A": "x y", "B": "1", "C": ""}
+    assert given.variables["A"].line == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("server.env", "A=1\nno such line\n", "line 2: 'no such line'"),
+        ("x.yaml", "a: [1", "line 1: "),
+        ("x.yaml", "{{ if .Values.a }}\na: 1\n{{ end }}\n", "helm template"),
+        ("x.yaml", "a: 1\n", "neither services"),
+        ("x.yaml", "", "neither services"),
+        ("x.yaml", "- 1\n", "neither services"),
+        ("x.yaml", "a: &a [*a]\n", ""),
+        ("x.yaml", "[" * 5000, ""),
+        ("x.yaml", "a: &a [1]\n" + "".join(f"b{n}: &b{n} [{'*a, ' * 9}*a]\n" for n in range(3)), "neither services"),
+        ("x.txt", "hello\n", "is no manifest that is known"),
+        ("x.yaml", "services: {llm: 1}\n", None),
+        ("x.yaml", "services: [llm]\n", "starts no container"),
+        ("x.yaml", "spec: {containers: {a: 1}}\n", "starts no container"),
+    ],
+)
+def test_files_that_are_none(tmp_path, name, text, said):
+    if said is None:
+        [given] = read(tmp_path, name, text)
+        assert given.variables == {}
+        return
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, name, text)
+    assert said in str(caught.value)
+
+
+def test_aliases_that_would_fill_the_memory_are_refused(tmp_path):
+    rows = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    rows += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    with pytest.raises(DataError):
+        read(tmp_path, "x.yaml", "\n".join(rows))
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfea", b"\x00" * 10])
+def test_files_that_are_no_text(tmp_path, data):
+    (tmp_path / "x.yaml").write_bytes(data)
+    with pytest.raises(DataError):
+        manifests.read_manifest(tmp_path / "x.yaml")
+    with pytest.raises(DataError):
+        manifests.read_manifest(tmp_path / "absent.yaml")
+    with pytest.raises(DataError):
+        manifests.read_manifest(tmp_path)
