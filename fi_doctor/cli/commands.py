@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from fi_doctor import knowing, knowledge, pipeline
+from fi_doctor import knowing, pipeline
 from fi_doctor.cli import emit, installed, outputs, parse, policy
 from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import findings, gate
@@ -71,7 +71,7 @@ def report(asked: Asked, gathering: Gathering | None) -> int:
 
 def explain(name: str | None) -> int:
     """Print the text behind an id, of installed probes too, or what there is to explain."""
-    known, specs = knowledge.load(), installed.probes()
+    known, specs = installed.known()
     kb = msgspec.structs.replace(known, features=listed_features(known, specs))
     width, _ = emit.style()
     if name is None:
@@ -87,7 +87,7 @@ def explain(name: str | None) -> int:
 def features() -> int:
     """Print the rows of the matrix."""
     width, _ = emit.style()
-    emit.write(lists.features(listed_features(knowledge.load(), installed.probes()), width), None)
+    emit.write(lists.features(listed_features(*installed.known()), width), None)
     return 0
 
 
@@ -124,8 +124,8 @@ def listed_features(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> tuple[Fe
 
 def known_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The features and the findings that a policy may name."""
-    kb = knowledge.load()
-    return tuple(feature.id for feature in listed_features(kb, catalog.discover())), policy.findings(kb)
+    kb, specs = knowing.load(memory_folder())
+    return tuple(feature.id for feature in listed_features(kb, specs)), policy.findings(kb)
 
 
 def _explained(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> dict[str, list[tuple[str, str]]]:
@@ -157,8 +157,7 @@ def judge(asked: Asked, gathering: Gathering | None, kb: KnowledgeBase, specs: t
 
 
 def _write_report(asked: Asked, gathering: Gathering | None) -> Report:
-    kb, specs = knowing.load(memory_folder())
-    installed.warn(specs)
+    kb, specs = installed.known()
     done = judge(asked, gathering, kb, specs)
     outputs.write(done, asked.targets)
     return done

@@ -6,7 +6,7 @@ import sys
 
 import msgspec
 
-from fi_doctor import knowledge, pipeline
+from fi_doctor import pipeline
 from fi_doctor.cli import commands, emit, installed, parse
 from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import coverage
@@ -72,8 +72,7 @@ def _check(asked: AskedFeatures) -> None:
 
 
 def _cover(asked: AskedFeatures) -> Coverage:
-    specs = installed.probes()
-    known = knowledge.load()
+    known, specs = installed.known()
     kb = msgspec.structs.replace(known, features=commands.listed_features(known, specs))
     recorded = Asked(from_file=asked.from_file, example=asked.example)
     if recorded.is_recorded:

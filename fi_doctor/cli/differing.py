@@ -6,7 +6,7 @@ import sys
 
 import msgspec
 
-from fi_doctor import knowledge, pipeline
+from fi_doctor import pipeline
 from fi_doctor.cli import commands, emit, installed, outputs
 from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import changes
@@ -38,7 +38,7 @@ def diff(asked: AskedDiff) -> int:
     outputs.check(targets)
     reports = [commands.document_of(name) for name in (asked.before, asked.after) if name is not None]
     gathering = Gathering(sys.executable if asked.python is None else asked.python) if asked.after is None else None
-    kb, specs = knowledge.load(), installed.probes()
+    kb, specs = installed.known()
     judged = [_judged(one, asked, kb, specs) for one in reports]
     if gathering is not None:
         judged.append(_now(reports[0], asked, gathering, kb, specs))

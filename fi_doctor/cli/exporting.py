@@ -72,11 +72,9 @@ def env(  # noqa: PLR0913 - the options of a command
             quiet=quiet,
         )
     )
-    from fi_doctor import knowing
-    from fi_doctor.cli import commands
-    from fi_doctor.facts.remembered import memory_folder
+    from fi_doctor.cli import commands, installed
 
-    kb, specs = knowing.load(memory_folder())
+    kb, specs = installed.known()
     done = exports.export(commands.judge(asked, gathering, kb, specs), form, optional=optional)
     emit.write(done.text, output)
     for line in done.told:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from fi_doctor import knowing, knowledge, locked, pipeline
+from fi_doctor import knowing, locked, pipeline
 from fi_doctor.cli import commands, emit, installed, outputs
 from fi_doctor.cli.asked import Asked, quick_gathering
 from fi_doctor.errors import CannotTellError, DataError
@@ -31,7 +31,7 @@ def lock(asked: Asked, gathering: Gathering | None) -> int:
     """Check this machine, or take a report that was made on it, and write down what was proved; 3 where nothing was."""
     output = asked.output or LOCK_NAME
     emit.check_writable(output)
-    kb, specs = knowledge.load(), installed.probes()
+    kb, specs = installed.known()
     report = commands.judge(asked, gathering, kb, specs)
     there = asked if asked.python is not None else _examined_there(asked, report)
     quick = quick_gathering(there)

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
-from fi_doctor import knowledge, pipeline
+from fi_doctor import pipeline
 from fi_doctor.cli import emit, installed, parse
 from fi_doctor.cli.asked import AskedWarm
 from fi_doctor.cli.commands import listed_features
@@ -17,7 +17,7 @@ from fi_doctor.reports import warming
 
 def warm(asked: AskedWarm, gathering: Gathering) -> int:
     """Fill the cache, or say what that takes, and write it; a signal leaves what was finished where it is."""
-    kb, specs = knowledge.load(), installed.probes()
+    kb, specs = installed.known()
     request = Request(
         depth=Depth.BUILD,
         features=parse.names(asked.features, (one.id for one in listed_features(kb, specs)), "--feature"),
