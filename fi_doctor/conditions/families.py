@@ -7,6 +7,7 @@ from fi_doctor.conditions import (
     cccl,
     compat,
     installed,
+    lacking,
     machine,
     peers,
     server,
@@ -17,5 +18,19 @@ from fi_doctor.conditions import (
     wheels,
 )
 
-_TABLES = (binaries, cccl, compat, installed, machine, peers, server, stale, surroundings, toolkits, vllm, wheels)
+_TABLES = (
+    binaries,
+    cccl,
+    compat,
+    installed,
+    lacking,
+    machine,
+    peers,
+    server,
+    stale,
+    surroundings,
+    toolkits,
+    vllm,
+    wheels,
+)
 SUBJECTS = {name: subject for family in _TABLES for name, subject in family.SUBJECTS.items()}

@@ -16,10 +16,16 @@ from fi_doctor.facts.files import is_file, read_text
 from fi_doctor.facts.packages import MODULES, NAMES, PROVIDER_PREFIX, Survey
 from fi_doctor.model import Missing, Site
 
-# ruff: noqa: PTH208, PTH109 - folders hold hundreds of names, and names are all that is wanted
+# ruff: noqa: PTH109, PTH119, PTH208 - folders hold hundreds of names, and names are all that is wanted
 
 _LEFTOVER = re.compile(r"~[-~.=%0-9]*(?P<rest>[A-Za-z_].*)")
 _OF_CUDA = re.compile(r"(?:cu|cuda)(?P<major>1[1-9])(?:x|\d)?")
+_ENDINGS = (".dist-info", ".egg-info", ".egg")
+# "PyYAML-6.0.2-py3.11.egg-info"; what pip renamed begins with a tilde.
+_METADATA = re.compile(
+    r"(?P<name>[A-Za-z0-9][\w.]*?)(?:-(?P<version>[^-]+)(?:-py[\d.]+)?(?:-[\w.-]+)?)?\.(?:dist-info|egg-info|egg)",
+    re.ASCII,
+)
 _FAMILIES = ("nvidia-", "cupy-cuda", "nvshmem4py-", "onnxruntime-gpu-", PROVIDER_PREFIX)
 _SEVERAL = "nvidia-cutlass-dsl"  # its parts for CUDA 12 and 13 are made to lie side by side
 _MOST = 64
@@ -33,6 +39,7 @@ def read_site(survey: Survey) -> Site | Missing:
     if not names:
         return Missing(reason="no folder of sys.path can be listed")
     distributions = {name: place for folder, listed in names.items() for name, place in _distributions(folder, listed)}
+    unlisted = next((folder for folder in folders if folder not in names and os.path.lexists(folder)), "")
     return Site(
         leftovers=tuple(sorted(_leftovers(names)))[:_MOST],
         broken=dict(sorted((name, place) for name, place in distributions.items() if _is_broken(name, place))[:_MOST]),
@@ -40,6 +47,7 @@ def read_site(survey: Survey) -> Site | Missing:
         by_uv=_is_by_uv(survey),
         has_ray="ray" in distributions,
         here=_here(survey),
+        installed=Missing(reason=f"{unlisted} cannot be listed") if unlisted else _installed(names),
     )
 
 
@@ -62,6 +70,20 @@ def _distributions(folder: str, listed: list[str]) -> Iterator[tuple[str, str]]:
     for name in listed:
         if name.endswith(".dist-info") and not name.startswith("~"):
             yield re.sub(r"[-_.]+", "-", name.partition("-")[0]).lower(), f"{folder}/{name}"
+
+
+def _installed(names: dict[str, list[str]]) -> dict[str, str]:
+    """Every distribution with its version: that of the first folder; "" where it has two, as upgrades leave them."""
+    found: dict[str, str] = {}
+    for folder, listed in names.items():
+        here: dict[str, set[str]] = {}
+        for entry in (os.path.basename(folder) if name == "EGG-INFO" else name for name in listed):
+            if entry.endswith(_ENDINGS) and (match := _METADATA.fullmatch(entry)):
+                name = re.sub(r"[-_.]+", "-", match["name"]).lower()
+                here.setdefault(name, set()).add(match["version"] or "")
+        for name, versions in here.items():
+            found.setdefault(name, versions.pop() if len(versions) == 1 else "")
+    return dict(sorted(found.items()))
 
 
 def _leftovers(names: dict[str, list[str]]) -> Iterator[str]:

@@ -119,7 +119,8 @@ class Package(Data, frozen=True, tag_field="kind", tag="package"):
     location: str  # the folder on sys.path that holds it, or the source tree when editable
     editable: bool
     commit: str | Missing
-    requires: tuple[str, ...]  # Requires-Dist lines about packages that we watch
+    # Requires-Dist lines: all without extras of vLLM, torch and FlashInfer, of others those about what is watched.
+    requires: tuple[str, ...]
     shadowed: tuple[str, ...]  # further copies on sys.path that lose: "0.5.2 in /opt/site"
     leftovers: tuple[str, ...] = ()  # metadata of other versions in the same folder
     lost: str = ""  # why nothing can be imported of it although its metadata are there

@@ -166,6 +166,13 @@ def _ray(e):
     e.install("ray", "2.50.0")
 
 
+def _requires(e, name, line):
+    with (e.info(name) / "METADATA").open("r+") as metadata:
+        head = metadata.read().rstrip()
+        metadata.seek(0)
+        metadata.write(f"{head}\nRequires-Dist: {line}\n\n")
+
+
 def _set(**values):
     return lambda e: e.environ.update({k: v.replace("@", str(e.cuda)) for k, v in values.items()})
 
@@ -184,6 +191,22 @@ FAULTS = {
     "tvm-ffi too old": ("flashinfer-requirement-not-met", lambda e: e.change("apache_tvm_ffi", "0.1.6")),
     "cutlass-dsl too old": ("flashinfer-requirement-not-met", lambda e: e.change("nvidia_cutlass_dsl", "4.3.4")),
     "cudnn-frontend too old": ("flashinfer-requirement-not-met", lambda e: e.change("nvidia_cudnn_frontend", "1.13.0")),
+    "no tvm-ffi": (
+        "flashinfer-import-requirement-absent",
+        lambda e: _uninstall(e, "apache_tvm_ffi", "tvm_ffi"),
+    ),
+    "no cudnn-frontend": ("flashinfer-requirement-absent", lambda e: e.remove("nvidia_cudnn_frontend")),
+    "vLLM without what it requires": ("vllm-requirement-absent", lambda e: _requires(e, "vllm", "of-nobody>=1")),
+    "the DSL without its part for CUDA 13": (
+        "vllm-requirement-absent",
+        lambda e: _requires(e, "nvidia_cutlass_dsl", "nvidia-cutlass-dsl-libs-cu13==4.8.0; extra == 'cu13'"),
+    ),
+    "torch without cuBLAS": ("torch-requirement-absent", lambda e: _requires(e, "torch", "cuda-toolkit[cublas]")),
+    "torch with another cuDNN": ("torch-requirement-not-met", lambda e: _requires(e, "torch", "nvidia-cudnn-cu13>10")),
+    "cubin without what it requires": (
+        "companion-requirement-absent",
+        lambda e: e.install("flashinfer_cubin", VERSION, "flashinfer_cubin", ("of-nobody",)),
+    ),
     "pip's leftover": ("pip-was-interrupted", lambda e: write(e.site / "~lashinfer/__init__.py", "")),
     "pip's second leftover": ("pip-was-interrupted", lambda e: write(e.site / "~-rch-2.9.dist-info/METADATA", "")),
     "metadata of an older FlashInfer": (
@@ -294,6 +317,18 @@ HEALTHY = {
         _torch(e, "2.14.0+cu132", "13.2"),
         setattr(e, "driver_cuda", "13.0"),
     ),
+    "requirements under other names": lambda e: (
+        _requires(e, "torch", "cuda-toolkit[cublas,cudart]==13.0.3"),
+        e.install("nvidia_cublas_cu13", "13.1.1.3"),
+        e.install("nvidia_cuda_runtime", "13.0.96"),
+        _requires(e, "vllm", "opencv-python-headless>=4.13.0"),
+        e.install("opencv_python", "4.13.0.92"),
+        _requires(e, "vllm", "ninja"),
+    ),
+    "requirements of others": lambda e: (
+        _requires(e, "vllm", "of-nobody; python_version < '3'"),
+        _requires(e, "vllm", "of-nobody; extra == 'ray'"),
+    ),
     "Blackwell with two ptxas": lambda e: (
         _ptxas(e, 121, "12.8", "13.3"),
         e.environ.update(FLASHINFER_CUDA_ARCH_LIST="12.1"),
@@ -304,7 +339,19 @@ HEALTHY = {
 @pytest.mark.parametrize("name", sorted(HEALTHY))
 def test_nothing_is_broken_in_a_healthy_environment(name, environment):
     HEALTHY[name](environment)
-    assert [rule for rule, severity in environment.findings().items() if severity == "error"] == []
+    found = environment.findings()
+    assert [rule for rule, severity in found.items() if severity == "error"] == []
+    assert [rule for rule in found if "requirement" in rule] == []
+
+
+def test_all_that_lacks_is_installed_by_one_line(environment):
+    _uninstall(environment, "apache_tvm_ffi", "tvm_ffi")
+    environment.remove("nvidia_cudnn_frontend")
+    environment.change("nvidia_cutlass_dsl", "4.3.4")
+    [line] = environment.fix("flashinfer-import-requirement-absent")
+    assert line.endswith(
+        "-m pip install 'apache-tvm-ffi<0.2,>=0.1.11' 'nvidia-cutlass-dsl>=4.6.2a0' 'nvidia-cudnn-frontend>=1.31.0'"
+    )
 
 
 def test_a_healthy_environment_has_none_of_the_seeded_faults(environment):
