@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from fi_doctor import knowledge
 from fi_doctor.diagnosis import findings
 from fi_doctor.facts import Gathering
-from fi_doctor.model import Facts, Missing
+from fi_doctor.model import Facts, Finding, Missing
 
 VERSION = "0.7.2.post1"
 ARCHITECTURES = "sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_103 sm_120 sm_121"
@@ -163,10 +163,14 @@ esac
         facts = gathering.finish()
         return replace(facts, gpus=make.gpu_facts(make.gpu(sm=self.sm, name=self.gpu), cuda=self.driver_cuda))
 
+    def found(self, rule: str) -> Finding:
+        """The finding of a rule that holds."""
+        [found] = [found for found in findings.find(KB, self.facts(), ()) if found.id == rule]
+        return found
+
     def fix(self, rule: str) -> tuple[str, ...]:
         """What to do, where the rule holds."""
-        [found] = [found for found in findings.find(KB, self.facts(), ()) if found.id == rule]
-        return found.fix
+        return self.found(rule).fix
 
     def findings(self) -> dict[str, str]:
         """Rule -> severity."""

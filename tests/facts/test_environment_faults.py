@@ -344,6 +344,23 @@ def test_nothing_is_broken_in_a_healthy_environment(name, environment):
     assert [rule for rule in found if "requirement" in rule] == []
 
 
+def test_vllm_is_told_which_of_nvcc_and_ninja_it_does_not_find(environment):
+    rule = "has-flashinfer-false-without-nvcc-or-ninja"
+    (environment.bin / "ninja").unlink()
+    told = environment.found(rule)
+    assert "nvcc (" not in told.title
+    assert "ninja (" in told.title
+    assert [line for line in told.fix if "CUDA" in line] == []
+    assert next(line.partition("-m ")[2] for line in told.fix).startswith("pip install ninja")
+    environment.install("ninja", "1.13.0")
+    assert environment.fix(rule)[0] == f"export PATH={environment.venv}/bin:$PATH"
+    script(environment.bin / "ninja", "echo 1.13.0\n")
+    (environment.cuda / "bin/nvcc").unlink()
+    told = environment.found(rule)
+    assert "ninja (" not in told.title
+    assert [line for line in told.fix if "ninja" in line and "cubin" not in line] == []
+
+
 def test_all_that_lacks_is_installed_by_one_line(environment):
     _uninstall(environment, "apache_tvm_ffi", "tvm_ffi")
     environment.remove("nvidia_cudnn_frontend")
