@@ -97,7 +97,7 @@ class ToolkitFacts(Data, frozen=True):
     host_compiler: str | Missing  # path of the C++ compiler that it would call (CXX, else c++)
     host_compiler_version: str | Missing
     nvcc_on_path: str | Missing = Missing(reason="it was not looked for")  # vLLM looks for it there, whatever CUDA_HOME
-    toolkits: tuple[OtherToolkit, ...] = ()  # those of the other nvccs that lie in a toolkit
+    toolkits: tuple[OtherToolkit, ...] = ()  # those of the other nvccs, and of the JIT's if it is a link
 
 
 class Library(Data, frozen=True, tag_field="kind", tag="library"):

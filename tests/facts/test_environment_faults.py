@@ -344,6 +344,21 @@ def test_nothing_is_broken_in_a_healthy_environment(name, environment):
     assert [rule for rule in found if "requirement" in rule] == []
 
 
+def test_a_toolkit_that_is_proposed_says_what_it_lacks(environment):
+    rule = "cuda-home-derived-from-nvcc-wrapper"
+    _wrapper(environment)
+    assert environment.fix(rule) == (f"export CUDA_HOME={environment.cuda}",)
+    _lacks(environment, "include/cublasLt.h")
+    told = f"export CUDA_HOME={environment.cuda}  # it lacks cublasLt.h, which some modules need"
+    assert environment.fix(rule) == (told,)
+    _lacks(environment, "lib64/stubs/libcuda.so")
+    told = f"export CUDA_HOME={environment.cuda}  # it lacks libcuda.so, without which no module is built"
+    assert environment.fix(rule)[0].startswith(told)
+    toolkit(environment.folder / "complete")
+    environment.environ["PATH"] += f":{environment.folder}/complete/bin"
+    assert environment.fix(rule)[0] == f"export CUDA_HOME={environment.folder}/complete"
+
+
 def test_vllm_is_told_which_of_nvcc_and_ninja_it_does_not_find(environment):
     rule = "has-flashinfer-false-without-nvcc-or-ninja"
     (environment.bin / "ninja").unlink()
