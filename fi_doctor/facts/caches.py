@@ -18,12 +18,14 @@ from typing import NamedTuple
 from fi_doctor.facts.binaries import CACHED, read_binary
 from fi_doctor.facts.elf import Unreadable, opened
 from fi_doctor.facts.files import matching, read_head, why_no_folder
+from fi_doctor.facts.ninja_deps import Times
 from fi_doctor.model import Binary, CachedModule, Missing, OtherCache, stamp_of
 from fi_doctor.model.caches import LOCKS, OPS
 
 # ruff: noqa: PTH118 - many files, and names are all that is wanted of most
 
 _MOST = 4096  # modules, and files of one
+_MOST_TOLD = 64  # files of one that are younger or gone
 _HEAD_BYTES = 16_384
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)  # nothing can lie there
 _ARCHITECTURES = re.compile(r"\d{2,3}[af]?(?:_\d{2,3}[af]?)*")
@@ -46,7 +48,7 @@ def read_modules(base: Path, unread: dict[str, str] | None = None) -> tuple[Cach
     unread: takes the folders above modules that cannot be looked at, each with the reason.
     """
     unread = {} if unread is None else unread
-    holders = _holders()
+    holders, times = _holders(), Times()
     found = []
     for version in _folders(base, unread):
         # Its first character is a number of its version; beside those lie the cubins and what is no folder of modules.
@@ -54,7 +56,7 @@ def read_modules(base: Path, unread: dict[str, str] | None = None) -> tuple[Cach
             if _ARCHITECTURES.fullmatch(architectures.name):
                 ops = architectures / OPS
                 modules = (folder for folder in _folders(ops, unread) if folder.name != LOCKS)
-                found += [_read(folder, version.name, architectures.name, holders) for folder in modules]
+                found += [_read(folder, version.name, architectures.name, holders, times) for folder in modules]
         if len(found) > _MOST:
             break
     return tuple(found)
@@ -101,7 +103,9 @@ def _other(name: str, path: Path) -> OtherCache | None:
     )
 
 
-def _read(folder: Path, version: str, architectures: str, holders: Mapping[tuple[int, int], int]) -> CachedModule:
+def _read(
+    folder: Path, version: str, architectures: str, holders: Mapping[tuple[int, int], int], times: Times
+) -> CachedModule:
     library = folder / f"{folder.name}.so"
     stamp, unread = _stamp(folder)
     binary, lost = None, ""
@@ -110,6 +114,9 @@ def _read(folder: Path, version: str, architectures: str, holders: Mapping[tuple
     except PermissionError as error:  # whoever serves may be able to
         unread = unread or f"{library.name} cannot be read: {error.strerror}"
     head, sources = _ninja(folder / "build.ninja")
+    newer, gone = times.outdated(folder)
+    newer = (*(path for path in (*_compilers(head), *sources) if _is_newer(path, library)), *newer)
+    gone = (*(source for source in sources if not os.path.exists(source)), *gone)  # noqa: PTH110 - as build.ninja has it
     size = _size(folder)
     state = folder.lstat()
     objects = matching(folder, "*.o")
@@ -125,8 +132,8 @@ def _read(folder: Path, version: str, architectures: str, holders: Mapping[tuple
         objects=len(objects) - len(damaged),
         sources=len(sources),
         head=head,
-        gone=tuple(source for source in sources if not os.path.exists(source)),  # noqa: PTH110 - as build.ninja has it
-        newer=tuple(path for path in (*_compilers(head), *sources) if _is_newer(path, library)),
+        gone=tuple(dict.fromkeys(gone))[:_MOST_TOLD],
+        newer=tuple(dict.fromkeys(newer))[:_MOST_TOLD],
         holder=_holder(folder.parent / LOCKS / f"{folder.name}.lock", holders),
         bytes=size.bytes,
         files=size.files,
