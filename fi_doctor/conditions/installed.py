@@ -41,6 +41,11 @@ def broken_folders(facts: Facts) -> Relation:
     return facts.site if isinstance(facts.site, Missing) else tuple(facts.site.broken.values())
 
 
+def uncompiled(facts: Facts) -> Relation:
+    """Folders of packages without bytecode of the examined Python."""
+    return facts.site if isinstance(facts.site, Missing) else facts.site.uncompiled
+
+
 def other_majors(facts: Facts) -> Relation:
     """Distributions that share one folder with those of torch's CUDA major, and are of another."""
     majors = _majors(facts)
@@ -169,6 +174,7 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "pip_leftovers": (Kind.TEXT, leftovers),
     "broken_packages": (Kind.TEXT, broken),
     "broken_folders": (Kind.TEXT, broken_folders),
+    "uncompiled_packages": (Kind.TEXT, uncompiled),
     "packages_of_other_major": (Kind.TEXT, other_majors),
     "packages_overwritten": (Kind.TEXT, mended_majors),
     "cupy_of_other_major": (Kind.TEXT, cupy_of_other_major),

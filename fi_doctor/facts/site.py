@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fi_doctor.facts.files import is_file, read_text
 from fi_doctor.facts.packages import MODULES, NAMES, PROVIDER_PREFIX, Survey
 from fi_doctor.model import Missing, Site
 
-# ruff: noqa: PTH109, PTH119, PTH208 - folders hold hundreds of names, and names are all that is wanted
+# ruff: noqa: PTH100, PTH109, PTH119, PTH120, PTH208 - folders hold hundreds of names, and names are all that is wanted
 
 _LEFTOVER = re.compile(r"~[-~.=%0-9]*(?P<rest>[A-Za-z_].*)")
 _OF_CUDA = re.compile(r"(?:cu|cuda)(?P<major>1[1-9])(?:x|\d)?")
@@ -32,8 +32,8 @@ _MOST = 64
 _OWN = {*NAMES, *MODULES.values(), "flashinfer_cubin", "flashinfer_jit_cache"}
 
 
-def read_site(survey: Survey) -> Site | Missing:
-    """What the listings say; Missing when none of the folders can be read."""
+def read_site(survey: Survey, environ: Mapping[str, str]) -> Site | Missing:
+    """What the listings say; Missing when none of the folders can be read. environ: of what is started."""
     folders = list(dict.fromkeys(folder for folder in survey.sys_path if folder))
     names = {folder: listed for folder in folders if (listed := _list(folder)) is not None}
     if not names:
@@ -47,6 +47,7 @@ def read_site(survey: Survey) -> Site | Missing:
         by_uv=_is_by_uv(survey),
         has_ray="ray" in distributions,
         here=_here(survey),
+        uncompiled=tuple(_uncompiled(survey, environ.get("PYTHONPYCACHEPREFIX", ""))),
         installed=Missing(reason=f"{unlisted} cannot be listed") if unlisted else _installed(names),
     )
 
@@ -124,6 +125,23 @@ def _size(path: Path) -> int:
 def _is_by_uv(survey: Survey) -> bool:
     text = read_text(Path(survey.prefix) / "pyvenv.cfg")
     return isinstance(text, str) and re.search(r"^uv\s*=", text, re.MULTILINE) is not None
+
+
+def _uncompiled(survey: Survey, prefix: str) -> Iterator[str]:
+    """Packages whose first file has no bytecode of this Python, neither from pip nor from an earlier import (PEP 3147).
+
+    prefix: PYTHONPYCACHEPREFIX, below which all of it is kept.
+    """
+    if survey.implementation.lower() != "cpython":
+        return
+    tag = "".join(survey.version.split(".")[:2])
+    for module in ("flashinfer", "torch", "vllm"):
+        origin = survey.modules.get(module)
+        if isinstance(origin, str) and origin.endswith("/__init__.py"):
+            folder = os.path.dirname(origin)
+            kept = f"{prefix}{os.path.abspath(folder)}" if prefix else f"{folder}/__pycache__"
+            if not is_file(f"{kept}/__init__.cpython-{tag}.pyc"):
+                yield folder
 
 
 def _here(survey: Survey) -> dict[str, str]:

@@ -221,6 +221,7 @@ FAULTS = {
     "vLLM without code": ("package-without-code", lambda e: shutil.rmtree(e.site / "vllm")),
     "no RECORD": ("package-metadata-missing", _without_record),
     "METADATA of 0 bytes": ("package-metadata-missing", _empty_metadata),
+    "bytecode that is not kept": ("python-compiled-by-every-process", _set(PYTHONDONTWRITEBYTECODE="1")),
     "cuDNN of two majors": ("one-folder-of-two-cuda-majors", lambda e: e.install("nvidia_cudnn_cu12", "9.10.2")),
     "CuPy of CUDA 12": ("cupy-for-other-cuda", lambda e: e.install("cupy_cuda12x", "13.6.0")),
     "abandoned pynvml": ("pynvml-replaces-nvidia-ml-py", lambda e: e.install("pynvml", "11.5.3", "pynvml")),

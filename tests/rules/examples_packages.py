@@ -104,6 +104,10 @@ EXAMPLES: dict[str, Example] = {
         fires=_site(broken={"flashinfer-python": f"{make.SITE}/flashinfer_python-0.7.2.post1.dist-info"}),
         silent=_site(leftovers=(f"{make.SITE}/~lashinfer",)),
     ),
+    "python-compiled-by-every-process": Example(
+        fires=make.facts(site=Site(uncompiled=(f"{make.SITE}/vllm",)), environment={"PYTHONDONTWRITEBYTECODE": "1"}),
+        silent=make.facts(site=Site(uncompiled=(f"{make.SITE}/vllm",)), environment={"PYTHONDONTWRITEBYTECODE": ""}),
+    ),
     "one-folder-of-two-cuda-majors": Example(
         fires=_site(cuda_majors={"nvidia-cudnn-cu12": 12, "nvidia-cudnn-cu13": 13}),
         silent=_site(cuda_majors={"nvidia-cublas-cu12": 12, "nvidia-cudnn-cu13": 13}),
