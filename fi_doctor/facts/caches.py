@@ -8,6 +8,7 @@ Source: flashinfer/jit/env.py and jit/core.py, 0.5.2 to 0.7.2.post1.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fi_doctor.facts.binaries import CACHED, read_binary
+from fi_doctor.facts.cubins import damaged_cubins
 from fi_doctor.facts.elf import Unreadable, opened
 from fi_doctor.facts.files import matching, read_head, why_no_folder
 from fi_doctor.facts.ninja_deps import Times
@@ -26,6 +28,7 @@ from fi_doctor.model.caches import LOCKS, OPS
 
 _MOST = 4096  # modules, and files of one
 _MOST_TOLD = 64  # files of one that are younger or gone
+_MOST_CUBINS = 100_000
 _HEAD_BYTES = 16_384
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)  # nothing can lie there
 _ARCHITECTURES = re.compile(r"\d{2,3}[af]?(?:_\d{2,3}[af]?)*")
@@ -56,7 +59,9 @@ def read_modules(base: Path, unread: dict[str, str] | None = None) -> tuple[Cach
             if _ARCHITECTURES.fullmatch(architectures.name):
                 ops = architectures / OPS
                 modules = (folder for folder in _folders(ops, unread) if folder.name != LOCKS)
-                found += [_read(folder, version.name, architectures.name, holders, times) for folder in modules]
+                for folder in modules:
+                    with contextlib.suppress(FileNotFoundError):  # it is being removed
+                        found.append(_read(folder, version.name, architectures.name, holders, times))
         if len(found) > _MOST:
             break
     return tuple(found)
@@ -91,6 +96,7 @@ def _other(name: str, path: Path) -> OtherCache | None:
         owner: int | Missing = path.stat().st_uid
     except OSError as error:
         owner = Missing(reason=why or f"{path}: {error.strerror or error}")
+    damaged = damaged_cubins(str(path), _MOST_CUBINS) if name == "cubins" else {}
     return OtherCache(
         name=name,
         path=str(path),
@@ -100,6 +106,7 @@ def _other(name: str, path: Path) -> OtherCache | None:
         modified=size.modified or Missing(reason=why or size.unread or "there is no file in it"),
         owner=owner,
         unread=why or size.unread,
+        damaged=dict(list(damaged.items())[:_MOST_TOLD]),
     )
 
 

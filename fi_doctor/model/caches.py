@@ -86,6 +86,7 @@ class OtherCache(Data, frozen=True):
     modified: float | Missing
     owner: int | Missing  # uid
     unread: str = ""  # why some of it cannot be looked at; "" where all was counted
+    damaged: dict[str, str] = {}  # cubin that is not whole -> how: "4096 bytes of at least 18016"
 
 
 class Caches(Data, frozen=True):

@@ -207,6 +207,10 @@ FAULTS = {
         "companion-requirement-absent",
         lambda e: e.install("flashinfer_cubin", VERSION, "flashinfer_cubin", ("of-nobody",)),
     ),
+    "a cubin cut off": (
+        "cubins-damaged",
+        lambda e: write(e.folder / "home/.cache/flashinfer/cubins/a.cubin", "\x7fELF and no more"),
+    ),
     "pip's leftover": ("pip-was-interrupted", lambda e: write(e.site / "~lashinfer/__init__.py", "")),
     "pip's second leftover": ("pip-was-interrupted", lambda e: write(e.site / "~-rch-2.9.dist-info/METADATA", "")),
     "metadata of an older FlashInfer": (
