@@ -14,6 +14,7 @@ from fi_doctor.conditions import (
     stale,
     surroundings,
     toolkits,
+    tvm_ffi,
     vllm,
     wheels,
 )
@@ -30,6 +31,7 @@ _TABLES = (
     stale,
     surroundings,
     toolkits,
+    tvm_ffi,
     vllm,
     wheels,
 )

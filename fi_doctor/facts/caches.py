@@ -21,6 +21,7 @@ from fi_doctor.facts.cubins import damaged_cubins
 from fi_doctor.facts.elf import Unreadable, opened
 from fi_doctor.facts.files import matching, read_head, why_no_folder
 from fi_doctor.facts.ninja_deps import Times
+from fi_doctor.facts.torch_symbols import LibrarySymbols
 from fi_doctor.model import Binary, CachedModule, Missing, OtherCache, stamp_of
 from fi_doctor.model.caches import LOCKS, OPS
 
@@ -45,13 +46,24 @@ class _Size(NamedTuple):
     unread: str = ""  # the first folder below that cannot be looked at, and why
 
 
-def read_modules(base: Path, unread: dict[str, str] | None = None) -> tuple[CachedModule, ...]:
+class _Beside(NamedTuple):
+    """What modules are compared with."""
+
+    holders: Mapping[tuple[int, int], int]
+    times: Times
+    tvm_ffi: LibrarySymbols | None
+
+
+def read_modules(
+    base: Path, unread: dict[str, str] | None = None, tvm_ffi: LibrarySymbols | None = None
+) -> tuple[CachedModule, ...]:
     """Every module below FlashInfer's cache folder, of all versions, by path. Links to folders are not followed.
 
     unread: takes the folders above modules that cannot be looked at, each with the reason.
+    tvm_ffi: what the installed apache-tvm-ffi defines.
     """
     unread = {} if unread is None else unread
-    holders, times = _holders(), Times()
+    beside = _Beside(_holders(), Times(), tvm_ffi)
     found = []
     for version in _folders(base, unread):
         # Its first character is a number of its version; beside those lie the cubins and what is no folder of modules.
@@ -61,7 +73,7 @@ def read_modules(base: Path, unread: dict[str, str] | None = None) -> tuple[Cach
                 modules = (folder for folder in _folders(ops, unread) if folder.name != LOCKS)
                 for folder in modules:
                     with contextlib.suppress(FileNotFoundError):  # it is being removed
-                        found.append(_read(folder, version.name, architectures.name, holders, times))
+                        found.append(_read(folder, version.name, architectures.name, beside))
         if len(found) > _MOST:
             break
     return tuple(found)
@@ -110,18 +122,16 @@ def _other(name: str, path: Path) -> OtherCache | None:
     )
 
 
-def _read(
-    folder: Path, version: str, architectures: str, holders: Mapping[tuple[int, int], int], times: Times
-) -> CachedModule:
+def _read(folder: Path, version: str, architectures: str, beside: _Beside) -> CachedModule:
     library = folder / f"{folder.name}.so"
     stamp, unread = _stamp(folder)
     binary, lost = None, ""
     try:
-        binary, lost = _library(str(library)) if os.path.lexists(library) else (None, "")
+        binary, lost = _library(str(library), beside.tvm_ffi) if os.path.lexists(library) else (None, "")
     except PermissionError as error:  # whoever serves may be able to
         unread = unread or f"{library.name} cannot be read: {error.strerror}"
     head, sources = _ninja(folder / "build.ninja")
-    newer, gone = times.outdated(folder)
+    newer, gone = beside.times.outdated(folder)
     newer = (*(path for path in (*_compilers(head), *sources) if _is_newer(path, library)), *newer)
     gone = (*(source for source in sources if not os.path.exists(source)), *gone)  # noqa: PTH110 - as build.ninja has it
     size = _size(folder)
@@ -141,7 +151,7 @@ def _read(
         head=head,
         gone=tuple(dict.fromkeys(gone))[:_MOST_TOLD],
         newer=tuple(dict.fromkeys(newer))[:_MOST_TOLD],
-        holder=_holder(folder.parent / LOCKS / f"{folder.name}.lock", holders),
+        holder=_holder(folder.parent / LOCKS / f"{folder.name}.lock", beside.holders),
         bytes=size.bytes,
         files=size.files,
         modified=size.modified,
@@ -163,10 +173,10 @@ def _stamp(folder: Path) -> tuple[str, str]:
         return "", f"it cannot be looked at: {error.strerror or error}"
 
 
-def _library(path: str) -> tuple[Binary | None, str]:
+def _library(path: str, tvm_ffi: LibrarySymbols | None) -> tuple[Binary | None, str]:
     """What is in a shared object, or why it cannot be loaded. Errors: PermissionError."""
     try:
-        binary, problem = read_binary(path, CACHED)
+        binary, problem = read_binary(path, CACHED, tvm_ffi=tvm_ffi)
     except PermissionError:
         raise
     except OSError as error:

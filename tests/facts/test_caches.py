@@ -9,7 +9,7 @@ from pathlib import Path
 
 import factory as make
 import pytest
-from elf_samples import CUBIN, FAMILY, PTX, SPECIFIC, container, elf, entry, for_another
+from elf_samples import CUBIN, FAMILY, PTX, SPECIFIC, container, elf, entry, for_another, library
 from msgspec.structs import replace
 from ninja_samples import write_deps
 
@@ -17,6 +17,7 @@ from fi_doctor import pruning
 from fi_doctor.diagnosis import cached
 from fi_doctor.facts import builds
 from fi_doctor.facts.caches import read_modules, read_others
+from fi_doctor.facts.torch_symbols import TVM_FFI, LibrarySymbols
 from fi_doctor.model import CacheState
 
 SM90 = container(entry(CUBIN, 90, SPECIFIC), entry(PTX, 90, SPECIFIC))
@@ -92,6 +93,17 @@ class Cache:
 @pytest.fixture
 def cache(tmp_path):
     return Cache(tmp_path)
+
+
+def test_a_module_for_another_tvm_ffi_is_poisoned(cache, tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libtvm_ffi.so").write_bytes(library(b"TVMFFIErrorSetRaised", b"other"))
+    undefined = (b"TVMFFIHandleInitOnce", b"TVMFFIErrorSetRaised")
+    cache.library.write_bytes(elf(SM90, needed=(b"libcudart.so.13",), undefined=undefined))
+    [module] = read_modules(cache.base, tvm_ffi=LibrarySymbols(tmp_path / "lib", TVM_FFI))
+    found = cached.entry(module, cache.facts, make.missing("nobody asks"))
+    assert found.state is CacheState.POISONED
+    assert found.why == "the installed apache-tvm-ffi lacks what its library needs: TVMFFIHandleInitOnce"
 
 
 def test_headers_that_are_older_make_nothing_stale(cache):
