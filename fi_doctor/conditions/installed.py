@@ -144,6 +144,16 @@ def tree_locations(facts: Facts) -> Relation:
     return tuple(package.location for package in found if isinstance(package, Package))
 
 
+def tree_pth(facts: Facts) -> Relation:
+    """The .pth files by which vLLM, torch, triton or FlashInfer come from elsewhere than where they are installed."""
+    if isinstance(facts.site, Missing):
+        return facts.site
+    found = (facts.packages.get(name) for name in ("flashinfer-python", "vllm", "torch", "triton"))
+    winning = [one.location for one in found if isinstance(one, Package) and one.shadowed and not one.editable]
+    files = [facts.site.by_pth[place] for place in winning if place in facts.site.by_pth]
+    return tuple(dict.fromkeys(files)) or Missing(reason="no .pth file names it")
+
+
 def _majors(facts: Facts) -> tuple[int, dict[str, int]] | Missing:
     """Torch's CUDA major, and the distributions that share a folder with others of their name."""
     cuda = facts.toolkit.torch_cuda
@@ -180,5 +190,6 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "cupy_of_other_major": (Kind.TEXT, cupy_of_other_major),
     "shadowing_here": (Kind.TEXT, shadowing_here),
     "trees_on_pythonpath": (Kind.TEXT, trees_on_pythonpath),
+    "tree_pth": (Kind.TEXT, tree_pth),
     "tree_locations": (Kind.TEXT, tree_locations),
 }

@@ -120,6 +120,11 @@ def nvcc_on_path_differs(facts: Facts) -> Relation:
     return (f"{release} ({path})",) if isinstance(release, Version) and release != taken else ()
 
 
+def other_toolkits(facts: Facts) -> Relation:
+    """The toolkits here that the JIT does not take: "12.4 (/usr/local/cuda-12.4)"."""
+    return tuple(f"{other.nvcc.version} ({other.toolkit.home})" for other in _others(facts) if other.release != _FEWEST)
+
+
 def wheel_toolkit(facts: Facts) -> Relation:
     """CUDA_HOME where pip's wheels unpacked it: it has lib, no lib64, and no library without a version in its name."""
     jit = facts.toolkit.jit
@@ -240,6 +245,7 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "cuda_home_for_nvcc": (Kind.TEXT, cuda_home_for_nvcc),
     "packages_for_nvcc": (Kind.TEXT, packages_for_nvcc),
     "unfit_toolkits": (Kind.TEXT, unfit_toolkits),
+    "other_toolkits": (Kind.TEXT, other_toolkits),
     "wheel_toolkit": (Kind.TEXT, wheel_toolkit),
     "driver_library": (Kind.TEXT, driver_library),
     "c_before_cxx": (Kind.TEXT, c_before_cxx),

@@ -7,6 +7,7 @@ What uv made says so in its pyvenv.cfg ("uv = 0.9.2").
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from fi_doctor.facts.files import is_file, read_text
 from fi_doctor.facts.packages import MODULES, NAMES, PROVIDER_PREFIX, Survey
 from fi_doctor.model import Missing, Site
 
-# ruff: noqa: PTH100, PTH109, PTH119, PTH120, PTH208 - folders hold hundreds of names, and names are all that is wanted
+# ruff: noqa: PTH100, PTH109, PTH118, PTH119, PTH120, PTH208 - folders hold hundreds of names, and names are all that is wanted
 
 _LEFTOVER = re.compile(r"~[-~.=%0-9]*(?P<rest>[A-Za-z_].*)")
 _OF_CUDA = re.compile(r"(?:cu|cuda)(?P<major>1[1-9])(?:x|\d)?")
@@ -48,6 +49,7 @@ def read_site(survey: Survey, environ: Mapping[str, str]) -> Site | Missing:
         has_ray="ray" in distributions,
         here=_here(survey),
         uncompiled=tuple(_uncompiled(survey, environ.get("PYTHONPYCACHEPREFIX", ""))),
+        by_pth=dict(sorted(_by_pth(names, environ.get("PYTHONPATH", "")))),
         installed=Missing(reason=f"{unlisted} cannot be listed") if unlisted else _installed(names),
     )
 
@@ -87,6 +89,19 @@ def _installed(names: dict[str, list[str]]) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def _by_pth(names: dict[str, list[str]], pythonpath: str) -> Iterator[tuple[str, str]]:
+    """Folders of sys.path that a .pth file names, as a line or in code that it runs."""
+    there = names.keys() - set(pythonpath.split(":"))
+    files = [(folder, name) for folder, listed in names.items() for name in listed if name.endswith(".pth")]
+    for home, name in files[:_MOST]:
+        text = read_text(Path(f"{home}/{name}"))
+        lines = text.splitlines() if isinstance(text, str) else []
+        added = {os.path.normpath(os.path.join(home, line.strip())) for line in lines}
+        for folder in there - {home}:
+            if folder in added or any(f"{quote}{folder}{quote}" in line for line in lines for quote in "'\""):
+                yield folder, f"{home}/{name}"
+
+
 def _leftovers(names: dict[str, list[str]]) -> Iterator[str]:
     for folder, listed in names.items():
         for name in listed:
@@ -113,13 +128,11 @@ def _is_broken(name: str, place: str) -> bool:
 
 
 def _size(path: Path) -> int:
-    """0 where there is no such file; 1 for what cannot be looked at, which says nothing."""
+    """0 where there is no such file, nor where its link leads; 1 for what cannot be looked at, which says nothing."""
     try:
         return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-    except OSError:
-        return 1
+    except OSError as error:
+        return 0 if error.errno in (errno.ENOENT, errno.ELOOP) else 1
 
 
 def _is_by_uv(survey: Survey) -> bool:

@@ -17,6 +17,7 @@ class Site(Data, frozen=True, tag_field="kind", tag="site"):
     has_ray: bool = False  # whether Ray is installed
     # Every distribution on sys.path -> its version, by the name of its metadata; "" where that does not tell.
     installed: dict[str, str] | Missing = Missing(reason="they were not listed")
+    by_pth: dict[str, str] = {}  # folder of sys.path -> the .pth file that names it, "/site/zz.pth"
     # Folder of vLLM, torch or FlashInfer whose Python files were not compiled: no __pycache__ of the examined Python.
     uncompiled: tuple[str, ...] = ()
     # Package of vLLM's that lies in the current folder, "vllm" -> its __init__.py, and is not the one on sys.path.

@@ -75,6 +75,7 @@ class Environment:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.local = folder / "usr-local"  # where its packages put toolkits
         self.cxx = folder / "include/c++"  # headers of C++, where a test puts some
         self.cuda, self.bin, self.venv = folder / "cuda-13.0", folder / "bin", folder / "venv"
         self.python = self.venv / "bin" / "python"
@@ -154,11 +155,11 @@ esac
 """
         script(self.bin / name, text)
 
-    def facts(self) -> Facts:
+    def facts(self, libraries=lambda *_: {}) -> Facts:
         """What the readers read; the GPU is given."""
         unread = Missing(reason="not read here")
         gathering = Gathering(
-            str(self.python), self.environ, asks_cuda=False, calls=lambda _: unread, libraries=lambda *_: {}
+            str(self.python), self.environ, asks_cuda=False, calls=lambda _: unread, libraries=libraries
         )
         facts = gathering.finish()
         return replace(facts, gpus=make.gpu_facts(make.gpu(sm=self.sm, name=self.gpu), cuda=self.driver_cuda))

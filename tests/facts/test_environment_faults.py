@@ -5,13 +5,21 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from environment_on_disk import VERSION, Environment, ptxas, script, toolkit, write
+from elf_samples import elf
+from environment_on_disk import KB, VERSION, Environment, ptxas, script, toolkit, write
+
+from fi_doctor.diagnosis import findings
+from fi_doctor.facts import libraries
+from fi_doctor.facts import toolkit as reading
+from fi_doctor.facts.libraries import read_libraries
 
 
 @pytest.fixture
 def environment(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return Environment(tmp_path)
+    environment = Environment(tmp_path)
+    monkeypatch.setattr(reading, "LOCAL", str(environment.local))
+    return environment
 
 
 def _shipped_cache(e, version):
@@ -166,6 +174,25 @@ def _ray(e):
     e.install("ray", "2.50.0")
 
 
+def _pth(e, module):
+    """A source tree that a .pth file puts before site-packages."""
+    write(e.folder / "src" / module / "__init__.py", "")
+    write(e.site / "zz.pth", f"import sys; sys.path.insert(0, {str(e.folder / 'src')!r})\n")
+
+
+def _loop(e, name):
+    place = e.info(name) if (e.site / name).is_dir() is False else e.site / name
+    shutil.rmtree(place)
+    place.symlink_to(place.name)
+
+
+def _three_toolkits(e):
+    """CUDA_HOME is one, nvcc on PATH another, and the folder of NVIDIA's packages has a third."""
+    _second_nvcc(e)
+    toolkit(e.local / "cuda-12.4", "12.4")
+    (e.local / "cuda").symlink_to("cuda-12.4")
+
+
 def _requires(e, name, line):
     with (e.info(name) / "METADATA").open("r+") as metadata:
         head = metadata.read().rstrip()
@@ -211,6 +238,12 @@ FAULTS = {
         "cubins-damaged",
         lambda e: write(e.folder / "home/.cache/flashinfer/cubins/a.cubin", "\x7fELF and no more"),
     ),
+    "vLLM's tree by a .pth": ("source-tree-on-pythonpath", lambda e: _pth(e, "vllm")),
+    "FlashInfer's tree by a .pth": ("flashinfer-installed-twice", lambda e: _pth(e, "flashinfer")),
+    "FlashInfer is a loop of links": ("package-without-code", lambda e: _loop(e, "flashinfer")),
+    "vLLM is a loop of links": ("package-without-code", lambda e: _loop(e, "vllm")),
+    "metadata are a loop of links": ("package-metadata-missing", lambda e: _loop(e, "apache_tvm_ffi")),
+    "three toolkits": ("nvcc-on-path-not-taken", _three_toolkits),
     "pip's leftover": ("pip-was-interrupted", lambda e: write(e.site / "~lashinfer/__init__.py", "")),
     "pip's second leftover": ("pip-was-interrupted", lambda e: write(e.site / "~-rch-2.9.dist-info/METADATA", "")),
     "metadata of an older FlashInfer": (
@@ -322,6 +355,12 @@ HEALTHY = {
         _torch(e, "2.14.0+cu132", "13.2"),
         setattr(e, "driver_cuda", "13.0"),
     ),
+    "loops of links that nobody imports": lambda e: (
+        (e.site / "one").symlink_to(e.site / "other"),
+        (e.site / "other").symlink_to(e.site / "one"),
+        (e.site / "itself").symlink_to(e.site),
+        (e.site / "x.pth").symlink_to("x.pth"),
+    ),
     "requirements under other names": lambda e: (
         _requires(e, "torch", "cuda-toolkit[cublas,cudart]==13.0.3"),
         e.install("nvidia_cublas_cu13", "13.1.1.3"),
@@ -347,6 +386,31 @@ def test_nothing_is_broken_in_a_healthy_environment(name, environment):
     found = environment.findings()
     assert [rule for rule, severity in found.items() if severity == "error"] == []
     assert [rule for rule in found if "requirement" in rule] == []
+
+
+def test_a_pth_file_that_puts_a_tree_in_front_is_named(environment):
+    _pth(environment, "vllm")
+    assert f"{environment.site}/zz.pth" in environment.fix("source-tree-on-pythonpath")[0]
+
+
+def test_of_three_toolkits_each_is_named(environment):
+    _three_toolkits(environment)
+    told = environment.found("nvcc-on-path-not-taken")
+    assert f"CUDA 13.0 of {environment.cuda} (by CUDA_HOME)" in told.title
+    assert f"nvcc 12.8 ({environment.folder}/cuda-12.8/bin/nvcc)" in told.title
+    assert f"12.4 ({environment.local}/cuda-12.4)" in told.why
+
+
+def test_another_cudart_on_ld_library_path_is_taken_where_no_wheel_has_one(environment, monkeypatch):
+    folder = environment.folder / "old"
+    folder.mkdir()
+    (folder / "libcudart.so.12.8.90").write_bytes(elf())
+    (folder / "libcudart.so.12").symlink_to("libcudart.so.12.8.90")
+    environment.environ["LD_LIBRARY_PATH"] = str(folder)
+    monkeypatch.setattr(libraries, "read_cache", lambda _: {})
+    facts = environment.facts(read_libraries)
+    assert facts.libraries["cudart"].path == f"{folder}/libcudart.so.12"
+    assert "runtime-library-of-other-cuda-major" in {found.id for found in findings.find(KB, facts, ())}
 
 
 def test_a_toolkit_that_is_proposed_says_what_it_lacks(environment):
