@@ -9,6 +9,7 @@ from typing import NamedTuple
 from packaging.version import Version
 
 from fi_doctor.conditions import cccl
+from fi_doctor.conditions.compat import driver_folder
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.conditions.relations import (
@@ -135,11 +136,8 @@ def wheel_toolkit(facts: Facts) -> Relation:
 
 def driver_library(facts: Facts) -> Relation:
     """The driver's own libcuda.so.1, "/usr/lib/x86_64-linux-gnu/libcuda.so.1"."""
-    machine = facts.machine
-    folder = machine if isinstance(machine, Missing) else machine.driver_files.own_folder
-    if isinstance(folder, Missing):
-        return folder
-    return (f"{folder}/libcuda.so.1",) if folder else Missing(reason="there is no driver here")
+    folder = driver_folder(facts)
+    return folder if isinstance(folder, Missing) else (f"{folder[0]}/libcuda.so.1",)
 
 
 def c_before_cxx(facts: Facts) -> Relation:

@@ -220,6 +220,17 @@ def built_modules(folder: Path) -> tuple[str, ...]:
     return tuple(name for name in names if _size(folder / name / f"{name}.so") > 0)
 
 
+def why_closed(folder: Path) -> str:
+    """Why a folder that is there cannot be listed; "" where it can, or where there is none."""
+    try:
+        with os.scandir(folder):
+            return ""
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"{folder}: {error.strerror or error}"
+
+
 def _read(path: Path) -> str:
     try:
         return read_whole(path).decode("utf-8", "replace")

@@ -172,6 +172,7 @@ class FlashInfer(Data, frozen=True, tag_field="kind", tag="flashinfer"):
     # source turns GPUs away. Only those are here of which that can be read with certainty.
     admissions: dict[str, tuple[Admission, ...]] = {}
     altered: dict[str, str] = {}  # Python files that are not as they were installed -> how: "0 bytes instead of 41234"
+    cached_unread: str = ""  # why it is not known which modules are cached: their folder cannot be listed
     cubins_damaged: dict[str, str] = {}  # fetched cubin that is not whole -> how: "4096 bytes of at least 18016"
 
 

@@ -9,6 +9,7 @@ import pytest
 from elf_samples import elf
 from flashinfer_rules import RAISES
 from flashinfer_wheels import VERSIONS
+from permissions import printed_by
 
 from fi_doctor import sandbox
 from fi_doctor.facts.companions import Companions
@@ -365,3 +366,13 @@ def test_the_cubins_of_the_package_were_not_fetched(tmp_path):
     folder.mkdir(parents=True)
     (folder / "a.cubin").touch()
     assert damaged_cubins(str(folder)) == {}
+
+
+def test_a_folder_of_modules_that_is_closed_says_so(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0)
+    code = (
+        "import pathlib, sys; from fi_doctor.facts.companions import why_closed as why; "
+        "print([why(pathlib.Path(place)) for place in sys.argv[1:]])"
+    )
+    said = printed_by(code, tmp_path / "closed", tmp_path, tmp_path / "gone")
+    assert said == f"['{tmp_path}/closed: Permission denied', '', '']\n"
