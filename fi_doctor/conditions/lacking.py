@@ -178,7 +178,7 @@ def _is_provided(name: str, owner: str, facts: Facts, installed: dict[str, str])
 def _installed(facts: Facts) -> dict[str, str] | None:
     """What is installed, where that is known."""
     site = facts.site
-    return None if isinstance(site, Missing) or isinstance(site.installed, Missing) else site.installed
+    return None if isinstance(site, Missing) or site.unlisted else site.installed
 
 
 SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {

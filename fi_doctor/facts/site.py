@@ -50,7 +50,8 @@ def read_site(survey: Survey, environ: Mapping[str, str]) -> Site | Missing:
         here=_here(survey),
         uncompiled=tuple(_uncompiled(survey, environ.get("PYTHONPYCACHEPREFIX", ""))),
         by_pth=dict(sorted(_by_pth(names, environ.get("PYTHONPATH", "")))),
-        installed=Missing(reason=f"{unlisted} cannot be listed") if unlisted else _installed(names),
+        installed=_installed(names),
+        unlisted=f"{unlisted} cannot be listed" if unlisted else "",
     )
 
 

@@ -141,4 +141,4 @@ def test_of_two_versions_in_one_folder_neither_is_taken(tmp_path):
 def test_where_a_folder_is_an_archive_it_is_not_known_what_is_installed(tmp_path):
     (tmp_path / "all.zip").touch()
     survey = replace(make.survey(), sys_path=(str(tmp_path), f"{tmp_path}/all.zip"))
-    assert isinstance(read_site(survey, {}).installed, Missing)
+    assert read_site(survey, {}).unlisted == f"{tmp_path}/all.zip cannot be listed"

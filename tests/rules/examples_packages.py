@@ -30,7 +30,7 @@ def _beside(owner: str, line: str, *, absent: str, **installed: str) -> Facts:
     """A package with this requirement, in an environment where just these are installed."""
     there = {name.replace("_", "-"): version for name, version in installed.items()}
     return make.facts(
-        site=Site(installed={owner: "1.0", **there}),
+        site=Site(installed={owner: "1.0", **there}, unlisted=""),
         libraries={},
         packages={owner: make.package(owner, "0.7.2.post1", requires=(line,)), absent: make.missing("not installed")},
     )
