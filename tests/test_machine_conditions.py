@@ -141,3 +141,10 @@ def test_nothing_is_said_of_a_machine_that_was_not_read():
         read(old) for name, (_, read) in machine.SUBJECTS.items() if name.startswith(("folders", "libcuda", "cache_"))
     ]
     assert all(isinstance(one, Missing) for one in asked)
+
+
+def test_how_many_modules_a_closed_folder_has_is_not_known():
+    closed = make.flashinfer(cached_modules=(), cached_unread="/c/cached_ops: Permission denied")
+    count = conditions.subjects.SUBJECTS["cached_module_count"]
+    assert count.read(View(make.facts(flashinfer=closed))) == Missing(reason="/c/cached_ops: Permission denied")
+    assert count.read(View(make.facts(flashinfer=make.flashinfer()))) == (0,)

@@ -17,7 +17,19 @@ from fi_doctor.errors import CannotTellError, UsageError
 from fi_doctor.facts import builds
 from fi_doctor.facts.caches import read_modules, read_others
 from fi_doctor.facts.sources import unread
-from fi_doctor.model import CACHE_SCHEMA, CacheEntry, Caches, CacheState, Depth, Facts, Missing, Request, command
+from fi_doctor.facts.torch_symbols import TVM_FFI, LibrarySymbols
+from fi_doctor.model import (
+    CACHE_SCHEMA,
+    CacheEntry,
+    Caches,
+    CacheState,
+    Depth,
+    Facts,
+    Missing,
+    Package,
+    Request,
+    command,
+)
 from fi_doctor.probing import estimates, memory
 from fi_doctor.reports import caching
 
@@ -74,7 +86,7 @@ def _read(asked: AskedCache) -> Caches:
         difference = partial(builds.difference, cuda_home=jit.cuda_home, environ=begun.environ)
     judged = partial(cached.entry, facts=facts, difference=difference)
     closed: dict[str, str] = {}
-    entries = _estimated([judged(module) for module in read_modules(base, closed)], facts)
+    entries = _estimated([judged(module) for module in read_modules(base, closed, _tvm_ffi(facts))], facts)
     is_bad = any(one.state.is_bad for one in entries)
     return Caches(
         schema=CACHE_SCHEMA,
@@ -100,6 +112,13 @@ def _estimated(entries: list[CacheEntry], facts: Facts) -> tuple[CacheEntry, ...
         return msgspec.structs.replace(one, compiles=count, seconds=round(seconds, 1))
 
     return tuple(map(told, entries))
+
+
+def _tvm_ffi(facts: Facts) -> LibrarySymbols | None:
+    package = facts.packages.get("apache-tvm-ffi")
+    if not isinstance(package, Package):
+        return None
+    return LibrarySymbols(Path(package.location) / "tvm_ffi" / "lib", TVM_FFI)
 
 
 def _pruned(found: Caches, asked: AskedCache) -> Caches:

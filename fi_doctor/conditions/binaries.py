@@ -145,12 +145,12 @@ def vllm_cudart_major(facts: Facts) -> Relation:
 
 def vllm_undefined(facts: Facts) -> Relation:
     """What vLLM's own libraries need of torch and the installed one does not define: "_C.abi3.so: torch_call"."""
-    return _undefined(facts, _is_core)
+    return undefined(facts, _is_core)
 
 
 def other_undefined(facts: Facts) -> Relation:
     """The same of its libraries for single architectures, and of files that --binary names."""
-    return _undefined(facts, lambda one: one.owner in ("vllm", "--binary") and not _is_core(one))
+    return undefined(facts, lambda one: one.owner in ("vllm", "--binary") and not _is_core(one))
 
 
 def vllm_requirement_of_torch(facts: Facts) -> Relation:
@@ -164,7 +164,8 @@ def vllm_requirement_of_torch(facts: Facts) -> Relation:
     return (f"torch{torch.specifier}",)
 
 
-def _undefined(facts: Facts, is_meant: Callable[[Binary], bool]) -> Relation:
+def undefined(facts: Facts, is_meant: Callable[[Binary], bool]) -> Relation:
+    """Files and what the installed libraries lack for them: "_C.abi3.so: torch_call"."""
     files = _files(facts, is_meant)
     if isinstance(files, Missing):
         return files

@@ -7,15 +7,32 @@ from fi_doctor.conditions import (
     cccl,
     compat,
     installed,
+    lacking,
     machine,
     peers,
     server,
     stale,
     surroundings,
     toolkits,
+    tvm_ffi,
     vllm,
     wheels,
 )
 
-_TABLES = (binaries, cccl, compat, installed, machine, peers, server, stale, surroundings, toolkits, vllm, wheels)
+_TABLES = (
+    binaries,
+    cccl,
+    compat,
+    installed,
+    lacking,
+    machine,
+    peers,
+    server,
+    stale,
+    surroundings,
+    toolkits,
+    tvm_ffi,
+    vllm,
+    wheels,
+)
 SUBJECTS = {name: subject for family in _TABLES for name, subject in family.SUBJECTS.items()}

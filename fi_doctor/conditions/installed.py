@@ -1,39 +1,17 @@
-"""Packages: unmet requirements, leftovers of pip, other CUDA majors, trees that win over what is installed."""
+"""Packages: leftovers of pip, other CUDA majors, trees that win over what is installed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from packaging.version import InvalidVersion, Version
-
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.conditions.relations import Relation
-from fi_doctor.conditions.requirements import applicable
 from fi_doctor.model import Facts, Missing, Package, Site
 
 _MOST_NAMED = 4
 _DAMAGE = ("gone", "0 bytes", "no plain file", "not to be looked at")
 # One folder for all CUDA majors: nvidia/cudnn, nvidia/nccl, nvidia/cusparselt, nvidia/nvshmem (wheels of both majors).
 _ONE_FOLDER = ("nvidia-cudnn", "nvidia-nccl", "nvidia-cusparselt", "nvidia-nvshmem")
-_PINNED = ("flashinfer-python", "flashinfer-cubin", "apache-tvm-ffi", "nvidia-cutlass-dsl", "nvidia-cudnn-frontend")
-
-
-def unmet(name: str) -> Callable[[Facts], Relation]:
-    """Requirements of an installed package, as pip takes them, that the installed version does not meet."""
-
-    def of(facts: Facts) -> Relation:
-        return tuple(line for line, _ in _unmet(facts, name))
-
-    return of
-
-
-def unmet_found(name: str) -> Callable[[Facts], Relation]:
-    """The same in words: "flashinfer-python==0.7.2.post1, found 0.6.7"."""
-
-    def of(facts: Facts) -> Relation:
-        return tuple(f"{line}, found {found}" for line, found in _unmet(facts, name))
-
-    return of
 
 
 def pip(*words: str) -> Callable[[Facts], Relation]:
@@ -61,6 +39,11 @@ def broken(facts: Facts) -> Relation:
 def broken_folders(facts: Facts) -> Relation:
     """The folders in which it is missing."""
     return facts.site if isinstance(facts.site, Missing) else tuple(facts.site.broken.values())
+
+
+def uncompiled(facts: Facts) -> Relation:
+    """Folders of packages without bytecode of the examined Python."""
+    return facts.site if isinstance(facts.site, Missing) else facts.site.uncompiled
 
 
 def other_majors(facts: Facts) -> Relation:
@@ -161,25 +144,14 @@ def tree_locations(facts: Facts) -> Relation:
     return tuple(package.location for package in found if isinstance(package, Package))
 
 
-def _unmet(facts: Facts, name: str) -> list[tuple[str, str]]:
-    package = facts.packages.get(name)
-    if not isinstance(package, Package):
-        return []
-    lines = ((line, _found(line, facts)) for line in package.requires)
-    return [(line.partition(";")[0].strip(), found) for line, found in lines if found]
-
-
-def _found(line: str, facts: Facts) -> str:
-    """The installed version that does not meet the line; "" where it does, or none is installed or known."""
-    wanted = applicable(line, facts)
-    package = facts.packages.get(wanted.name) if wanted is not None and wanted.name in _PINNED else None
-    if wanted is None or not isinstance(package, Package) or isinstance(package.version, Missing):
-        return ""
-    try:
-        met = wanted.specifier.contains(Version(package.version), prereleases=True)
-    except InvalidVersion:
-        return ""
-    return "" if met else package.version
+def tree_pth(facts: Facts) -> Relation:
+    """The .pth files by which vLLM, torch, triton or FlashInfer come from elsewhere than where they are installed."""
+    if isinstance(facts.site, Missing):
+        return facts.site
+    found = (facts.packages.get(name) for name in ("flashinfer-python", "vllm", "torch", "triton"))
+    winning = [one.location for one in found if isinstance(one, Package) and one.shadowed and not one.editable]
+    files = [facts.site.by_pth[place] for place in winning if place in facts.site.by_pth]
+    return tuple(dict.fromkeys(files)) or Missing(reason="no .pth file names it")
 
 
 def _majors(facts: Facts) -> tuple[int, dict[str, int]] | Missing:
@@ -200,10 +172,6 @@ def _stem(name: str) -> str:
 
 
 SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
-    "vllm_requirement_unmet": (Kind.TEXT, unmet("vllm")),
-    "vllm_requirement_found": (Kind.TEXT, unmet_found("vllm")),
-    "flashinfer_requirement_unmet": (Kind.TEXT, unmet("flashinfer-python")),
-    "flashinfer_requirement_found": (Kind.TEXT, unmet_found("flashinfer-python")),
     "pip_install": (Kind.TEXT, pip("install")),
     "pip_uninstall": (Kind.TEXT, pip("uninstall", "-y")),
     "files_altered": (Kind.TEXT, files_altered),
@@ -216,10 +184,12 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "pip_leftovers": (Kind.TEXT, leftovers),
     "broken_packages": (Kind.TEXT, broken),
     "broken_folders": (Kind.TEXT, broken_folders),
+    "uncompiled_packages": (Kind.TEXT, uncompiled),
     "packages_of_other_major": (Kind.TEXT, other_majors),
     "packages_overwritten": (Kind.TEXT, mended_majors),
     "cupy_of_other_major": (Kind.TEXT, cupy_of_other_major),
     "shadowing_here": (Kind.TEXT, shadowing_here),
     "trees_on_pythonpath": (Kind.TEXT, trees_on_pythonpath),
+    "tree_pth": (Kind.TEXT, tree_pth),
     "tree_locations": (Kind.TEXT, tree_locations),
 }

@@ -17,6 +17,7 @@ _OBJECTS = 242  # of fused MoE in 0.7.2.post1, the largest module: more jobs tha
 _UNLIMITED = 0  # ninja -j 0
 _FULL_MIB, _FULL_INODES = 64, 100
 _LOW_MIB = 1024
+_MOST_REMOVED = 8  # files that one line can name
 _SHARE = 0.9  # of a GPU's memory that vLLM takes by default: gpu_memory_utilization, 0.92 in newer releases
 
 
@@ -229,6 +230,19 @@ def _cubin_count(facts: Facts) -> Relation:
     return facts.flashinfer.cubins if isinstance(facts.flashinfer.cubins, Missing) else (facts.flashinfer.cubins,)
 
 
+def _cubins_damaged(facts: Facts) -> Relation:
+    if isinstance(facts.flashinfer, Missing):
+        return facts.flashinfer
+    told = tuple(f"{path} ({how})" for path, how in facts.flashinfer.cubins_damaged.items())
+    return (*told[:3], f"{len(told) - 3} more") if len(told) > 4 else told
+
+
+def _cubins_to_remove(facts: Facts) -> Relation:
+    """Those files; Missing where they are too many for one line."""
+    damaged = () if isinstance(facts.flashinfer, Missing) else tuple(facts.flashinfer.cubins_damaged)
+    return damaged if len(damaged) <= _MOST_REMOVED else Missing(reason=f"there are {len(damaged)} of them")
+
+
 def _nodes(machine: Machine) -> Relation:
     nodes = machine.driver_files.nodes
     return nodes if isinstance(nodes, Missing) else (len(nodes),)
@@ -242,6 +256,8 @@ def _is_libcuda_absent(machine: Machine) -> Relation:
 SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "serving_user": (Kind.TEXT, _machine(serving_user)),
     "cutlass_sources_unwritable": (Kind.TEXT, _folder("cutlass-sources", _sources_unwritable)),
+    "cubins_damaged": (Kind.TEXT, _cubins_damaged),
+    "cubins_to_remove": (Kind.TEXT, _cubins_to_remove),
     "cubins_unwritable": (Kind.TEXT, _folder("cubins", _unwritable)),
     "cubin_links_unwritable": (Kind.TEXT, _folder("cubin-links", _unwritable)),
     "deep_gemm_unwritable": (Kind.TEXT, _folder("deep-gemm", _unwritable)),

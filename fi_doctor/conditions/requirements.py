@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from packaging.markers import Marker, UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -24,12 +26,8 @@ def not_installed(facts: Facts) -> tuple[object, ...] | Missing:
 
 def applicable(line: str, facts: Facts) -> Requirement | None:
     """A Requires-Dist line, without extras asked for; None where it holds elsewhere only, or cannot be read."""
-    try:
-        wanted = Requirement(line)
-    except InvalidRequirement:
-        return None
-    wanted.name = canonicalize_name(wanted.name)
-    return wanted if wanted.marker is None or _holds(wanted.marker, facts) else None
+    wanted = _parsed(line)
+    return wanted if wanted is None or wanted.marker is None or _holds(wanted.marker, facts) else None
 
 
 def required(name: str, facts: Facts, *, by: str) -> Requirement | None:
@@ -61,6 +59,17 @@ def marker_environment(facts: Facts) -> dict[str, str]:
         "sys_platform": "linux",
         "extra": "",
     }
+
+
+@functools.cache
+def _parsed(line: str) -> Requirement | None:
+    """Several conditions ask for the same eighty lines of vLLM's."""
+    try:
+        wanted = Requirement(line)
+    except InvalidRequirement:
+        return None
+    wanted.name = canonicalize_name(wanted.name)
+    return wanted
 
 
 def _holds(marker: Marker, facts: Facts) -> bool:

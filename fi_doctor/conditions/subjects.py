@@ -117,6 +117,10 @@ def _flashinfer(read: Callable[[FlashInfer], object]) -> Callable[[View], Readin
     return of
 
 
+def _cached_count(package: FlashInfer) -> object:
+    return Missing(reason=package.cached_unread) if package.cached_unread else len(package.cached_modules)
+
+
 def _checks(read: Callable[[VersionCheck], Reading]) -> Callable[[View], Reading]:
     def of(view: View) -> Reading:
         package = view.facts.flashinfer
@@ -249,7 +253,7 @@ SUBJECTS: dict[str, Subject] = {
     "cache_owner": Subject(Kind.NUMBER, _flashinfer(lambda package: package.cache_owner)),
     "cache_owned_by_other": Subject(Kind.FLAG, _cache_owned_by_other),
     "jit_cache_module_count": Subject(Kind.NUMBER, _flashinfer(lambda package: len(package.jit_cache_modules))),
-    "cached_module_count": Subject(Kind.NUMBER, _flashinfer(lambda package: len(package.cached_modules))),
+    "cached_module_count": Subject(Kind.NUMBER, _flashinfer(_cached_count)),
     "container": Subject(Kind.TEXT, lambda view: _one(view.facts.system.container)),
     "shm_mib": Subject(Kind.NUMBER, lambda view: _one(view.facts.system.shm_mib)),
     "own_ipc_namespace": Subject(Kind.FLAG, lambda view: _one(view.facts.system.own_ipc_namespace)),

@@ -9,13 +9,31 @@ from typing import NamedTuple
 from packaging.version import Version
 
 from fi_doctor.conditions import cccl
+from fi_doctor.conditions.compat import driver_folder
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.conditions.ranges import parse_version
-from fi_doctor.conditions.relations import Relation, home_of, number_of, release_of, targets_of, visible_sms
+from fi_doctor.conditions.relations import (
+    Relation,
+    cuda_home_of_nvcc,
+    home_of,
+    number_of,
+    release_of,
+    targets_of,
+    visible_sms,
+)
 from fi_doctor.model import Facts, Missing, Nvcc, OtherToolkit
 
 _NEEDS = re.compile(r"requires CUDA\S* *>= *(\d+\.\d+)")  # FlashInfer's own words where it has no architecture
 _FEWEST = Version("0.0")
+_OF_PACKAGES = re.compile(r"/usr/local/cuda-(\d+\.\d+)")
+_PACKAGES = (
+    ("cuda-cudart-dev", re.compile(r"^cuda_runtime\.h$|^cuda_bf16\.h$|^libcudart")),
+    ("cuda-cccl", re.compile(r"^cuda/std|^nv/target")),
+    ("cuda-driver-dev", re.compile(r"^libcuda\.so$")),
+    ("cuda-nvrtc-dev", re.compile(r"nvrtc")),
+    ("libcublas-dev", re.compile(r"cublas")),
+    ("libcurand-dev", re.compile(r"curand")),
+)
 _OF_WHEELS = re.compile(r"/nvidia/cu\d+/?$")  # site-packages/nvidia/cu13
 
 
@@ -55,6 +73,36 @@ def fit_cuda_home_like_torch(facts: Facts) -> Relation:
     return _best(alike, facts)
 
 
+def cuda_home_for_nvcc(facts: Facts) -> Relation:
+    """The toolkit in which the JIT's nvcc lives; where modules do not link in it, another that has all they need."""
+    own = cuda_home_of_nvcc(facts)
+    if isinstance(own, Missing) or not _lacks_link(str(own[0]), facts):
+        return own
+    other = fit_cuda_home(facts)
+    return own if isinstance(other, Missing) else other
+
+
+def packages_for_nvcc(facts: Facts) -> Relation:
+    """NVIDIA's packages with what that toolkit lacks, where it lies where they put it: "cuda-driver-dev-13-0"."""
+    home = cuda_home_for_nvcc(facts)
+    lies = None if isinstance(home, Missing) else _OF_PACKAGES.fullmatch(str(home[0]))
+    if lies is None or isinstance(home, Missing):
+        return Missing(reason="it is not where NVIDIA's packages put a toolkit")
+    lacks, modules_lack = _lacks(str(home[0]), facts)
+    names = (name for name, meant in _PACKAGES if any(meant.search(one) for one in (*lacks, *modules_lack)))
+    packages = tuple(f"{name}-{lies[1].replace('.', '-')}" for name in names)
+    return packages or Missing(reason="it lacks nothing")
+
+
+def lacks_told(home: str, facts: Facts) -> str:
+    """What FlashInfer's builds will miss in a toolkit, in words; "" where nothing or where it is not known."""
+    lacks, modules_lack = _lacks(home, facts)
+    if not lacks:
+        return f"it lacks {', '.join(modules_lack)}, which some modules need" if modules_lack else ""
+    more = f"; some modules also need {', '.join(modules_lack)}" if modules_lack else ""
+    return f"it lacks {', '.join(lacks)}, without which no module is built{more}"
+
+
 def unfit_toolkits(facts: Facts) -> Relation:
     """The others that do not do, each with why: "/usr/local/cuda-12.4 (its nvcc 12.4 does not know sm_103)"."""
     told = ((other.toolkit.home, _faults(other, facts)) for other in _others(facts))
@@ -73,6 +121,11 @@ def nvcc_on_path_differs(facts: Facts) -> Relation:
     return (f"{release} ({path})",) if isinstance(release, Version) and release != taken else ()
 
 
+def other_toolkits(facts: Facts) -> Relation:
+    """The toolkits here that the JIT does not take: "12.4 (/usr/local/cuda-12.4)"."""
+    return tuple(f"{other.nvcc.version} ({other.toolkit.home})" for other in _others(facts) if other.release != _FEWEST)
+
+
 def wheel_toolkit(facts: Facts) -> Relation:
     """CUDA_HOME where pip's wheels unpacked it: it has lib, no lib64, and no library without a version in its name."""
     jit = facts.toolkit.jit
@@ -83,11 +136,8 @@ def wheel_toolkit(facts: Facts) -> Relation:
 
 def driver_library(facts: Facts) -> Relation:
     """The driver's own libcuda.so.1, "/usr/lib/x86_64-linux-gnu/libcuda.so.1"."""
-    machine = facts.machine
-    folder = machine if isinstance(machine, Missing) else machine.driver_files.own_folder
-    if isinstance(folder, Missing):
-        return folder
-    return (f"{folder}/libcuda.so.1",) if folder else Missing(reason="there is no driver here")
+    folder = driver_folder(facts)
+    return folder if isinstance(folder, Missing) else (f"{folder[0]}/libcuda.so.1",)
 
 
 def c_before_cxx(facts: Facts) -> Relation:
@@ -96,6 +146,21 @@ def c_before_cxx(facts: Facts) -> Relation:
     if isinstance(jit, Missing):
         return jit
     return (jit.c_before_cxx,) if jit.c_before_cxx else ()
+
+
+def _lacks_link(home: str, facts: Facts) -> bool:
+    return bool(_lacks(home, facts)[0])
+
+
+def _lacks(home: str, facts: Facts) -> tuple[list[str], list[str]]:
+    """What every module needs and what some modules need, of a toolkit by the name that CUDA_HOME would give it."""
+    jit = facts.toolkit.jit
+    nvccs = (*facts.toolkit.others, *(() if isinstance(jit, Missing) or isinstance(jit.nvcc, Missing) else (jit.nvcc,)))
+    named = [nvcc.path for nvcc in nvccs if f"{home}/bin/nvcc" in (nvcc.path, nvcc.resolved)]
+    found = next((one for one in facts.toolkit.toolkits if one.home == home or one.nvcc in named), None)
+    if found is None:
+        return [], []
+    return [name for name in found.lacks if not cccl.is_vendored(name, facts)], list(found.modules_lack)
 
 
 def _others(facts: Facts) -> list[_Other]:
@@ -175,7 +240,10 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "complete_cuda_home": (Kind.TEXT, complete_cuda_home),
     "fit_newer_cuda_home": (Kind.TEXT, fit_newer_cuda_home),
     "fit_cuda_home_like_torch": (Kind.TEXT, fit_cuda_home_like_torch),
+    "cuda_home_for_nvcc": (Kind.TEXT, cuda_home_for_nvcc),
+    "packages_for_nvcc": (Kind.TEXT, packages_for_nvcc),
     "unfit_toolkits": (Kind.TEXT, unfit_toolkits),
+    "other_toolkits": (Kind.TEXT, other_toolkits),
     "wheel_toolkit": (Kind.TEXT, wheel_toolkit),
     "driver_library": (Kind.TEXT, driver_library),
     "c_before_cxx": (Kind.TEXT, c_before_cxx),

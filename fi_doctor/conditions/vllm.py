@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.conditions.relations import Relation, visible_gpus
-from fi_doctor.model import Facts, Missing, Vllm
+from fi_doctor.conditions.toolkits import fit_cuda_home
+from fi_doctor.model import Facts, Missing, Nvcc, Package, Vllm
 
 # Names of forks and of branches of pull requests; settings/forks.yaml says of each what stands for it.
 FORK_VARIABLES = (
@@ -75,6 +76,50 @@ def sinks_backend(facts: Facts) -> Relation:
     return ("FLASH_ATTN" if sms == {90} else "TRITON_ATTN",)
 
 
+def flashinfer_lacks(facts: Facts) -> Relation:
+    """What has_flashinfer() of vLLM 0.33 does not find, each with why: "ninja (there is no ninja on PATH)".
+
+    The program is enough for it; an nvcc that does not answer is told by FlashInfer's own rules.
+    """
+    absent = {"nvcc": _nvcc_of_jit(facts), "ninja": facts.toolkit.ninja}
+    return tuple(f"{name} ({why.reason})" for name, why in absent.items() if isinstance(why, Missing))
+
+
+def cuda_home_for_vllm(facts: Facts) -> Relation:
+    """The toolkit to name in CUDA_HOME, where it is nvcc that vLLM does not find."""
+    if isinstance(_nvcc_of_jit(facts), Missing):
+        return fit_cuda_home(facts)
+    return Missing(reason="nvcc is found")
+
+
+def toolkit_for_vllm(facts: Facts) -> Relation:
+    """The CUDA of the toolkit to install, where no other one is here."""
+    home = cuda_home_for_vllm(facts)
+    if isinstance(_nvcc_of_jit(facts), Missing) and isinstance(home, Missing):
+        cuda = facts.toolkit.torch_cuda
+        return cuda if isinstance(cuda, Missing) else (cuda,)
+    return Missing(reason="a toolkit is here")
+
+
+def ninja_to_install(facts: Facts) -> Relation:
+    """The package ninja, where no ninja is found and it is not installed."""
+    if isinstance(facts.toolkit.ninja, Missing) and not isinstance(facts.packages.get("ninja"), Package):
+        return ("ninja",)
+    return Missing(reason="it is there")
+
+
+def bin_of_ninja(facts: Facts) -> Relation:
+    """The folder of the installed ninja, where that is not on PATH: an environment that is not activated."""
+    if isinstance(facts.toolkit.ninja, Missing) and isinstance(facts.packages.get("ninja"), Package):
+        return (f"{facts.interpreter.prefix}/bin",)
+    return Missing(reason="ninja is on PATH or not installed")
+
+
+def _nvcc_of_jit(facts: Facts) -> Nvcc | Missing:
+    jit = facts.toolkit.jit
+    return jit if isinstance(jit, Missing) else jit.nvcc
+
+
 def _is_named(name: str, vllm: Vllm | Missing) -> bool:
     """Whether the installed source reads it; one of which nothing is known names nothing."""
     if isinstance(vllm, Missing):
@@ -85,5 +130,10 @@ def _is_named(name: str, vllm: Vllm | Missing) -> bool:
 SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "vllm_fork_variables": (Kind.TEXT, fork_variables),
     "vllm_unread_variables": (Kind.TEXT, unread_variables),
+    "vllm_flashinfer_lacks": (Kind.TEXT, flashinfer_lacks),
+    "vllm_cuda_home": (Kind.TEXT, cuda_home_for_vllm),
+    "vllm_toolkit": (Kind.TEXT, toolkit_for_vllm),
+    "ninja_to_install": (Kind.TEXT, ninja_to_install),
+    "bin_of_ninja": (Kind.TEXT, bin_of_ninja),
     "sinks_backend": (Kind.TEXT, sinks_backend),
 }

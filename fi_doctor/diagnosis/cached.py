@@ -82,6 +82,9 @@ def _poisoned(module: CachedModule, facts: Facts) -> str:
         return f"its library cannot be loaded: {module.lost}"
     if module.library is None:
         return ""
+    if isinstance(module.library.unresolved, tuple) and module.library.unresolved:
+        names = ", ".join(module.library.unresolved[:2])
+        return f"the installed apache-tvm-ffi lacks what its library needs: {names}"
     return _of_other_cuda(module.library, facts) or _of_other_gpus(module, module.library)
 
 

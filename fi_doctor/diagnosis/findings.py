@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from fi_doctor import conditions
-from fi_doctor.conditions import Truth, View
+from fi_doctor.conditions import Truth, View, toolkits
 from fi_doctor.diagnosis import called, misfits
 from fi_doctor.model import (
     Action,
@@ -29,6 +30,7 @@ from fi_doctor.model import (
     selects,
 )
 
+_NAMES_TOOLKIT = "export CUDA_HOME="
 MEASURED_BEATS_KNOWN = "measured-beats-known"
 UNEXPLAINED_FAILURE = "unexplained-failure"
 UPSTREAM = "https://github.com/flashinfer-ai/flashinfer/issues"
@@ -98,9 +100,16 @@ def _as_called(finding: Finding, rule: Rule, kb: KnowledgeBase, view: View) -> F
 
 
 def filled_line(action: Action, view: View) -> str:
-    """The line of an action; what is filled into a command is quoted, so that it can be pasted."""
+    """The line of an action; what is filled into a command is quoted, so that it can be pasted.
+
+    A toolkit that is proposed says what it lacks itself: nobody is to find that out by the next failure.
+    """
     is_command = action.kind in (ActionKind.SET, ActionKind.FLAG, ActionKind.RUN, ActionKind.INSTALL)
     line = conditions.fill(action.line, view, quote=is_command)
+    if line.startswith(_NAMES_TOOLKIT):
+        [home, *_] = shlex.split(line.removeprefix(_NAMES_TOOLKIT), comments=True)
+        lacks = toolkits.lacks_told(home, view.facts)
+        return f"{line}  # {lacks}" if lacks else line
     if action.kind is ActionKind.RUN and line.startswith("fi-doctor "):
         _, name, *rest = line.split(" ", 2)
         line = " ".join([command.line(view.facts.interpreter, name), *rest])

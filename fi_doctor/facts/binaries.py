@@ -16,19 +16,20 @@ from fi_doctor.facts.fatbin import read_code
 from fi_doctor.facts.files import matching
 from fi_doctor.facts.packages import Survey
 from fi_doctor.facts.remembered import Found, keep, memory_folder, quick_key, recall
-from fi_doctor.facts.torch_symbols import TorchSymbols
+from fi_doctor.facts.torch_symbols import TORCH, TVM_FFI, LibrarySymbols
 from fi_doctor.model import Binaries, Binary, Missing
 
 # ruff: noqa: PTH112, PTH116, PTH118 - hundreds of files, of which mostly the names are wanted
 
 NAMED = "--binary"
-CACHED = "flashinfer cache"
+CACHED, SHIPPED = "flashinfer cache", "flashinfer-jit-cache"
+MODULES = (CACHED, SHIPPED)  # FlashInfer's, which tvm_ffi loads
 _ENDING = ".so"
 _MOST_FILES = 4096  # flashinfer-jit-cache has some five hundred
 _MOST_LISTED = 65536  # entries of a folder that somebody names
 _DEEPEST = 8
 _MEMORY = "binaries.json"
-_FORMAT = "2"  # another where what is read of the same file changes
+_FORMAT = "3"  # another where what is read of the same file changes
 _Kept = dict[str, tuple[str, Binary, str]]  # path -> key, what was read, why not all
 
 
@@ -46,14 +47,18 @@ class Reader:
         self._files: dict[str, Binary] = {}
         self._unread: dict[str, str] = {}
         self._asked: set[str] = set()
-        self._symbols: TorchSymbols | None = None
-        self._torch_key = ""
+        self._torch: LibrarySymbols | None = None
+        self._tvm_ffi: LibrarySymbols | None = None
+        self._torch_key = self._tvm_ffi_key = ""
 
     def read_packages(self, survey: Survey) -> Reader:
         """Read those of the installed packages, and what is named."""
         torch = _root(survey, "torch")
-        self._symbols = TorchSymbols(torch / "lib") if torch else None
-        self._torch_key = self._symbols.key() if self._symbols else ""
+        self._torch = LibrarySymbols(torch / "lib", TORCH) if torch else None
+        self._torch_key = self._torch.key() if self._torch else ""
+        tvm_ffi = _root(survey, "tvm_ffi")
+        self._tvm_ffi = LibrarySymbols(tvm_ffi / "lib", TVM_FFI) if tvm_ffi else None
+        self._tvm_ffi_key = self._tvm_ffi.key() if self._tvm_ffi else ""
         for owner, path in _of_packages(survey):
             self._read(path, owner)
         for place in self._named:
@@ -65,8 +70,9 @@ class Reader:
         if not isinstance(cache_dir, Missing):
             for path in _below(os.path.join(cache_dir, "cached_ops"), 2):
                 self._read(path, CACHED)
-        if self._symbols is not None:
-            self._symbols.close()
+        for symbols in (self._torch, self._tvm_ffi):
+            if symbols is not None:
+                symbols.close()
         if self._seen != self._known:
             keep(self._memory, msgspec.json.encode((_FORMAT, self._seen)))
         return Binaries(
@@ -107,25 +113,34 @@ class Reader:
 
     def _recalled(self, path: str, owner: str) -> tuple[Binary, str]:
         state = quick_key([Found(path, path, os.stat(path))])
-        key = state and f"{state} {owner} {self._torch_key}"
+        is_module = owner in MODULES
+        key = state and f"{state} {owner} {self._tvm_ffi_key if is_module else self._torch_key}"
         kept = self._known.get(path)
         if kept is None or not key or kept[0] != key:
-            kept = (key, *read_binary(path, owner, None if owner == "torch" else self._symbols))
+            torch = None if owner == "torch" or is_module else self._torch
+            kept = (key, *read_binary(path, owner, torch, tvm_ffi=self._tvm_ffi if is_module else None))
         if key and path.isprintable():  # its name can be written as JSON
             self._seen[path] = kept
         return kept[1], kept[2]
 
 
-def read_binary(path: str, owner: str, symbols: TorchSymbols | None = None) -> tuple[Binary, str]:
-    """One shared object, and why its GPU code could not be read to the end. Errors: Unreadable, OSError."""
+def read_binary(
+    path: str, owner: str, torch: LibrarySymbols | None = None, *, tvm_ffi: LibrarySymbols | None = None
+) -> tuple[Binary, str]:
+    """One shared object, and why its GPU code could not be read to the end. Errors: Unreadable, OSError.
+
+    torch, tvm_ffi: what it is compared with; of FlashInfer's modules none links torch.
+    """
     with opened(path) as elf:
         code = read_code(elf)
         needed = elf.needed()
         found = Binary(path=path, owner=owner, units=code.units, ptx=code.ptx, needed=needed)
-        if symbols is not None:
+        if torch is not None:
             links = any(name.startswith(("libtorch", "libc10")) for name in needed)
-            unresolved = symbols.unresolved(elf) if links else Missing(reason="it links no library of torch")
+            unresolved = torch.unresolved(elf) if links else Missing(reason="it links no library of torch")
             found = msgspec.structs.replace(found, unresolved=unresolved)
+        if tvm_ffi is not None:
+            found = msgspec.structs.replace(found, unresolved=tvm_ffi.unresolved(elf))
         return found, code.problem
 
 
@@ -138,7 +153,7 @@ def _of_packages(survey: Survey) -> Iterator[tuple[str, str]]:
         yield from (("torch", path) for path in _below(str(torch / "lib"), 0))
     for entry in survey.sys_path:
         for folder in matching(entry, "flashinfer_jit_cache*/jit_cache") if entry else ():
-            yield from (("flashinfer-jit-cache", path) for path in _below(str(folder), 2))
+            yield from ((SHIPPED, path) for path in _below(str(folder), 2))
 
 
 def _root(survey: Survey, module: str) -> Path | None:

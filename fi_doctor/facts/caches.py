@@ -8,6 +8,7 @@ Source: flashinfer/jit/env.py and jit/core.py, 0.5.2 to 0.7.2.post1.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -16,14 +17,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fi_doctor.facts.binaries import CACHED, read_binary
+from fi_doctor.facts.cubins import damaged_cubins
 from fi_doctor.facts.elf import Unreadable, opened
 from fi_doctor.facts.files import matching, read_head, why_no_folder
+from fi_doctor.facts.ninja_deps import Times
+from fi_doctor.facts.torch_symbols import LibrarySymbols
 from fi_doctor.model import Binary, CachedModule, Missing, OtherCache, stamp_of
 from fi_doctor.model.caches import LOCKS, OPS
 
 # ruff: noqa: PTH118 - many files, and names are all that is wanted of most
 
 _MOST = 4096  # modules, and files of one
+_MOST_TOLD = 64  # files of one that are younger or gone
+_MOST_CUBINS = 100_000
 _HEAD_BYTES = 16_384
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)  # nothing can lie there
 _ARCHITECTURES = re.compile(r"\d{2,3}[af]?(?:_\d{2,3}[af]?)*")
@@ -40,13 +46,24 @@ class _Size(NamedTuple):
     unread: str = ""  # the first folder below that cannot be looked at, and why
 
 
-def read_modules(base: Path, unread: dict[str, str] | None = None) -> tuple[CachedModule, ...]:
+class _Beside(NamedTuple):
+    """What modules are compared with."""
+
+    holders: Mapping[tuple[int, int], int]
+    times: Times
+    tvm_ffi: LibrarySymbols | None
+
+
+def read_modules(
+    base: Path, unread: dict[str, str] | None = None, tvm_ffi: LibrarySymbols | None = None
+) -> tuple[CachedModule, ...]:
     """Every module below FlashInfer's cache folder, of all versions, by path. Links to folders are not followed.
 
     unread: takes the folders above modules that cannot be looked at, each with the reason.
+    tvm_ffi: what the installed apache-tvm-ffi defines.
     """
     unread = {} if unread is None else unread
-    holders = _holders()
+    beside = _Beside(_holders(), Times(), tvm_ffi)
     found = []
     for version in _folders(base, unread):
         # Its first character is a number of its version; beside those lie the cubins and what is no folder of modules.
@@ -54,7 +71,9 @@ def read_modules(base: Path, unread: dict[str, str] | None = None) -> tuple[Cach
             if _ARCHITECTURES.fullmatch(architectures.name):
                 ops = architectures / OPS
                 modules = (folder for folder in _folders(ops, unread) if folder.name != LOCKS)
-                found += [_read(folder, version.name, architectures.name, holders) for folder in modules]
+                for folder in modules:
+                    with contextlib.suppress(FileNotFoundError):  # it is being removed
+                        found.append(_read(folder, version.name, architectures.name, beside))
         if len(found) > _MOST:
             break
     return tuple(found)
@@ -89,6 +108,7 @@ def _other(name: str, path: Path) -> OtherCache | None:
         owner: int | Missing = path.stat().st_uid
     except OSError as error:
         owner = Missing(reason=why or f"{path}: {error.strerror or error}")
+    damaged = damaged_cubins(str(path), _MOST_CUBINS) if name == "cubins" else {}
     return OtherCache(
         name=name,
         path=str(path),
@@ -98,18 +118,22 @@ def _other(name: str, path: Path) -> OtherCache | None:
         modified=size.modified or Missing(reason=why or size.unread or "there is no file in it"),
         owner=owner,
         unread=why or size.unread,
+        damaged=dict(list(damaged.items())[:_MOST_TOLD]),
     )
 
 
-def _read(folder: Path, version: str, architectures: str, holders: Mapping[tuple[int, int], int]) -> CachedModule:
+def _read(folder: Path, version: str, architectures: str, beside: _Beside) -> CachedModule:
     library = folder / f"{folder.name}.so"
     stamp, unread = _stamp(folder)
     binary, lost = None, ""
     try:
-        binary, lost = _library(str(library)) if os.path.lexists(library) else (None, "")
+        binary, lost = _library(str(library), beside.tvm_ffi) if os.path.lexists(library) else (None, "")
     except PermissionError as error:  # whoever serves may be able to
         unread = unread or f"{library.name} cannot be read: {error.strerror}"
     head, sources = _ninja(folder / "build.ninja")
+    newer, gone = beside.times.outdated(folder)
+    newer = (*(path for path in (*_compilers(head), *sources) if _is_newer(path, library)), *newer)
+    gone = (*(source for source in sources if not os.path.exists(source)), *gone)  # noqa: PTH110 - as build.ninja has it
     size = _size(folder)
     state = folder.lstat()
     objects = matching(folder, "*.o")
@@ -125,9 +149,9 @@ def _read(folder: Path, version: str, architectures: str, holders: Mapping[tuple
         objects=len(objects) - len(damaged),
         sources=len(sources),
         head=head,
-        gone=tuple(source for source in sources if not os.path.exists(source)),  # noqa: PTH110 - as build.ninja has it
-        newer=tuple(path for path in (*_compilers(head), *sources) if _is_newer(path, library)),
-        holder=_holder(folder.parent / LOCKS / f"{folder.name}.lock", holders),
+        gone=tuple(dict.fromkeys(gone))[:_MOST_TOLD],
+        newer=tuple(dict.fromkeys(newer))[:_MOST_TOLD],
+        holder=_holder(folder.parent / LOCKS / f"{folder.name}.lock", beside.holders),
         bytes=size.bytes,
         files=size.files,
         modified=size.modified,
@@ -149,10 +173,10 @@ def _stamp(folder: Path) -> tuple[str, str]:
         return "", f"it cannot be looked at: {error.strerror or error}"
 
 
-def _library(path: str) -> tuple[Binary | None, str]:
+def _library(path: str, tvm_ffi: LibrarySymbols | None) -> tuple[Binary | None, str]:
     """What is in a shared object, or why it cannot be loaded. Errors: PermissionError."""
     try:
-        binary, problem = read_binary(path, CACHED)
+        binary, problem = read_binary(path, CACHED, tvm_ffi=tvm_ffi)
     except PermissionError:
         raise
     except OSError as error:

@@ -23,7 +23,6 @@ CUBIN, JIT_CACHE = "flashinfer-cubin", "flashinfer-jit-cache"
 _RULE = "jit/env.py"
 _ENTRIES = {CUBIN: ("_get_cubin_dir",), JIT_CACHE: ("_get_aot_dir", "_get_aot_providers")}
 _NEVER = "0"  # a version that fits no FlashInfer
-_MAX_ENTRIES = 200_000  # of the cubin folder; flashinfer-cubin brings some ten thousand
 
 
 class Answer(Data, frozen=True):
@@ -221,19 +220,15 @@ def built_modules(folder: Path) -> tuple[str, ...]:
     return tuple(name for name in names if _size(folder / name / f"{name}.so") > 0)
 
 
-def count_cubins(folder: str | Missing) -> int | Missing:
-    """How many .cubin files lie below a folder; none when it does not exist. Nothing is downloaded."""
-    if isinstance(folder, Missing):
-        return folder
-    problems: list[OSError] = []
-    count = entries = 0
-    for _, _, files in os.walk(folder, onerror=problems.append):
-        entries += len(files)
-        count += sum(name.endswith(".cubin") for name in files)
-        if entries > _MAX_ENTRIES:
-            return Missing(reason=f"{folder} holds more than {_MAX_ENTRIES} files, which were not counted further")
-    bad = next((error for error in problems if not isinstance(error, FileNotFoundError)), None)
-    return count if bad is None else Missing(reason=f"{bad.filename}: {bad.strerror}")
+def why_closed(folder: Path) -> str:
+    """Why a folder that is there cannot be listed; "" where it can, or where there is none."""
+    try:
+        with os.scandir(folder):
+            return ""
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"{folder}: {error.strerror or error}"
 
 
 def _read(path: Path) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from fi_doctor.facts.architectures import architectures
 from fi_doctor.facts.builds import Builder, read_builder, read_stale
-from fi_doctor.facts.companions import DISABLE, Companions, built_modules, count_cubins
+from fi_doctor.facts.companions import DISABLE, Companions, built_modules, why_closed
+from fi_doctor.facts.cubins import count_cubins, damaged_cubins
 from fi_doctor.facts.files import read_text, why_no_folder
 from fi_doctor.facts.own_versions import UNKNOWN_VERSION, read_build_meta
 from fi_doctor.facts.packages import Survey
@@ -59,8 +60,10 @@ def read_flashinfer(
         cache_writable=writable,
         cache_owner=owner,
         cached_modules=() if isinstance(cache_dir, Missing) else built_modules(Path(cache_dir) / "cached_ops"),
+        cached_unread="" if isinstance(cache_dir, Missing) else why_closed(Path(cache_dir) / "cached_ops"),
         cubin_dir=cubin_dir,
         cubins=count_cubins(cubin_dir),
+        cubins_damaged=damaged_cubins(cubin_dir),
         jit_cache_modules=companions.modules(),
         jit_cache_architectures=companions.architectures(),
         symbols=source.symbols,

@@ -72,23 +72,24 @@ def _version(words: str | Missing) -> Version | None:
         return None
 
 
-def _version_files(origin: str) -> list[dict[str, object]]:
-    found = (constants(Path(origin).parent / name) for name in _VERSION_FILES)
+def words_of_files(origin: str) -> list[dict[str, object]]:
+    """What the files beside a package's __init__.py that name versions say; nothing without one."""
+    found = (constants(Path(origin).parent / name) for name in _VERSION_FILES) if origin else ()
     return [values for values in found if not isinstance(values, Missing)]
 
 
-def version_of_files(origin: str) -> str | Missing:
-    """The version that the files beside a package's __init__.py name."""
-    for values in _version_files(origin):
+def version_in(words: list[dict[str, object]], origin: str) -> str | Missing:
+    """The version that these files name."""
+    for values in words:
         for version in (values.get("__version__"), values.get("version")):
             if isinstance(version, str):
                 return version
     return Missing(reason=f"no distribution owns {Path(origin).parent}, and its files name no version")
 
 
-def commit_of_files(origin: str, version: str | Missing) -> str | Missing:
-    """The commit that a package's own files name, or the end of a development version such as 0.11.1.dev3+g1a2b3c4."""
-    for values in _version_files(origin) if origin else []:
+def commit_in(words: list[dict[str, object]], version: str | Missing) -> str | Missing:
+    """The commit that these files name, or the end of a development version such as 0.11.1.dev3+g1a2b3c4."""
+    for values in words:
         for name in _COMMIT_NAMES:
             commit = values.get(name)
             if isinstance(commit, str) and re.fullmatch(r"g?[0-9a-f]{7,40}", commit):

@@ -16,7 +16,7 @@ import msgspec
 from fi_doctor import sandbox
 from fi_doctor.errors import TargetError
 from fi_doctor.facts.files import is_file
-from fi_doctor.facts.own_versions import commit_of_files, constants, differs, version_of_files
+from fi_doctor.facts.own_versions import commit_in, constants, differs, version_in, words_of_files
 from fi_doctor.model import Data, Missing, Package
 
 SURVEY_TIMEOUT_S = 20.0
@@ -153,15 +153,16 @@ def package(survey: Survey, name: str) -> Package | Missing:
         holding = [d for d in copies if _holds(d, origin)]
         if not holding:
             return _without_metadata(name, origin, copies)
-        own = version_of_files(origin) if name in _NAMING_THEMSELVES else Missing(reason="it was not looked for")
+        words = words_of_files(origin)
+        own = version_in(words, origin) if name in _NAMING_THEMSELVES else Missing(reason="it was not looked for")
         imported = next((d for d in holding if not differs(own, d.version)), holding[0])
-        found = _from_metadata(imported, copies, origin)
+        found = _from_metadata(imported, copies, words)
         if not differs(own, imported.version):
             return found
         claims = imported.version if isinstance(imported.version, str) else f"none ({imported.version.reason})"
         return msgspec.structs.replace(found, version=own, claims=claims)
     if copies:
-        found = _from_metadata(copies[0], copies, "")
+        found = _from_metadata(copies[0], copies, [])
         return msgspec.structs.replace(found, lost=origin.reason) if name in _NAMING_THEMSELVES else found
     return Missing(reason=f"not installed in {survey.executable}")
 
@@ -233,9 +234,9 @@ def _holds(copy: Distribution, origin: str) -> bool:
     return os.path.realpath(folder.parent) == os.path.realpath(copy.location)
 
 
-def _from_metadata(copy: Distribution, copies: list[Distribution], origin: str) -> Package:
+def _from_metadata(copy: Distribution, copies: list[Distribution], words: list[dict[str, object]]) -> Package:
     tree = copy.source if copy.editable and isinstance(copy.source, str) else copy.location
-    commit = commit_of_files(origin, copy.version) if isinstance(copy.commit, Missing) else copy.commit
+    commit = commit_in(words, copy.version) if isinstance(copy.commit, Missing) else copy.commit
     return Package(
         name=copy.name,
         version=copy.version,
@@ -250,13 +251,14 @@ def _from_metadata(copy: Distribution, copies: list[Distribution], origin: str) 
 
 def _without_metadata(name: str, origin: str, copies: list[Distribution]) -> Package:
     """The package that is imported from a folder which no distribution owns."""
-    version = version_of_files(origin)
+    words = words_of_files(origin)
+    version = version_in(words, origin)
     return Package(
         name=name,
         version=version,
         location=str(Path(origin).parent.parent),
         editable=False,
-        commit=commit_of_files(origin, version),
+        commit=commit_in(words, version),
         requires=(),
         shadowed=tuple(_in_words(d) for d in copies),
     )

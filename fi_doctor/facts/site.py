@@ -7,32 +7,40 @@ What uv made says so in its pyvenv.cfg ("uv = 0.9.2").
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fi_doctor.facts.files import is_file, read_text
 from fi_doctor.facts.packages import MODULES, NAMES, PROVIDER_PREFIX, Survey
 from fi_doctor.model import Missing, Site
 
-# ruff: noqa: PTH208, PTH109 - folders hold hundreds of names, and names are all that is wanted
+# ruff: noqa: PTH100, PTH109, PTH118, PTH119, PTH120, PTH208 - folders hold hundreds of names, and names are all that is wanted
 
 _LEFTOVER = re.compile(r"~[-~.=%0-9]*(?P<rest>[A-Za-z_].*)")
 _OF_CUDA = re.compile(r"(?:cu|cuda)(?P<major>1[1-9])(?:x|\d)?")
+_ENDINGS = (".dist-info", ".egg-info", ".egg")
+# "PyYAML-6.0.2-py3.11.egg-info"; what pip renamed begins with a tilde.
+_METADATA = re.compile(
+    r"(?P<name>[A-Za-z0-9][\w.]*?)(?:-(?P<version>[^-]+)(?:-py[\d.]+)?(?:-[\w.-]+)?)?\.(?:dist-info|egg-info|egg)",
+    re.ASCII,
+)
 _FAMILIES = ("nvidia-", "cupy-cuda", "nvshmem4py-", "onnxruntime-gpu-", PROVIDER_PREFIX)
 _SEVERAL = "nvidia-cutlass-dsl"  # its parts for CUDA 12 and 13 are made to lie side by side
 _MOST = 64
 _OWN = {*NAMES, *MODULES.values(), "flashinfer_cubin", "flashinfer_jit_cache"}
 
 
-def read_site(survey: Survey) -> Site | Missing:
-    """What the listings say; Missing when none of the folders can be read."""
+def read_site(survey: Survey, environ: Mapping[str, str]) -> Site | Missing:
+    """What the listings say; Missing when none of the folders can be read. environ: of what is started."""
     folders = list(dict.fromkeys(folder for folder in survey.sys_path if folder))
     names = {folder: listed for folder in folders if (listed := _list(folder)) is not None}
     if not names:
         return Missing(reason="no folder of sys.path can be listed")
     distributions = {name: place for folder, listed in names.items() for name, place in _distributions(folder, listed)}
+    unlisted = next((folder for folder in folders if folder not in names and os.path.lexists(folder)), "")
     return Site(
         leftovers=tuple(sorted(_leftovers(names)))[:_MOST],
         broken=dict(sorted((name, place) for name, place in distributions.items() if _is_broken(name, place))[:_MOST]),
@@ -40,6 +48,10 @@ def read_site(survey: Survey) -> Site | Missing:
         by_uv=_is_by_uv(survey),
         has_ray="ray" in distributions,
         here=_here(survey),
+        uncompiled=tuple(_uncompiled(survey, environ.get("PYTHONPYCACHEPREFIX", ""))),
+        by_pth=dict(sorted(_by_pth(names, environ.get("PYTHONPATH", "")))),
+        installed=_installed(names),
+        unlisted=f"{unlisted} cannot be listed" if unlisted else "",
     )
 
 
@@ -62,6 +74,33 @@ def _distributions(folder: str, listed: list[str]) -> Iterator[tuple[str, str]]:
     for name in listed:
         if name.endswith(".dist-info") and not name.startswith("~"):
             yield re.sub(r"[-_.]+", "-", name.partition("-")[0]).lower(), f"{folder}/{name}"
+
+
+def _installed(names: dict[str, list[str]]) -> dict[str, str]:
+    """Every distribution with its version: that of the first folder; "" where it has two, as upgrades leave them."""
+    found: dict[str, str] = {}
+    for folder, listed in names.items():
+        here: dict[str, set[str]] = {}
+        for entry in (os.path.basename(folder) if name == "EGG-INFO" else name for name in listed):
+            if entry.endswith(_ENDINGS) and (match := _METADATA.fullmatch(entry)):
+                name = re.sub(r"[-_.]+", "-", match["name"]).lower()
+                here.setdefault(name, set()).add(match["version"] or "")
+        for name, versions in here.items():
+            found.setdefault(name, versions.pop() if len(versions) == 1 else "")
+    return dict(sorted(found.items()))
+
+
+def _by_pth(names: dict[str, list[str]], pythonpath: str) -> Iterator[tuple[str, str]]:
+    """Folders of sys.path that a .pth file names, as a line or in code that it runs."""
+    there = names.keys() - set(pythonpath.split(":"))
+    files = [(folder, name) for folder, listed in names.items() for name in listed if name.endswith(".pth")]
+    for home, name in files[:_MOST]:
+        text = read_text(Path(f"{home}/{name}"))
+        lines = text.splitlines() if isinstance(text, str) else []
+        added = {os.path.normpath(os.path.join(home, line.strip())) for line in lines}
+        for folder in there - {home}:
+            if folder in added or any(f"{quote}{folder}{quote}" in line for line in lines for quote in "'\""):
+                yield folder, f"{home}/{name}"
 
 
 def _leftovers(names: dict[str, list[str]]) -> Iterator[str]:
@@ -90,18 +129,33 @@ def _is_broken(name: str, place: str) -> bool:
 
 
 def _size(path: Path) -> int:
-    """0 where there is no such file; 1 for what cannot be looked at, which says nothing."""
+    """0 where there is no such file, nor where its link leads; 1 for what cannot be looked at, which says nothing."""
     try:
         return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-    except OSError:
-        return 1
+    except OSError as error:
+        return 0 if error.errno in (errno.ENOENT, errno.ELOOP) else 1
 
 
 def _is_by_uv(survey: Survey) -> bool:
     text = read_text(Path(survey.prefix) / "pyvenv.cfg")
     return isinstance(text, str) and re.search(r"^uv\s*=", text, re.MULTILINE) is not None
+
+
+def _uncompiled(survey: Survey, prefix: str) -> Iterator[str]:
+    """Packages whose first file has no bytecode of this Python, neither from pip nor from an earlier import (PEP 3147).
+
+    prefix: PYTHONPYCACHEPREFIX, below which all of it is kept.
+    """
+    if survey.implementation.lower() != "cpython":
+        return
+    tag = "".join(survey.version.split(".")[:2])
+    for module in ("flashinfer", "torch", "vllm"):
+        origin = survey.modules.get(module)
+        if isinstance(origin, str) and origin.endswith("/__init__.py"):
+            folder = os.path.dirname(origin)
+            kept = f"{prefix}{os.path.abspath(folder)}" if prefix else f"{folder}/__pycache__"
+            if not is_file(f"{kept}/__init__.cpython-{tag}.pyc"):
+                yield folder
 
 
 def _here(survey: Survey) -> dict[str, str]:

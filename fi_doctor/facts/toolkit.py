@@ -113,7 +113,7 @@ def conclude(
         host_compiler=host.compiler if isinstance(host.compiler, Missing) else host.compiler.path,
         host_compiler_version=host.version,
         nvcc_on_path=which("nvcc", environ) or Missing(reason="there is no nvcc on PATH", absent=True),
-        toolkits=read_toolkits(others, *environ.get("LIBRARY_PATH", "").split(":")),
+        toolkits=read_toolkits((*others, *_behind_link(heard.jit)), *environ.get("LIBRARY_PATH", "").split(":")),
     )
 
 
@@ -187,6 +187,14 @@ def decide_gate(asked: Answer | Missing, torch_cuda: str | Missing) -> tuple[str
     why = asked.reason if isinstance(asked, Missing) else _reason(asked.nvcc.version)
     reason = f"neither nvcc ({why}) nor torch ({torch_cuda.reason}) names a CUDA version"
     return Missing(reason=reason), "neither nvcc nor torch names one"
+
+
+def _behind_link(jit: JitToolkit | Missing) -> tuple[Nvcc, ...]:
+    """The JIT's nvcc where it is a link into another toolkit than the one that is taken."""
+    nvcc = jit if isinstance(jit, Missing) else jit.nvcc
+    if isinstance(jit, Missing) or isinstance(nvcc, Missing):
+        return ()
+    return (nvcc,) if nvcc.home and nvcc.home != os.path.realpath(jit.cuda_home) else ()
 
 
 def _with_wheels(heard: Heard, wheels: tuple[Nvcc, ...]) -> tuple[Nvcc, ...]:

@@ -1,8 +1,9 @@
-"""Which symbols of torch's C++ a shared object needs and the installed torch does not define.
+"""Which symbols of torch's C++, or of apache-tvm-ffi, a shared object needs and the installed one does not define.
 
-torch promises no stable C++ ABI: an extension built for another release fails at import with "undefined symbol". The
-symbols that torch's libraries define are looked up in their .gnu.hash tables as ld.so does, a few bytes each.
-Source: glibc elf/dl-lookup.c (do_lookup_x); c10 and at are torch's namespaces.
+torch promises no stable C++ ABI: an extension built for another release fails at import with "undefined symbol".
+FlashInfer's modules need functions of libtvm_ffi.so, to which releases add, and name no library for them.
+The symbols that the libraries define are looked up in their .gnu.hash tables as ld.so does, a few bytes each.
+Source: glibc elf/dl-lookup.c (do_lookup_x); c10 and at are torch's namespaces, tvm::ffi is that of apache-tvm-ffi.
 """
 
 from __future__ import annotations
@@ -20,18 +21,23 @@ from fi_doctor.model import Missing
 
 # Of namespaces c10, at, torch, caffe2: _ZN3c10..., _ZNK2at6Tensor..., _ZTIN3c105Error...
 _TORCH = re.compile(rb"_Z(?:T[VIST]|GV)?N?[KV]*(?:3c10|2at|5torch|6caffe2)")
-_AOTI = (b"aoti_torch_", b"torch_")  # the stable C interface, whose functions later releases add to
+_AOTI = rb"aoti_torch_|torch_"  # the stable C interface, whose functions later releases add to
+TORCH = re.compile(rb"(?:%s|%s)" % (_TORCH.pattern, _AOTI))
+TVM_FFI = re.compile(rb"TVMFFI|_Z(?:T[VIST]|GV)?N?[KV]*3tvm3ffi")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _GLOBAL = 1
 _MOST_BYTES = 16 << 20  # of a table of symbols or names
 _MOST_TOLD = 8
 
 
-class TorchSymbols:
-    """The symbols that the libraries in torch/lib define; nothing is opened before it is asked."""
+class LibrarySymbols:
+    """The symbols that the libraries in torch/lib or tvm_ffi/lib define; nothing is opened before it is asked.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = str(folder)
+    meant: the names that must be among them.
+    """
+
+    def __init__(self, folder: Path, meant: re.Pattern[bytes]) -> None:
+        self._folder, self._meant = str(folder), meant
         self._tables: list[_Table] | Missing | None = None
         self._fds: list[int] = []
 
@@ -45,9 +51,9 @@ class TorchSymbols:
         return str(hash(tuple((one.st_size, one.st_mtime_ns, one.st_ino) for one in states)) & 0xFFFFFFFFFFFF)
 
     def unresolved(self, elf: ElfFile) -> tuple[str, ...] | Missing:
-        """At most some of the names that no library of torch defines; empty: all are there."""
+        """At most some of the names that none of the libraries defines; empty: all are there."""
         try:
-            wanted = sorted(_undefined(elf))
+            wanted = sorted(_undefined(elf, self._meant))
         except Unreadable as error:
             return Missing(reason=str(error))
         if not wanted:
@@ -123,8 +129,8 @@ class _Table:
         return self._elf.read(self._names.offset + _SYMBOL.unpack(head)[0], len(name) + 1) == name + b"\0"
 
 
-def _undefined(elf: ElfFile) -> set[bytes]:
-    """The torch symbols that the file needs and does not define; weak ones may stay undefined."""
+def _undefined(elf: ElfFile, meant: re.Pattern[bytes]) -> set[bytes]:
+    """The symbols so named that the file needs and does not define; weak ones may stay undefined."""
     sections = elf.sections()
     symbols, names = sections.get(b".dynsym"), sections.get(b".dynstr")
     if symbols is None or names is None:
@@ -135,7 +141,7 @@ def _undefined(elf: ElfFile) -> set[bytes]:
         if section or info >> 4 != _GLOBAL or name >= len(text):
             continue
         word = text[name : text.find(b"\0", name)]
-        if _TORCH.match(word) or word.startswith(_AOTI):
+        if meant.match(word):
             found.add(word)
     return found
 

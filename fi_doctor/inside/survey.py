@@ -43,6 +43,9 @@ WATCHED = frozenset(
 WATCHED_PREFIXES = ("flashinfer-jit-cache", "nvidia-")
 MODULES = ("flashinfer", "flashinfer_cubin", "flashinfer_jit_cache", "torch", "vllm", "sglang", "triton", "tvm_ffi")
 
+# All that these require counts; of others only what they require of the watched ones.
+OWNERS = frozenset({"flashinfer-cubin", "flashinfer-jit-cache", "flashinfer-python", "torch", "vllm"})
+
 LARGEST_BYTES = 8 << 20
 
 
@@ -161,15 +164,16 @@ def _describe(folder: str, name: str) -> dict[str, object]:
 def _entry_of(name: str, folder: str, place: str, headers: dict[str, list[str]]) -> dict[str, object]:
     """The record of one distribution."""
     declared = headers.get("name", [""])[0]
+    canonical = _canonical(declared) if name == "EGG-INFO" else _canonical(_stem(name))
     return {
-        "name": _canonical(declared) if name == "EGG-INFO" else _canonical(_stem(name)),
+        "name": canonical,
         "version": _version_of(place, headers),
         "location": folder,
         "metadata": place,
         "editable": False,
         "source": _missing("installed from files, not from a source tree"),
         "commit": _missing(f"{place} has no record of a commit"),
-        "requires": [line for line in headers.get("requires-dist", []) if _is_watched(_requirement_name(line))],
+        "requires": [line for line in headers.get("requires-dist", []) if _counts(line, canonical)],
     }
 
 
@@ -204,19 +208,15 @@ def _direct_url(path: str) -> dict[str, object]:
         if data.get("dir_info", {}).get("editable") is True:
             found["editable"] = True
         if url.startswith("file://"):
-            found["source"] = _unquoted(url[len("file://") :])
+            from urllib.parse import unquote
+
+            found["source"] = unquote(url[len("file://") :])
         commit = data.get("vcs_info", {}).get("commit_id")
         if isinstance(commit, str) and commit:
             found["commit"] = commit
     except (OSError, ValueError, AttributeError):
         return {}  # most packages have none, and a broken one says nothing
     return found
-
-
-def _unquoted(path: str) -> str:
-    from urllib.parse import unquote
-
-    return unquote(path)
 
 
 def origin(module: str) -> object:
@@ -266,6 +266,13 @@ def _watched(folder_name: str) -> bool:
 
 def _is_watched(name: str) -> bool:
     return name in WATCHED or name.startswith(WATCHED_PREFIXES)
+
+
+def _counts(line: str, owner: str) -> bool:
+    """Whether a Requires-Dist line is told; what somebody would have to ask for (an extra) is not required."""
+    if _is_watched(_requirement_name(line)):
+        return True
+    return owner in OWNERS and re.search(r"\bextra\b", line.partition(";")[2]) is None
 
 
 def _requirement_name(line: str) -> str:

@@ -12,11 +12,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from fi_doctor.facts.files import read_text
+from fi_doctor.facts.ninja_deps import sources
 from fi_doctor.facts.vllm import python_files
 from fi_doctor.locking.model import Key, key_of
 from fi_doctor.locking.names import FLASHINFER, VLLM, WITHOUT_EFFECT, Names
 from fi_doctor.locking.needs import always, gpus, imports_of, is_import, loads_group, needs_flashinfer
-from fi_doctor.locking.ninja_deps import sources
 from fi_doctor.locking.python_files import PythonFiles, names_in_probe
 from fi_doctor.model import (
     CellOutcome,

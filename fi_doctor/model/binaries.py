@@ -16,7 +16,8 @@ class Binary(Data, frozen=True):
     # Architecture of PTX -> the lowest PTX version among its entries, "9.0".
     ptx: dict[str, str]
     needed: tuple[str, ...]  # DT_NEEDED
-    # Mangled names of torch's C++ that it needs and no library of the installed torch defines; Missing: not compared.
+    # Mangled names of torch's C++ that it needs and no library of the installed torch defines, of FlashInfer's modules
+    # names of apache-tvm-ffi; Missing: not compared.
     unresolved: tuple[str, ...] | Missing = Missing(reason="they were not compared")
 
 

@@ -51,8 +51,8 @@ class CachedModule(Data, frozen=True):
     objects: int  # that are whole
     sources: int  # that build.ninja compiles, each to an object
     head: str  # the first lines of build.ninja: toolkit and flags; "" without one
-    gone: tuple[str, ...]  # sources that build.ninja names and that are not there
-    newer: tuple[str, ...]  # sources, and the nvcc, that are younger than the library
+    gone: tuple[str, ...]  # sources, and headers that objects were compiled from, that are not there
+    newer: tuple[str, ...]  # sources, and the nvcc, younger than the library; headers younger than their object
     holder: int  # the process that holds its lock, 0 without one
     bytes: int
     files: int
@@ -86,6 +86,7 @@ class OtherCache(Data, frozen=True):
     modified: float | Missing
     owner: int | Missing  # uid
     unread: str = ""  # why some of it cannot be looked at; "" where all was counted
+    damaged: dict[str, str] = {}  # cubin that is not whole -> how: "4096 bytes of at least 18016"
 
 
 class Caches(Data, frozen=True):

@@ -97,7 +97,7 @@ class ToolkitFacts(Data, frozen=True):
     host_compiler: str | Missing  # path of the C++ compiler that it would call (CXX, else c++)
     host_compiler_version: str | Missing
     nvcc_on_path: str | Missing = Missing(reason="it was not looked for")  # vLLM looks for it there, whatever CUDA_HOME
-    toolkits: tuple[OtherToolkit, ...] = ()  # those of the other nvccs that lie in a toolkit
+    toolkits: tuple[OtherToolkit, ...] = ()  # those of the other nvccs, and of the JIT's if it is a link
 
 
 class Library(Data, frozen=True, tag_field="kind", tag="library"):
@@ -119,7 +119,8 @@ class Package(Data, frozen=True, tag_field="kind", tag="package"):
     location: str  # the folder on sys.path that holds it, or the source tree when editable
     editable: bool
     commit: str | Missing
-    requires: tuple[str, ...]  # Requires-Dist lines about packages that we watch
+    # Requires-Dist lines: all without extras of vLLM, torch and FlashInfer, of others those about what is watched.
+    requires: tuple[str, ...]
     shadowed: tuple[str, ...]  # further copies on sys.path that lose: "0.5.2 in /opt/site"
     leftovers: tuple[str, ...] = ()  # metadata of other versions in the same folder
     lost: str = ""  # why nothing can be imported of it although its metadata are there
@@ -171,6 +172,8 @@ class FlashInfer(Data, frozen=True, tag_field="kind", tag="flashinfer"):
     # source turns GPUs away. Only those are here of which that can be read with certainty.
     admissions: dict[str, tuple[Admission, ...]] = {}
     altered: dict[str, str] = {}  # Python files that are not as they were installed -> how: "0 bytes instead of 41234"
+    cached_unread: str = ""  # why it is not known which modules are cached: their folder cannot be listed
+    cubins_damaged: dict[str, str] = {}  # fetched cubin that is not whole -> how: "4096 bytes of at least 18016"
 
 
 class Named(Data, frozen=True):

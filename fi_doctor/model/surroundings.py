@@ -15,6 +15,12 @@ class Site(Data, frozen=True, tag_field="kind", tag="site"):
     cuda_majors: dict[str, int] = {}  # distribution whose name says its CUDA, "cupy-cuda12x" -> 12
     by_uv: bool = False  # whether uv made the environment
     has_ray: bool = False  # whether Ray is installed
+    # Every distribution on sys.path -> its version, by the name of its metadata; "" where that does not tell.
+    installed: dict[str, str] = {}
+    unlisted: str = "they were not listed"  # why it is not known what else is installed; "" where all was listed
+    by_pth: dict[str, str] = {}  # folder of sys.path -> the .pth file that names it, "/site/zz.pth"
+    # Folder of vLLM, torch or FlashInfer whose Python files were not compiled: no __pycache__ of the examined Python.
+    uncompiled: tuple[str, ...] = ()
     # Package of vLLM's that lies in the current folder, "vllm" -> its __init__.py, and is not the one on sys.path.
     here: dict[str, str] = {}
 

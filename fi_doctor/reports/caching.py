@@ -78,6 +78,9 @@ def _lines(caches: Caches, width: int, *, whole: bool) -> Iterator[str]:
     yield from _unused(caches, width)
     for other in caches.others:
         empty = f", {amount(other.empty, 'file')} without content" if other.empty else ""
+        if other.damaged:
+            path, how = next(iter(other.damaged.items()))
+            empty = f", {amount(len(other.damaged), 'file')} not whole, such as {clean(path)} ({how})"
         unread = f"; {clean(other.unread)}" if other.unread else ""
         said = f"{other.name}: {amount(other.files, 'file')}, {_mib(other.bytes)}{_since(other.modified)}{empty}"
         yield from wrap(f"{said}: {clean(other.path)}{unread}", width, "", "  ")

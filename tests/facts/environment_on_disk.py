@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from fi_doctor import knowledge
 from fi_doctor.diagnosis import findings
 from fi_doctor.facts import Gathering
-from fi_doctor.model import Facts, Missing
+from fi_doctor.model import Facts, Finding, Missing
 
 VERSION = "0.7.2.post1"
 ARCHITECTURES = "sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_103 sm_120 sm_121"
@@ -75,6 +75,7 @@ class Environment:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.local = folder / "usr-local"  # where its packages put toolkits
         self.cxx = folder / "include/c++"  # headers of C++, where a test puts some
         self.cuda, self.bin, self.venv = folder / "cuda-13.0", folder / "bin", folder / "venv"
         self.python = self.venv / "bin" / "python"
@@ -154,19 +155,23 @@ esac
 """
         script(self.bin / name, text)
 
-    def facts(self) -> Facts:
+    def facts(self, libraries=lambda *_: {}) -> Facts:
         """What the readers read; the GPU is given."""
         unread = Missing(reason="not read here")
         gathering = Gathering(
-            str(self.python), self.environ, asks_cuda=False, calls=lambda _: unread, libraries=lambda *_: {}
+            str(self.python), self.environ, asks_cuda=False, calls=lambda _: unread, libraries=libraries
         )
         facts = gathering.finish()
         return replace(facts, gpus=make.gpu_facts(make.gpu(sm=self.sm, name=self.gpu), cuda=self.driver_cuda))
 
+    def found(self, rule: str) -> Finding:
+        """The finding of a rule that holds."""
+        [found] = [found for found in findings.find(KB, self.facts(), ()) if found.id == rule]
+        return found
+
     def fix(self, rule: str) -> tuple[str, ...]:
         """What to do, where the rule holds."""
-        [found] = [found for found in findings.find(KB, self.facts(), ()) if found.id == rule]
-        return found.fix
+        return self.found(rule).fix
 
     def findings(self) -> dict[str, str]:
         """Rule -> severity."""

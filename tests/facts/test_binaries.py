@@ -13,7 +13,7 @@ from elf_samples import CUBIN, FAMILY, LZ4, PTX, SPECIFIC, ZSTD, container, elf,
 from fi_doctor.facts import binaries as reading
 from fi_doctor.facts.binaries import Reader, read_binary
 from fi_doctor.facts.elf import Unreadable
-from fi_doctor.facts.torch_symbols import TorchSymbols
+from fi_doctor.facts.torch_symbols import TORCH, TVM_FFI, LibrarySymbols
 from fi_doctor.model import Missing
 from fi_doctor.reports import binaries as reports
 
@@ -195,7 +195,7 @@ def test_a_file_is_read_again_only_when_it_has_changed(tmp_path, monkeypatch):
     monkeypatch.setattr(time, "time_ns", lambda: now + 10**11)
     opened = []
     real = read_binary
-    monkeypatch.setattr(reading, "read_binary", lambda *given: opened.append(given) or real(*given))
+    monkeypatch.setattr(reading, "read_binary", lambda *given, **more: opened.append(given) or real(*given, **more))
     first, second = _found(tmp_path, path), _found(tmp_path, path)
     assert first == second
     assert len(opened) == 1
@@ -222,7 +222,7 @@ def test_a_memory_that_is_spoilt_is_not_taken(tmp_path, memory):
 def test_symbols_of_torch_are_looked_up_in_its_libraries(tmp_path, needed, unresolved):
     _write(tmp_path / "lib" / "libc10.so", library(b"_ZN3c105ErrorC1Ev"))
     _write(tmp_path / "lib" / "libtorch_cpu.so", library(b"other", b"aoti_torch_free", b"third"))
-    symbols = TorchSymbols(tmp_path / "lib")
+    symbols = LibrarySymbols(tmp_path / "lib", TORCH)
     path = _write(tmp_path / "x.so", elf(ONE, needed=(b"libtorch.so",), undefined=needed))
     assert read_binary(path, "vllm", symbols)[0].unresolved == unresolved
     symbols.close()
@@ -230,9 +230,25 @@ def test_symbols_of_torch_are_looked_up_in_its_libraries(tmp_path, needed, unres
 
 def test_a_torch_that_cannot_be_read_leaves_symbols_unknown(tmp_path):
     _write(tmp_path / "lib" / "libc10.so", b"no ELF")
-    symbols = TorchSymbols(tmp_path / "lib")
+    symbols = LibrarySymbols(tmp_path / "lib", TORCH)
     path = _write(tmp_path / "x.so", elf(ONE, needed=(b"libtorch.so",), undefined=(b"torch_x",)))
     found = read_binary(path, "vllm", symbols)[0].unresolved
     assert isinstance(found, Missing)
     assert "not ELF" in found.reason
     symbols.close()
+
+
+def test_symbols_of_tvm_ffi_are_looked_up_for_modules_of_flashinfers(tmp_path):
+    _write(tmp_path / "tvm_ffi" / "lib" / "libtvm_ffi.so", library(b"TVMFFIErrorSetRaised", b"other"))
+    (tmp_path / "tvm_ffi" / "__init__.py").touch()
+    undefined = (b"TVMFFIErrorSetRaised", b"TVMFFIHandleInitOnce", b"_ZN3tvm3ffi8DeepCopyERKNS0_3AnyE", b"cudaMalloc")
+    _write(tmp_path / "cache" / "cached_ops" / "norm" / "norm.so", elf(ONE, undefined=undefined))
+    survey = make.survey(tvm_ffi=str(tmp_path / "tvm_ffi" / "__init__.py"))
+    [found] = _found(tmp_path, survey=survey, cache=str(tmp_path / "cache")).files
+    assert found.unresolved == ("TVMFFIHandleInitOnce", "_ZN3tvm3ffi8DeepCopyERKNS0_3AnyE")
+
+
+def test_without_tvm_ffi_nothing_is_known_of_what_modules_need(tmp_path):
+    symbols = LibrarySymbols(tmp_path / "gone", TVM_FFI)
+    path = _write(tmp_path / "x.so", elf(ONE, undefined=(b"TVMFFIHandleInitOnce",)))
+    assert isinstance(read_binary(path, "flashinfer cache", tvm_ffi=symbols)[0].unresolved, Missing)

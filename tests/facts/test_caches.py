@@ -9,13 +9,15 @@ from pathlib import Path
 
 import factory as make
 import pytest
-from elf_samples import CUBIN, FAMILY, PTX, SPECIFIC, container, elf, entry, for_another
+from elf_samples import CUBIN, FAMILY, PTX, SPECIFIC, container, elf, entry, for_another, library
 from msgspec.structs import replace
+from ninja_samples import write_deps
 
 from fi_doctor import pruning
 from fi_doctor.diagnosis import cached
 from fi_doctor.facts import builds
 from fi_doctor.facts.caches import read_modules, read_others
+from fi_doctor.facts.torch_symbols import TVM_FFI, LibrarySymbols
 from fi_doctor.model import CacheState
 
 SM90 = container(entry(CUBIN, 90, SPECIFIC), entry(PTX, 90, SPECIFIC))
@@ -46,8 +48,8 @@ class Cache:
     def __init__(self, folder):
         self.base = folder / ".cache" / "flashinfer"
         self.cuda = folder / "cuda"
-        self.source = folder / "norm.cu"
-        for path in (self.source, self.cuda / "bin" / "nvcc"):
+        self.source, self.header = folder / "norm.cu", folder / "include" / "vec.cuh"
+        for path in (self.source, self.header, self.cuda / "bin" / "nvcc"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
             os.utime(path, (1, 1))
@@ -64,6 +66,11 @@ class Cache:
         (module / f"{name}.cuda.o").write_bytes(elf())
         (module / f"{name}.so").write_bytes(elf(SM90, needed=(b"libcudart.so.13",)))
         return module
+
+    def log(self):
+        """What ninja keeps of the object's dependencies."""
+        self.header.touch()
+        write_deps(self.module, "norm", [self.source, self.header], output="norm.cuda.o")
 
     def write_ninja(self, cuda, module=None):
         (module or self.module).joinpath("build.ninja").write_text(NINJA.format(cuda=cuda, source=self.source))
@@ -86,6 +93,23 @@ class Cache:
 @pytest.fixture
 def cache(tmp_path):
     return Cache(tmp_path)
+
+
+def test_a_module_for_another_tvm_ffi_is_poisoned(cache, tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libtvm_ffi.so").write_bytes(library(b"TVMFFIErrorSetRaised", b"other"))
+    undefined = (b"TVMFFIHandleInitOnce", b"TVMFFIErrorSetRaised")
+    cache.library.write_bytes(elf(SM90, needed=(b"libcudart.so.13",), undefined=undefined))
+    [module] = read_modules(cache.base, tvm_ffi=LibrarySymbols(tmp_path / "lib", TVM_FFI))
+    found = cached.entry(module, cache.facts, make.missing("nobody asks"))
+    assert found.state is CacheState.POISONED
+    assert found.why == "the installed apache-tvm-ffi lacks what its library needs: TVMFFIHandleInitOnce"
+
+
+def test_headers_that_are_older_make_nothing_stale(cache):
+    cache.log()
+    os.utime(cache.header, (1, 1))
+    assert cache.only().state is CacheState.VALID
 
 
 def test_a_module_that_is_well_is_valid(cache):
@@ -172,6 +196,12 @@ FAULTS = {
     "younger source": (lambda cache: os.utime(cache.source), CacheState.STALE, "younger than it: "),
     "younger nvcc": (lambda cache: os.utime(cache.cuda / "bin" / "nvcc"), CacheState.STALE, "bin/nvcc"),
     "source gone": (lambda cache: cache.source.unlink(), CacheState.STALE, "sources are gone: "),
+    "younger header": (
+        lambda cache: (cache.log(), os.utime(cache.header, (time.time() + 60, time.time() + 60))),
+        CacheState.STALE,
+        "younger than it: /",
+    ),
+    "header gone": (lambda cache: (cache.log(), cache.header.unlink()), CacheState.STALE, "sources are gone: /"),
     "no build.ninja": (lambda cache: (cache.module / "build.ninja").unlink(), CacheState.STALE, "no build.ninja"),
     "half built": (lambda cache: cache.library.unlink(), CacheState.UNFINISHED, "goes on compiling"),
     "asked for": (

@@ -6,11 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from elf_samples import elf
 from flashinfer_rules import RAISES
 from flashinfer_wheels import VERSIONS
+from permissions import printed_by
 
 from fi_doctor import sandbox
-from fi_doctor.facts.companions import Companions, count_cubins
+from fi_doctor.facts.companions import Companions
+from fi_doctor.facts.cubins import count_cubins, damaged_cubins
 from fi_doctor.facts.packages import Distribution, Survey
 from fi_doctor.model import Missing
 
@@ -336,3 +339,40 @@ def test_every_case_agrees_with_the_real_file(*, tmp_path, unpacked, release, ve
     assert found == theirs["cubin_dir"]
     ignored = [check.effect.removeprefix("the package is ignored: ") for check in refused if not environ]
     assert [line for line in theirs["log"].splitlines() if line.startswith("Ignoring")] == ignored
+
+
+@pytest.mark.parametrize(
+    ("size", "how"),
+    [(0, "0 bytes"), (30, "30 bytes of at least 64"), (200, "200 bytes of at least "), (None, "")],
+)
+def test_a_fetched_cubin_that_is_not_whole_is_told(tmp_path, size, how):
+    path = tmp_path / "cubins" / "fmha" / "a.cubin"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(elf()[:size])
+    found = damaged_cubins(f"{tmp_path}/cubins")
+    assert (list(found), next(iter(found.values()), "").startswith(how)) == ([str(path)] if how else [], True)
+
+
+def test_an_error_page_is_no_cubin_and_a_link_to_nowhere_is_left_alone(tmp_path):
+    (tmp_path / "a.cubin").write_text("<html>" * 20)
+    (tmp_path / "b.cubin").symlink_to("gone")
+    os.mkfifo(tmp_path / "c.cubin")
+    expected = {f"{tmp_path}/a.cubin": "it is not ELF", f"{tmp_path}/c.cubin": "it is not a file"}
+    assert damaged_cubins(str(tmp_path)) == expected
+
+
+def test_the_cubins_of_the_package_were_not_fetched(tmp_path):
+    folder = tmp_path / "flashinfer_cubin" / "cubins"
+    folder.mkdir(parents=True)
+    (folder / "a.cubin").touch()
+    assert damaged_cubins(str(folder)) == {}
+
+
+def test_a_folder_of_modules_that_is_closed_says_so(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0)
+    code = (
+        "import pathlib, sys; from fi_doctor.facts.companions import why_closed as why; "
+        "print([why(pathlib.Path(place)) for place in sys.argv[1:]])"
+    )
+    said = printed_by(code, tmp_path / "closed", tmp_path, tmp_path / "gone")
+    assert said == f"['{tmp_path}/closed: Permission denied', '', '']\n"

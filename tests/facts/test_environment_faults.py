@@ -5,13 +5,21 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from environment_on_disk import VERSION, Environment, ptxas, script, toolkit, write
+from elf_samples import elf
+from environment_on_disk import KB, VERSION, Environment, ptxas, script, toolkit, write
+
+from fi_doctor.diagnosis import findings
+from fi_doctor.facts import libraries
+from fi_doctor.facts import toolkit as reading
+from fi_doctor.facts.libraries import read_libraries
 
 
 @pytest.fixture
 def environment(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return Environment(tmp_path)
+    environment = Environment(tmp_path)
+    monkeypatch.setattr(reading, "LOCAL", str(environment.local))
+    return environment
 
 
 def _shipped_cache(e, version):
@@ -166,6 +174,32 @@ def _ray(e):
     e.install("ray", "2.50.0")
 
 
+def _pth(e, module):
+    """A source tree that a .pth file puts before site-packages."""
+    write(e.folder / "src" / module / "__init__.py", "")
+    write(e.site / "zz.pth", f"import sys; sys.path.insert(0, {str(e.folder / 'src')!r})\n")
+
+
+def _loop(e, name):
+    place = e.info(name) if (e.site / name).is_dir() is False else e.site / name
+    shutil.rmtree(place)
+    place.symlink_to(place.name)
+
+
+def _three_toolkits(e):
+    """CUDA_HOME is one, nvcc on PATH another, and the folder of NVIDIA's packages has a third."""
+    _second_nvcc(e)
+    toolkit(e.local / "cuda-12.4", "12.4")
+    (e.local / "cuda").symlink_to("cuda-12.4")
+
+
+def _requires(e, name, line):
+    with (e.info(name) / "METADATA").open("r+") as metadata:
+        head = metadata.read().rstrip()
+        metadata.seek(0)
+        metadata.write(f"{head}\nRequires-Dist: {line}\n\n")
+
+
 def _set(**values):
     return lambda e: e.environ.update({k: v.replace("@", str(e.cuda)) for k, v in values.items()})
 
@@ -184,6 +218,32 @@ FAULTS = {
     "tvm-ffi too old": ("flashinfer-requirement-not-met", lambda e: e.change("apache_tvm_ffi", "0.1.6")),
     "cutlass-dsl too old": ("flashinfer-requirement-not-met", lambda e: e.change("nvidia_cutlass_dsl", "4.3.4")),
     "cudnn-frontend too old": ("flashinfer-requirement-not-met", lambda e: e.change("nvidia_cudnn_frontend", "1.13.0")),
+    "no tvm-ffi": (
+        "flashinfer-import-requirement-absent",
+        lambda e: _uninstall(e, "apache_tvm_ffi", "tvm_ffi"),
+    ),
+    "no cudnn-frontend": ("flashinfer-requirement-absent", lambda e: e.remove("nvidia_cudnn_frontend")),
+    "vLLM without what it requires": ("vllm-requirement-absent", lambda e: _requires(e, "vllm", "of-nobody>=1")),
+    "the DSL without its part for CUDA 13": (
+        "vllm-requirement-absent",
+        lambda e: _requires(e, "nvidia_cutlass_dsl", "nvidia-cutlass-dsl-libs-cu13==4.8.0; extra == 'cu13'"),
+    ),
+    "torch without cuBLAS": ("torch-requirement-absent", lambda e: _requires(e, "torch", "cuda-toolkit[cublas]")),
+    "torch with another cuDNN": ("torch-requirement-not-met", lambda e: _requires(e, "torch", "nvidia-cudnn-cu13>10")),
+    "cubin without what it requires": (
+        "companion-requirement-absent",
+        lambda e: e.install("flashinfer_cubin", VERSION, "flashinfer_cubin", ("of-nobody",)),
+    ),
+    "a cubin cut off": (
+        "cubins-damaged",
+        lambda e: write(e.folder / "home/.cache/flashinfer/cubins/a.cubin", "\x7fELF and no more"),
+    ),
+    "vLLM's tree by a .pth": ("source-tree-on-pythonpath", lambda e: _pth(e, "vllm")),
+    "FlashInfer's tree by a .pth": ("flashinfer-installed-twice", lambda e: _pth(e, "flashinfer")),
+    "FlashInfer is a loop of links": ("package-without-code", lambda e: _loop(e, "flashinfer")),
+    "vLLM is a loop of links": ("package-without-code", lambda e: _loop(e, "vllm")),
+    "metadata are a loop of links": ("package-metadata-missing", lambda e: _loop(e, "apache_tvm_ffi")),
+    "three toolkits": ("nvcc-on-path-not-taken", _three_toolkits),
     "pip's leftover": ("pip-was-interrupted", lambda e: write(e.site / "~lashinfer/__init__.py", "")),
     "pip's second leftover": ("pip-was-interrupted", lambda e: write(e.site / "~-rch-2.9.dist-info/METADATA", "")),
     "metadata of an older FlashInfer": (
@@ -198,6 +258,7 @@ FAULTS = {
     "vLLM without code": ("package-without-code", lambda e: shutil.rmtree(e.site / "vllm")),
     "no RECORD": ("package-metadata-missing", _without_record),
     "METADATA of 0 bytes": ("package-metadata-missing", _empty_metadata),
+    "bytecode that is not kept": ("python-compiled-by-every-process", _set(PYTHONDONTWRITEBYTECODE="1")),
     "cuDNN of two majors": ("one-folder-of-two-cuda-majors", lambda e: e.install("nvidia_cudnn_cu12", "9.10.2")),
     "CuPy of CUDA 12": ("cupy-for-other-cuda", lambda e: e.install("cupy_cuda12x", "13.6.0")),
     "abandoned pynvml": ("pynvml-replaces-nvidia-ml-py", lambda e: e.install("pynvml", "11.5.3", "pynvml")),
@@ -294,6 +355,24 @@ HEALTHY = {
         _torch(e, "2.14.0+cu132", "13.2"),
         setattr(e, "driver_cuda", "13.0"),
     ),
+    "loops of links that nobody imports": lambda e: (
+        (e.site / "one").symlink_to(e.site / "other"),
+        (e.site / "other").symlink_to(e.site / "one"),
+        (e.site / "itself").symlink_to(e.site),
+        (e.site / "x.pth").symlink_to("x.pth"),
+    ),
+    "requirements under other names": lambda e: (
+        _requires(e, "torch", "cuda-toolkit[cublas,cudart]==13.0.3"),
+        e.install("nvidia_cublas_cu13", "13.1.1.3"),
+        e.install("nvidia_cuda_runtime", "13.0.96"),
+        _requires(e, "vllm", "opencv-python-headless>=4.13.0"),
+        e.install("opencv_python", "4.13.0.92"),
+        _requires(e, "vllm", "ninja"),
+    ),
+    "requirements of others": lambda e: (
+        _requires(e, "vllm", "of-nobody; python_version < '3'"),
+        _requires(e, "vllm", "of-nobody; extra == 'ray'"),
+    ),
     "Blackwell with two ptxas": lambda e: (
         _ptxas(e, 121, "12.8", "13.3"),
         e.environ.update(FLASHINFER_CUDA_ARCH_LIST="12.1"),
@@ -304,7 +383,76 @@ HEALTHY = {
 @pytest.mark.parametrize("name", sorted(HEALTHY))
 def test_nothing_is_broken_in_a_healthy_environment(name, environment):
     HEALTHY[name](environment)
-    assert [rule for rule, severity in environment.findings().items() if severity == "error"] == []
+    found = environment.findings()
+    assert [rule for rule, severity in found.items() if severity == "error"] == []
+    assert [rule for rule in found if "requirement" in rule] == []
+
+
+def test_a_pth_file_that_puts_a_tree_in_front_is_named(environment):
+    _pth(environment, "vllm")
+    assert f"{environment.site}/zz.pth" in environment.fix("source-tree-on-pythonpath")[0]
+
+
+def test_of_three_toolkits_each_is_named(environment):
+    _three_toolkits(environment)
+    told = environment.found("nvcc-on-path-not-taken")
+    assert f"CUDA 13.0 of {environment.cuda} (by CUDA_HOME)" in told.title
+    assert f"nvcc 12.8 ({environment.folder}/cuda-12.8/bin/nvcc)" in told.title
+    assert f"12.4 ({environment.local}/cuda-12.4)" in told.why
+
+
+def test_another_cudart_on_ld_library_path_is_taken_where_no_wheel_has_one(environment, monkeypatch):
+    folder = environment.folder / "old"
+    folder.mkdir()
+    (folder / "libcudart.so.12.8.90").write_bytes(elf())
+    (folder / "libcudart.so.12").symlink_to("libcudart.so.12.8.90")
+    environment.environ["LD_LIBRARY_PATH"] = str(folder)
+    monkeypatch.setattr(libraries, "read_cache", lambda _: {})
+    facts = environment.facts(read_libraries)
+    assert facts.libraries["cudart"].path == f"{folder}/libcudart.so.12"
+    assert "runtime-library-of-other-cuda-major" in {found.id for found in findings.find(KB, facts, ())}
+
+
+def test_a_toolkit_that_is_proposed_says_what_it_lacks(environment):
+    rule = "cuda-home-derived-from-nvcc-wrapper"
+    _wrapper(environment)
+    assert environment.fix(rule) == (f"export CUDA_HOME={environment.cuda}",)
+    _lacks(environment, "include/cublasLt.h")
+    told = f"export CUDA_HOME={environment.cuda}  # it lacks cublasLt.h, which some modules need"
+    assert environment.fix(rule) == (told,)
+    _lacks(environment, "lib64/stubs/libcuda.so")
+    told = f"export CUDA_HOME={environment.cuda}  # it lacks libcuda.so, without which no module is built"
+    assert environment.fix(rule)[0].startswith(told)
+    toolkit(environment.folder / "complete")
+    environment.environ["PATH"] += f":{environment.folder}/complete/bin"
+    assert environment.fix(rule)[0] == f"export CUDA_HOME={environment.folder}/complete"
+
+
+def test_vllm_is_told_which_of_nvcc_and_ninja_it_does_not_find(environment):
+    rule = "has-flashinfer-false-without-nvcc-or-ninja"
+    (environment.bin / "ninja").unlink()
+    told = environment.found(rule)
+    assert "nvcc (" not in told.title
+    assert "ninja (" in told.title
+    assert [line for line in told.fix if "CUDA" in line] == []
+    assert next(line.partition("-m ")[2] for line in told.fix).startswith("pip install ninja")
+    environment.install("ninja", "1.13.0")
+    assert environment.fix(rule)[0] == f"export PATH={environment.venv}/bin:$PATH"
+    script(environment.bin / "ninja", "echo 1.13.0\n")
+    (environment.cuda / "bin/nvcc").unlink()
+    told = environment.found(rule)
+    assert "ninja (" not in told.title
+    assert [line for line in told.fix if "ninja" in line and "cubin" not in line] == []
+
+
+def test_all_that_lacks_is_installed_by_one_line(environment):
+    _uninstall(environment, "apache_tvm_ffi", "tvm_ffi")
+    environment.remove("nvidia_cudnn_frontend")
+    environment.change("nvidia_cutlass_dsl", "4.3.4")
+    [line] = environment.fix("flashinfer-import-requirement-absent")
+    assert line.endswith(
+        "-m pip install 'apache-tvm-ffi<0.2,>=0.1.11' 'nvidia-cutlass-dsl>=4.6.2a0' 'nvidia-cudnn-frontend>=1.31.0'"
+    )
 
 
 def test_a_healthy_environment_has_none_of_the_seeded_faults(environment):

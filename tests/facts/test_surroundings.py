@@ -33,7 +33,7 @@ def test_a_name_tells_its_cuda_major(name, major):
 def _site(folder, *names):
     for name in names:
         (folder / name).mkdir()
-    return read_site(replace(make.survey(), sys_path=(str(folder),), prefix=str(folder)))
+    return read_site(replace(make.survey(), sys_path=(str(folder),), prefix=str(folder)), {})
 
 
 def test_leftovers_of_other_packages_are_none_of_ours(tmp_path):
@@ -44,7 +44,7 @@ def test_leftovers_of_other_packages_are_none_of_ours(tmp_path):
 
 def test_what_cannot_be_listed_has_a_reason(tmp_path):
     survey = replace(make.survey(), sys_path=(str(tmp_path / "gone"),))
-    assert isinstance(read_site(survey), Missing)
+    assert isinstance(read_site(survey, {}), Missing)
 
 
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
@@ -96,3 +96,49 @@ def test_the_tables_of_ray_are_read_and_others_are_not_guessed():
     assert isinstance(parse("PREFIXES = prefix()\ndef get_env_vars_to_copy(): ...\n"), Missing)
     assert isinstance(parse("DEFAULT_ENV_VAR_PREFIXES = other()\ndef get_env_vars_to_copy(): ...\n"), Missing)
     assert parse("def get_env_vars_to_copy(): ...\n").prefixes == ()
+
+
+@pytest.mark.parametrize(
+    ("kept", "prefix", "expected"),
+    [("", "", True), ("vllm/__pycache__", "", False), ("vllm/__pycache__", "/pyc", True), ("pyc", "/pyc", False)],
+    ids=["none", "beside", "elsewhere than looked for", "below the prefix"],
+)
+def test_packages_without_bytecode_are_told(tmp_path, kept, prefix, expected):
+    module = tmp_path / "vllm"
+    module.mkdir()
+    (module / "__init__.py").touch()
+    survey = replace(make.survey(), sys_path=(str(tmp_path),), modules={"vllm": f"{module}/__init__.py"})
+    if kept:
+        folder = tmp_path / kept if kept != "pyc" else tmp_path / f"pyc{module}"
+        folder.mkdir(parents=True)
+        (folder / f"__init__.cpython-{''.join(survey.version.split('.')[:2])}.pyc").touch()
+    seen = read_site(survey, {"PYTHONPYCACHEPREFIX": f"{tmp_path}{prefix}"} if prefix else {})
+    assert seen.uncompiled == ((str(module),) if expected else ())
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("torch-2.14.0.dist-info", {"torch": "2.14.0"}),
+        ("Some.Thing_x-1.0+cu130.dist-info", {"some-thing-x": "1.0+cu130"}),
+        ("PyYAML-6.0.2-py3.11.egg-info", {"pyyaml": "6.0.2"}),
+        ("vllm.egg-info", {"vllm": ""}),
+        ("~orch-2.14.0.dist-info", {}),
+        ("torch", {}),
+    ],
+)
+def test_every_distribution_is_told_by_the_name_of_its_metadata(tmp_path, name, expected):
+    (tmp_path / name).mkdir()
+    assert _site(tmp_path).installed == expected
+
+
+def test_of_two_versions_in_one_folder_neither_is_taken(tmp_path):
+    for name in ("x-1.0.dist-info", "x-2.0.dist-info"):
+        (tmp_path / name).mkdir()
+    assert _site(tmp_path).installed == {"x": ""}
+
+
+def test_where_a_folder_is_an_archive_it_is_not_known_what_is_installed(tmp_path):
+    (tmp_path / "all.zip").touch()
+    survey = replace(make.survey(), sys_path=(str(tmp_path), f"{tmp_path}/all.zip"))
+    assert read_site(survey, {}).unlisted == f"{tmp_path}/all.zip cannot be listed"

@@ -64,15 +64,21 @@ def test_watched_packages_are_found_and_nothing_is_imported(tmp_path):
         "flashinfer-python",
         "0.5.3",
         module="flashinfer",
-        lines=["Requires-Dist: torch", "Requires-Dist: tqdm"],
+        lines=[
+            "Requires-Dist: torch",
+            "Requires-Dist: tqdm",
+            'Requires-Dist: x; python_version > "3" and extra == "y"',
+        ],
     )
+    install(tmp_path, "nvidia-cutlass-dsl", "4.8.0", lines=["Requires-Dist: numpy", "Requires-Dist: cuda-python"])
     install(tmp_path, "nvidia-cublas-cu12", "12.8.4.1")
     install(tmp_path, "flashinfer-jit-cache-sm90a", "0.7.2+cu130")
     install(tmp_path, "Some.Thing", "1.0")
     seen = look(tmp_path)
     (found,) = copies(seen, "flashinfer-python")
     assert (found.version, found.location, found.editable) == ("0.5.3", str(tmp_path), False)
-    assert found.requires == ("torch",)
+    assert found.requires == ("torch", "tqdm")
+    assert copies(seen, "nvidia-cutlass-dsl")[0].requires == ("cuda-python",)
     assert seen.modules["flashinfer"] == str(tmp_path / "flashinfer" / "__init__.py")
     assert [d.version for d in copies(seen, "nvidia-cublas-cu12")] == ["12.8.4.1"]
     assert [d.version for d in copies(seen, "flashinfer-jit-cache-sm90a")] == ["0.7.2+cu130"]

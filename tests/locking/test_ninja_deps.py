@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
-from installation import write, write_deps
+from installation import write
+from ninja_samples import write_deps
 
-from fi_doctor.locking.ninja_deps import read, sources
+from fi_doctor.facts.ninja_deps import Times, read, sources
 
 BUILD = """
 rule compile
@@ -79,3 +81,23 @@ def test_what_is_no_log_is_none(tmp_path):
     assert read(path) == {}
     path.write_bytes(b"something else")
     assert read(path) == {}
+
+
+def _plans(folder):
+    """Whether ninja would compile something."""
+    said = subprocess.run(["ninja", "-C", str(folder), "-n"], check=True, capture_output=True, text=True)
+    return "no work to do" not in said.stdout
+
+
+def test_a_header_that_is_younger_or_gone_is_told_as_ninja_takes_it(tmp_path):
+    folder = tmp_path / "cached_ops" / "norm"
+    header = tmp_path / "csrc" / "second.h"
+    build(folder, "norm.o", tmp_path / "csrc" / "norm.cpp")
+    assert (Times().outdated(folder), _plans(folder)) == (((), ()), False)
+    later = (folder / "norm.o").stat().st_mtime_ns + 1
+    os.utime(header, ns=(later, later))
+    assert (Times().outdated(folder), _plans(folder)) == (((str(header),), ()), True)
+    header.unlink()
+    assert (Times().outdated(folder), _plans(folder)) == (((), (str(header),)), True)
+    (folder / "norm.o").unlink()
+    assert Times().outdated(folder) == ((), ())

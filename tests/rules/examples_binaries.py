@@ -25,7 +25,12 @@ def machine(*files: Binary, sm: int = 90, cuda: str = "13.0", unread: dict[str, 
     """A machine with one GPU on which these were read."""
     return make.facts(
         gpus=make.gpu_facts(make.gpu(sm=sm), cuda=cuda),
-        packages={"vllm": make.package("vllm", "0.33.0", requires=("torch==2.14.0",)), "torch": "2.13.0"},
+        packages={
+            "vllm": make.package("vllm", "0.33.0", requires=("torch==2.14.0",)),
+            "torch": "2.13.0",
+            "apache-tvm-ffi": "0.1.2",
+            "flashinfer-jit-cache": "0.7.2.post1+cu130",
+        },
         binaries=Binaries(files=files, unread=unread or {}),
         **changes,
     )
@@ -43,9 +48,9 @@ def _cached(*units: str, **changes) -> Facts:
     return machine(binary(f"{_CACHE}/norm/norm.so", *units, owner="flashinfer cache", **changes))
 
 
-def _jit_cache(*units: str) -> Facts:
+def _jit_cache(*units: str, **changes) -> Facts:
     path = f"{_SITE}/flashinfer_jit_cache/jit_cache/norm/norm.so"
-    return machine(binary(path, *units, owner="flashinfer-jit-cache"))
+    return machine(binary(path, *units, owner="flashinfer-jit-cache", **changes))
 
 
 def _named(*units: str, sm: int) -> Facts:
@@ -55,6 +60,14 @@ def _named(*units: str, sm: int) -> Facts:
 _PTX = {"compute_80": "9.0"}
 
 EXAMPLES: dict[str, Example] = {
+    "cached-module-needs-other-tvm-ffi": Example(
+        _cached("sm_90a", unresolved=("TVMFFIHandleInitOnce",)),
+        _jit_cache("sm_90a", unresolved=("TVMFFIHandleInitOnce",)),
+    ),
+    "jit-cache-needs-other-tvm-ffi": Example(
+        _jit_cache("sm_90a", unresolved=("TVMFFIHandleInitOnce",)),
+        _jit_cache("sm_90a", unresolved=make.missing("/x/tvm_ffi/lib: No such file or directory")),
+    ),
     "cached-module-cannot-be-loaded": Example(
         machine(unread={f"{_CACHE}/norm/norm.so": "it is empty"}, flashinfer=_IN_CACHE),
         machine(unread={"/c/0.6.13/90a/cached_ops/norm/norm.so": "it is empty"}, flashinfer=_IN_CACHE),

@@ -106,6 +106,10 @@ EXAMPLES: dict[str, Example] = {
         fires=_refusing("cubin-links", f"{make.SITE}/flashinfer_cubin/cubins/flashinfer", gpus=(B200,)),
         silent=_refusing("cubin-links", f"{make.SITE}/flashinfer_cubin/cubins/flashinfer"),  # an H200
     ),
+    "cubins-damaged": Example(
+        make.facts(flashinfer=make.flashinfer(cubins=2, cubins_damaged={"/c/a.cubin": "0 bytes"})),
+        make.facts(flashinfer=make.flashinfer(cubins=2)),
+    ),
     "cubins-absent-and-offline": Example(
         fires=_network(),
         silent=_network(proxies=("https_proxy",)),

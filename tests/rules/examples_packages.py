@@ -26,6 +26,16 @@ def _requiring(name: str, version: str, *lines: str, **installed: str) -> Facts:
     return make.facts(packages={name: make.package(name, version, requires=lines), **others})
 
 
+def _beside(owner: str, line: str, *, absent: str, **installed: str) -> Facts:
+    """A package with this requirement, in an environment where just these are installed."""
+    there = {name.replace("_", "-"): version for name, version in installed.items()}
+    return make.facts(
+        site=Site(installed={owner: "1.0", **there}, unlisted=""),
+        libraries={},
+        packages={owner: make.package(owner, "0.7.2.post1", requires=(line,)), absent: make.missing("not installed")},
+    )
+
+
 def _ray(*, has_ray: bool = True, **environment: str) -> Facts:
     registry = {"CUDA_HOME": "envs.py:751", "VLLM_RAY_EXTRA_ENV_VARS_TO_COPY": "envs.py:1543"}
     return make.facts(
@@ -38,7 +48,34 @@ def _ray(*, has_ray: bool = True, **environment: str) -> Facts:
 
 
 DSL = "nvidia-cutlass-dsl[cu13]==4.8.0"
+TVM_FFI = "apache-tvm-ffi<0.2,>=0.1.11"
+CUDNN = "nvidia-cudnn-frontend>=1.31.0"
+TOOLKIT = "cuda-toolkit[cublas,cudart]==13.0.3"
 EXAMPLES: dict[str, Example] = {
+    "flashinfer-import-requirement-absent": Example(
+        fires=_beside("flashinfer-python", TVM_FFI, absent="apache-tvm-ffi"),
+        silent=_beside("flashinfer-python", CUDNN, absent="nvidia-cudnn-frontend"),
+    ),
+    "flashinfer-requirement-absent": Example(
+        fires=_beside("flashinfer-python", CUDNN, absent="nvidia-cudnn-frontend"),
+        silent=_beside("flashinfer-python", "nvidia-ml-py", absent="nvidia-ml-py", pynvml="13.0.1"),
+    ),
+    "companion-requirement-absent": Example(
+        fires=_beside("flashinfer-cubin", "requests", absent="ninja"),
+        silent=_beside("flashinfer-cubin", "requests", absent="ninja", requests="2.33.0"),
+    ),
+    "vllm-requirement-absent": Example(
+        fires=_beside("vllm", "opencv-python-headless>=4.13.0", absent="ninja"),
+        silent=_beside("vllm", "opencv-python-headless>=4.13.0", absent="ninja", opencv_python="4.13.0"),
+    ),
+    "torch-requirement-absent": Example(
+        fires=_beside("torch", TOOLKIT, absent="triton", nvidia_cublas_cu12="12.8"),
+        silent=_beside("torch", TOOLKIT, absent="triton", nvidia_cublas_cu13="13.1", nvidia_cuda_runtime="13.0"),
+    ),
+    "torch-requirement-not-met": Example(
+        fires=_beside("torch", "nvidia-cudnn-cu13==9.24.0.43", absent="triton", nvidia_cudnn_cu13="9.20.0.48"),
+        silent=_beside("torch", "nvidia-cudnn-cu13==9.24.0.43", absent="triton", nvidia_cudnn_cu13="9.24.0.43"),
+    ),
     "vllm-requirement-not-met": Example(
         fires=_requiring("vllm", "0.33.0", "flashinfer-python==0.7.2.post1", flashinfer_python="0.6.7.post3"),
         silent=_requiring("vllm", "0.33.0", "flashinfer-python==0.7.2.post1", DSL, nvidia_cutlass_dsl="4.8.0"),
@@ -66,6 +103,10 @@ EXAMPLES: dict[str, Example] = {
     "package-metadata-missing": Example(
         fires=_site(broken={"flashinfer-python": f"{make.SITE}/flashinfer_python-0.7.2.post1.dist-info"}),
         silent=_site(leftovers=(f"{make.SITE}/~lashinfer",)),
+    ),
+    "python-compiled-by-every-process": Example(
+        fires=make.facts(site=Site(uncompiled=(f"{make.SITE}/vllm",)), environment={"PYTHONDONTWRITEBYTECODE": "1"}),
+        silent=make.facts(site=Site(uncompiled=(f"{make.SITE}/vllm",)), environment={"PYTHONDONTWRITEBYTECODE": ""}),
     ),
     "one-folder-of-two-cuda-majors": Example(
         fires=_site(cuda_majors={"nvidia-cudnn-cu12": 12, "nvidia-cudnn-cu13": 13}),

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from fi_doctor.facts.files import read_whole
 
+# ruff: noqa: PTH116 - thousands of files
+
 NAME = ".ninja_deps"
 
 _SIGNATURE = b"# ninjadeps\n"
@@ -16,21 +18,61 @@ _MOST_BYTES = 64 << 20
 _DEPS = 0x80000000  # the bit that tells a record of dependencies from one of a path
 
 
+class Times:
+    """When files were written; modules share thousands of headers, and each is looked at once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int | None] = {}  # nanoseconds since 1970; None for what is gone
+
+    def outdated(self, module: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What a module's objects were compiled from and is younger than they are, and what is gone.
+
+        ninja compiles such an object anew. Source: ninja, src/graph.cc, RecomputeOutputDirty.
+        """
+        newer: dict[str, None] = {}
+        gone: dict[str, None] = {}
+        for output, paths in dependencies(module.parent, module.name).items():
+            built = self._at(output)
+            if built is None:
+                continue
+            for path in paths:
+                written = self._at(path)
+                if written is None:
+                    gone[path] = None
+                elif written > built:
+                    newer[path] = None
+        return tuple(newer), tuple(gone)
+
+    def _at(self, path: str) -> int | None:
+        if path not in self._known:
+            try:
+                self._known[path] = os.stat(path).st_mtime_ns
+            except FileNotFoundError:
+                self._known[path] = None
+            except OSError:  # it is there, and may not be looked at
+                self._known[path] = 0
+        return self._known[path]
+
+
 def sources(ops: Path, module: str) -> tuple[str, ...]:
-    """Absolute paths of what a module below `ops` (cached_ops) was compiled from, sorted; empty where nothing tells.
+    """Absolute paths of what a module below `ops` (cached_ops) was compiled from, sorted; empty where nothing tells."""
+    return tuple(sorted({path for paths in dependencies(ops, module).values() for path in paths}))
+
+
+def dependencies(ops: Path, module: str) -> dict[str, tuple[str, ...]]:
+    """Object of a module -> what it was compiled from, as absolute paths.
 
     The log lies in the module's folder, or up to FlashInfer 0.5 in the one above, for all modules.
     """
     for folder in (ops / module, ops):
         found = {
-            os.path.normpath(folder / path)
+            os.path.normpath(folder / output): tuple(os.path.normpath(folder / path) for path in paths)
             for output, paths in read(folder / NAME).items()
             if _is_of(output, module, own=folder.name == module)
-            for path in paths
         }
-        if found:
-            return tuple(sorted(found))
-    return ()
+        if any(found.values()):
+            return found
+    return {}
 
 
 def read(path: Path) -> dict[str, tuple[str, ...]]:
