@@ -79,27 +79,27 @@ PROBE = {
         "twoshot_fp16": {},
         "graph_oneshot_bf16": {},
         "graph_twoshot_bf16": {},
-        "oneshot_bf16_load500": {},
-        "twoshot_bf16_load500": {},
         "oneshot_bf16_limits": {},
         "twoshot_bf16_limits": {},
         "oneshot_bf16_order": {},
         "twoshot_bf16_order": {},
         "nccl_bf16": {},
         "nccl_fp16": {},
+        "oneshot_bf16_load500": {},
+        "twoshot_bf16_load500": {},
         "oneshot_bf16_tp4": {"gpus": 4},
         "twoshot_bf16_tp4": {"gpus": 4},
         "oneshot_fp16_tp4": {"gpus": 4},
         "twoshot_fp16_tp4": {"gpus": 4},
         "graph_oneshot_bf16_tp4": {"gpus": 4},
         "graph_twoshot_bf16_tp4": {"gpus": 4},
-        "oneshot_bf16_tp4_load500": {"gpus": 4},
-        "twoshot_bf16_tp4_load500": {"gpus": 4},
         "oneshot_bf16_tp4_limits": {"gpus": 4},
         "twoshot_bf16_tp4_limits": {"gpus": 4},
         "oneshot_bf16_tp4_order": {"gpus": 4},
         "twoshot_bf16_tp4_order": {"gpus": 4},
         "nccl_bf16_tp4": {"gpus": 4},
+        "oneshot_bf16_tp4_load500": {"gpus": 4},
+        "twoshot_bf16_tp4_load500": {"gpus": 4},
     },
     "gpus": 2,
     "most_gpus": 4,
@@ -143,6 +143,7 @@ REHEARSAL_S = 5.0  # for a forked process that only ends
 GRACE_S = 10.0  # for the other ranks, once one has failed
 KILLED_S = 5.0  # for killed processes to go away
 DEBUGGER_S = 15.0  # for cuda-gdb
+QUICK_DEBUGGER = ("-iex", "set auto-solib-add off")  # symbols of torch's libraries take most of its time
 PAGE = 1 << 21  # FlashInfer rounds its shared buffers up to 2 MiB
 BARRIER_FLAGS = 256  # per rank
 TURNS = 3  # replays of a CUDA graph
@@ -382,7 +383,7 @@ class _Ranks:
             return
         stuck = {result["error"]: result["gpu"] for result in results if result.get("error") in STUCK}
         pid = self.processes[stuck.get("waits", stuck.get("hangs"))].pid  # its kernel has begun
-        words = [debugger, "-nx", "-batch", "-p", str(pid), "-ex", "info cuda kernels", "-ex", "bt 5"]
+        words = [debugger, "-nx", "-batch", *QUICK_DEBUGGER, "-p", str(pid), "-ex", "info cuda kernels", "-ex", "bt 5"]
         said = ""
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             limit_s = min(seconds, DEBUGGER_S)
