@@ -160,7 +160,8 @@ def group(
     """Probes that build for themselves, by module, since they would wait for the same build, in the order to start.
 
     Imports first, then the longest build. Where builds go one at a time, or the budget is shorter than the longest of
-    them (is_short), the shortest goes first: more fits the budget. built: modules that nobody has to wait for.
+    them (is_short), the shortest goes first: more fits the budget. built: modules that nobody has to wait for; of those
+    probes the one with the most variants is the first.
     """
     sign = 1 if objects.shares_log(facts.flashinfer) or is_short else -1
     groups: dict[str, Group] = {}
@@ -168,10 +169,11 @@ def group(
         is_built = not probe.spec.module or probe.spec.module in built
         groups.setdefault(f"probe {probe.spec.id}" if is_built else probe.spec.module, []).append(probe)
 
-    def order(members: Group) -> tuple[bool, int, str]:
+    def order(members: Group) -> tuple[bool, int, int, str]:
         first = members[0].spec
-        seconds = estimates.build_seconds(first.module, facts, fresh=fresh)
-        return bool(first.module) or first.gpus > 0, sign * seconds, first.id
+        seconds = 0 if first.module in built else estimates.build_seconds(first.module, facts, fresh=fresh)
+        variants = sum(len(member.variants) for member in members)
+        return bool(first.module) or first.gpus > 0, sign * seconds, -variants, first.id
 
     return sorted(groups.values(), key=order)
 

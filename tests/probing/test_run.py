@@ -614,7 +614,16 @@ def test_imports_come_first_then_the_longest_module_and_a_module_is_one_group(ba
 
 
 def test_probes_of_a_module_that_is_there_do_not_wait_for_each_other(bare_facts):
-    assert grouped(bare_facts, built={"norm"}) == [["import.x"], ["x.norm_a"], ["x.norm_b"], ["x.page"], ["x.free"]]
+    assert grouped(bare_facts, built={"norm"}) == [["import.x"], ["x.page"], ["x.free"], ["x.norm_a"], ["x.norm_b"]]
+
+
+def test_of_probes_that_build_nothing_the_one_with_the_most_variants_is_the_first(bare_facts):
+    base = specs("returned")[0]
+    made = [replace(base, id=name, module="comm") for name in ("a", "b")]
+    planned = [replace(plan([base], bare_facts, RUN)[0], spec=spec) for spec in made]
+    planned[1] = replace(planned[1], variants=("one", "two"))
+    groups = flow.group(planned, bare_facts, fresh=False, built={"comm"})
+    assert [members[0].spec.id for members in groups] == ["b", "a"]
 
 
 @pytest.mark.parametrize(("gpus", "shared", "ready"), [(1, True, True), (2, False, True), (2, True, False)])
