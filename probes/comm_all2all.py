@@ -32,6 +32,7 @@ import atexit
 import contextlib
 import ctypes
 import faulthandler
+import fcntl
 import functools
 import importlib
 import json
@@ -78,7 +79,9 @@ PROBE = {
 WORLD = 2
 EXPERTS = 16
 PER_RANK = EXPERTS // WORLD
-DEADLINE_S = 95.0  # for one variant; the first one starts the ranks as well
+DEADLINE_S = 95.0  # for one variant
+START_S = 20.0  # for both ranks to come up; one that takes longer does so within its first variant
+READY = "ready"
 GRACE_S = 10.0  # for the other rank, once one has failed
 KILLED_S = 5.0  # for killed processes to go away
 ROUNDS = (  # tokens of rank 0 and of rank 1, hidden size, experts of a token, which experts
@@ -123,6 +126,12 @@ def build(variant):
 
 
 def run(variant):
+    _ranks().get_ready()
+    with _turn():
+        return _checked(variant)
+
+
+def _checked(variant):
     rounds = _rounds(variant)
     results = _ranks().ask(variant, rounds)
     verdict = _verdict(results)
@@ -139,6 +148,22 @@ def run(variant):
         "rows": sum(result["rows"] for result in results),
         "sums": sum(result["sums"] for result in results),
     }
+
+
+@contextlib.contextmanager
+def _turn():
+    """Wait while ranks of another probe make calls on these GPUs, which all probes of one check take in turns.
+
+    Kernels that wait for each other on several GPUs may wait long beside others that do: each GPU gives its time to a
+    process of its own choice. An all-to-all of FlashInfer 0.5.3 did not end within 56 s beside two all-reduces.
+    """
+    folder = os.environ.get("FI_DOCTOR_SCRATCH")
+    if folder is None:
+        yield
+        return
+    with (Path(folder) / "turn.lock").open("ab") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)  # of this process alone: ranks that are forked meanwhile do not hold it
+        yield
 
 
 def _rounds(variant):
@@ -166,6 +191,14 @@ class _Ranks:
         with self._log(rank).open("wb") as log:
             streams = {"stdin": subprocess.PIPE, "stdout": log, "stderr": subprocess.STDOUT}
             return subprocess.Popen(words, env={**os.environ, **RANK_ENVIRONMENT}, **streams)
+
+    def get_ready(self):
+        """Wait before the first command until both have imported all and met, or one cannot, which `ask` is then told."""
+        end = time.monotonic() + START_S
+        while not self.asked and time.monotonic() < end and any(self._step(rank) != READY for rank in range(WORLD)):
+            if any(process.poll() is not None for process in self.processes):
+                return
+            time.sleep(0.01)
 
     def ask(self, variant, rounds):
         """What each rank says of the variant, or what is to be said of a rank that does not answer."""
@@ -283,6 +316,9 @@ def _serve(rank, folder):
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG: a rank does not outlive its parent
     team = _Team(rank, folder, (folder / f"step.{rank}").write_text)
+    with contextlib.suppress(Exception):  # it is tried again, and told, with the first command
+        team.join()
+    team.step(READY)
     for line in sys.stdin:
         command = json.loads(line)
         result = _carried_out(team, command["variant"], command["rounds"])

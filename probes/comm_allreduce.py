@@ -35,6 +35,7 @@ import atexit
 import contextlib
 import ctypes
 import faulthandler
+import fcntl
 import functools
 import gc
 import importlib
@@ -182,6 +183,12 @@ def build(variant):  # noqa: ARG001 - one module serves every variant
 
 
 def run(variant):
+    _ranks().have(_Asked(variant).world)
+    with _turn():
+        return _checked(variant)
+
+
+def _checked(variant):
     until = time.monotonic() + PROBE["timeout_s"] - SPARE_S
     asked = _Asked(variant)
     ranks = _ranks()
@@ -215,6 +222,22 @@ def run(variant):
         "elements": sum(result["elements"] for result in results),
         **shares,
     }
+
+
+@contextlib.contextmanager
+def _turn():
+    """Wait while ranks of another probe make calls on these GPUs, which all probes of one check take in turns.
+
+    Kernels that wait for each other on several GPUs may wait long beside others that do: each GPU gives its time to a
+    process of its own choice. An all-to-all of FlashInfer 0.5.3 did not end within 56 s beside two all-reduces.
+    """
+    folder = os.environ.get("FI_DOCTOR_SCRATCH")
+    if folder is None:
+        yield
+        return
+    with (Path(folder) / "turn.lock").open("ab") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)  # of this process alone: ranks that are forked meanwhile do not hold it
+        yield
 
 
 class _Asked:
