@@ -193,7 +193,7 @@ class _Ranks:
             return subprocess.Popen(words, env={**os.environ, **RANK_ENVIRONMENT}, **streams)
 
     def get_ready(self):
-        """Wait before the first command until both have imported all and met, or one cannot, which `ask` is then told."""
+        """Wait before the first command until both have imported all and met; `ask` is told where one cannot."""
         end = time.monotonic() + START_S
         while not self.asked and time.monotonic() < end and any(self._step(rank) != READY for rank in range(WORLD)):
             if any(process.poll() is not None for process in self.processes):
