@@ -82,10 +82,11 @@ def _vllm(modules: Modules, unreadable: dict[str, str]) -> dict[str, Registered]
 
 
 def _flashinfer(modules: Modules, unreadable: dict[str, str]) -> dict[str, Registered]:
-    found = _texts(modules.root, unreadable)
-    return Variables().take(
-        modules, {path: text for path, text in found.items() if not path.startswith("data/")}, unreadable
-    )
+    # data/ holds sources to compile, and copies of other packages.
+    found = {path: text for path, text in _texts(modules.root, unreadable).items() if not path.startswith("data/")}
+    variables = Variables()
+    read = variables.take(modules, found, unreadable)
+    return read | variables.mention(found, "FLASHINFER_")
 
 
 def _sglang(modules: Modules, unreadable: dict[str, str]) -> dict[str, Registered]:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from msgspec.structs import replace as replaced
+
 from fi_doctor.facts.registry_expressions import Surroundings
 from fi_doctor.facts.registry_fields import plain
 from fi_doctor.facts.registry_reads import Form, parents_of, reads_in, start
@@ -18,6 +20,7 @@ from fi_doctor.model.registry import Parse, Registered, Value
 _TABLE = "environment_variables"
 # The makers of readers that envs.py has: of one word, and of several parted by commas.
 _CHOICES = {"env_with_choices": False, "env_list_with_choices": True, "env_set_with_choices": True}
+_DEPRECATED = "deprecated_env"  # its last argument is what reads; before are the release that ends it, and a hint
 _SET_DEFAULT = "get_env_or_set_default"
 _MEMBERS = re.compile(r"__import__\('([\w.]+)'.*?\)\.(\w+)\.__members__")
 
@@ -65,7 +68,15 @@ def _entry(name: str, line: int, value: ast.expr, module: Module, types: dict[st
     form = _form(name, value, module)
     if form.parse is Parse.TEXT and types.get(name) == "bool":
         form = replace(form, parse=Parse.TRUTHY)  # VLLM_HAS_FLASHINFER_CUBIN in 0.11.0: "0" is true
-    return registered(name, form, place, types.get(name, ""))
+    return replaced(registered(name, form, place, types.get(name, "")), deprecated=_warning(value))
+
+
+def _warning(value: ast.expr) -> str:
+    """What is told whoever sets it: in which release it ends, and what to set instead."""
+    match value:
+        case ast.Call(func=ast.Name(id=name), args=[_, *words, _]) if name == _DEPRECATED:
+            return ": ".join(str(one.value) for one in words if isinstance(one, ast.Constant))
+    return ""
 
 
 def _form(name: str, value: ast.expr, module: Module) -> Form:
@@ -78,6 +89,8 @@ def _form(name: str, value: ast.expr, module: Module) -> Form:
             return _of_reads(name, module.functions[function], module)
         case ast.Lambda():
             return _of_reads(name, value, module)
+        case ast.Call(func=ast.Name(id=wrapper), args=[*_, inner]) if wrapper == _DEPRECATED:
+            return _form(name, inner, module)
     return Form(parse=Parse.UNKNOWN, through=ast.unparse(value)[:200])
 
 

@@ -15,7 +15,7 @@ from fi_doctor.model import Missing
 _REPORTERS = ("collect_env.py", "usage/usage_lib.py")
 _MOST_FILES = 20_000
 # Each begins with a text to look for, which is a hundred times as fast as a choice.
-_OF_MODULE = re.compile(rb"envs\.([A-Z][A-Z0-9_]{2,})\b")
+_OF_MODULE = re.compile(rb"envs\.(?:\n\s+)?([A-Z][A-Z0-9_]{2,})\b")
 _IMPORTED = re.compile(rb"envs import (\([^)]*\)|[^\n]*)")
 _WORD = re.compile(rb"\b[A-Z][A-Z0-9_]{2,}\b")
 _ASKED = (
@@ -23,7 +23,7 @@ _ASKED = (
     (b".is_set(", re.compile(rb"envs\.(\w+)\.is_set\(")),
     (b"in os.environ", re.compile(rb"""["'](\w+)["'] (?:not )?in os\.environ""")),
 )
-_ATTRIBUTE = re.compile(rb"""\.([a-z_]\w*)|\b[gh]etattr\([^,\n]+,\s*["'](\w+)["']""")
+_ATTRIBUTE = re.compile(rb"""\.(?:\n\s+)?([a-z_]\w*)|\b[gh]etattr\([^,\n]+,\s*["'](\w+)["']""")
 _PASSED_ON = re.compile(rb"\b(\w+)=(?:self|args|server_args)\.\1\b")
 
 

@@ -16,6 +16,7 @@ from fi_doctor.facts.registry_source import Module, Modules, UnknownError
 from fi_doctor.model.registry import Parse, Registered
 
 _READ = ("getenv", "environ")
+_NEWLINE = b"\n"
 _NAME = re.compile(r"[A-Z][A-Z0-9_]{2,}")
 
 
@@ -54,6 +55,24 @@ class Variables:
             for name, one in sorted(self.found.items())
         }
 
+    def mention(self, texts: Mapping[str, bytes], prefix: str) -> dict[str, Registered]:
+        """The variables that files only name, "FLASHINFER_X", so that how they are read is not understood."""
+        named = re.compile(rb"""["'](%s[A-Z0-9_]+)["']""" % prefix.encode())
+        files: dict[str, list[str]] = {}
+        places: dict[str, str] = {}
+        for path, text in texts.items():
+            for found in named.finditer(text) if prefix.encode() in text else ():
+                name = found[1].decode()
+                places.setdefault(name, f"{path}:{text.count(_NEWLINE, 0, found.start()) + 1}")
+                if path not in files.setdefault(name, []):
+                    files[name].append(path)
+        form = Form(parse=Parse.UNKNOWN, through="it is only named")
+        return {
+            name: replace(registered(name, form, places[name]), read_in=tuple(found))
+            for name, found in files.items()
+            if name not in self.found
+        }
+
     def _each(
         self,
         modules: Modules,
@@ -76,7 +95,7 @@ class Variables:
         reads = sorted(reads_in(parents), key=lambda one: (one[0].lineno, one[0].col_offset))
         for node, name, default, only_asks in reads:
             scope = _scope(node, parents)
-            words = _strings(name, module)
+            words = _strings(name, module) or _in_scope(name, scope, module)
             if not words and isinstance(name, ast.Name) and isinstance(scope, ast.FunctionDef) and not only_asks:
                 self._take_reader(module, scope, name.id, default, (node, parents))
             for word in words:
@@ -171,6 +190,30 @@ def _strings(node: ast.expr, module: Module) -> tuple[str, ...]:
     except UnknownError:
         return ()
     return (found,) if isinstance(found, str) else ()
+
+
+def _in_scope(node: ast.expr, scope: ast.AST, module: Module) -> tuple[str, ...]:
+    """The names that a name of a function stands for: it is assigned one, or runs through several."""
+    if not isinstance(node, ast.Name):
+        return ()
+    for one in ast.walk(scope):
+        match one:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name == node.id:
+                return _strings(value, module)
+            case ast.For(target=ast.Name(id=name), iter=several) if name == node.id:
+                return _each_string(several, module)
+            case ast.comprehension(target=ast.Name(id=name), iter=several) if name == node.id:
+                return _each_string(several, module)
+    return ()
+
+
+def _each_string(node: ast.expr, module: Module) -> tuple[str, ...]:
+    try:
+        found = module.value(node)
+    except UnknownError:
+        return ()
+    several = found if isinstance(found, tuple) else ()
+    return several if all(isinstance(one, str) for one in several) else ()
 
 
 def _argument(call: ast.Call, reader: Reader, at: int) -> ast.expr | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from fi_doctor.model.base import Closed, Data, Missing
+from fi_doctor.model.base import Closed, Data, Missing, Strict
 
 # What a setting is when nobody sets it. None: the code sees that it is unset, and chooses by itself.
 Value = bool | int | float | str | tuple[str, ...] | None
@@ -62,6 +62,7 @@ class Registered(Data, frozen=True, omit_defaults=True):
     several: bool = False  # whether a flag takes several values
     # The expression that makes more of the value than `parse` says, or asks for others too; "" where there is none.
     through: str = ""
+    deprecated: str = ""  # what the source says where it is set, "v0.23: Use --moe-backend marlin."
     asks_if_set: bool = False  # whether code asks if it is set at all, so that its default differs from unset
     # The files that read it; empty: it is registered, and nothing reads it. Missing: they were not looked for.
     read_in: tuple[str, ...] | Missing = Missing(reason="what reads it was not looked for")
@@ -88,6 +89,20 @@ class Registry(Data, frozen=True):
             return found
         others = (one for one in self.settings.values() if one.kind == "flag")
         return next((one for one in others if name in one.aliases or name in one.negations), None)
+
+
+class Successor(Strict, frozen=True):
+    """What is set in place of a setting that vanished, has no effect any more, or never was in a release."""
+
+    name: str
+    owner: str
+    range: str  # versions of the owner in which this holds, and in which `name` has no effect
+    setting: str  # as the registry calls it; "" where nothing stands for it
+    what: str
+    source: str  # the line that shows it, "vllm/envs.py:1466 (0.23.0)"
+    # A value of `name` -> those of `setting` that stand for it, the first one first. "": the flag by itself.
+    values: dict[str, tuple[str, ...]] = {}
+    same_values: bool = False  # whether any other value stands for itself
 
 
 def refuses(one: Registered, value: str) -> str | Missing | None:

@@ -59,6 +59,8 @@ environment_variables = {
     "VLLM_MORE": lambda: val if (val := float(os.getenv("VLLM_MORE", "1"))) > 0 else 10.0,
     "VLLM_TWO": lambda: bool(int(os.getenv("VLLM_TWO", "0")) or int(os.getenv("VLLM_A", "0"))),
     "VLLM_FOREIGN": lambda: parsed(os.getenv("VLLM_FOREIGN", "0")),
+    "VLLM_OLD": deprecated_env("VLLM_OLD", "v0.23", "Use --moe-backend " "x.",
+        lambda: bool(int(os.getenv("VLLM_OLD", "0")))),
     "MAX_JOBS": lambda: os.getenv("MAX_JOBS", None),
 }
 """
@@ -220,6 +222,7 @@ def settings(tmp_path):
         ("VLLM_JSON", Parse.JSON, (), "{}"),
         ("VLLM_TEXT", Parse.TEXT, (), "auto"),
         ("VLLM_OR", Parse.TEXT, (), "13.0"),
+        ("VLLM_OLD", Parse.BOOL_INT, (), False),
         ("MAX_JOBS", Parse.TEXT, (), None),
     ],
 )
@@ -276,6 +279,11 @@ def test_a_flag_has_its_key_its_short_name_and_its_opposite(settings):
     assert settings["--fail"].negations == ("--no-fail",)
     assert settings["--disable-log-stats"].negations == ()
     assert settings["--sizes"].several
+
+
+def test_a_variable_that_is_on_its_way_out_says_what_is_set_instead(settings):
+    assert settings["VLLM_OLD"].deprecated == "v0.23: Use --moe-backend x."
+    assert settings["VLLM_A"].deprecated == ""
 
 
 def test_the_releases_that_pair_enable_with_disable(tmp_path):

@@ -38,6 +38,13 @@ def read():
     h = env_text(f"FLASHINFER_{a}")
     return shlex.split(os.environ.get("FLASHINFER_FLAGS", ""))
 
+def local():
+    env_name = "FLASHINFER_LOCAL"
+    value = os.environ.get(env_name)
+    for word in ("FLASHINFER_ONE", "FLASHINFER_TWO"):
+        int(os.environ[word])
+    return {"FLASHINFER_MENTIONED": value}
+
 def unrelated():
     return 1
 """
@@ -73,6 +80,16 @@ def test_a_variable_of_which_more_is_made_says_so(variables):
     assert variables["FLASHINFER_CHECK"].through == "not os.getenv('FLASHINFER_CHECK')"
     assert (variables["FLASHINFER_LEVEL"].parse, bool(variables["FLASHINFER_LEVEL"].through)) == (Parse.INT, True)
     assert variables["FLASHINFER_FLAGS"].parse is Parse.UNKNOWN
+
+
+def test_a_variable_whose_name_a_function_holds_is_read(variables):
+    assert variables["FLASHINFER_ONE"].parse is variables["FLASHINFER_TWO"].parse is Parse.INT
+    assert variables["FLASHINFER_LOCAL"].read_in == ("env.py",)
+
+
+def test_a_variable_that_is_only_named_is_not_understood(variables):
+    one = variables["FLASHINFER_MENTIONED"]
+    assert (one.parse, one.through, one.read_in) == (Parse.UNKNOWN, "it is only named", ("env.py",))
 
 
 def test_a_variable_is_asked_for_where_it_is_only_looked_up(variables):
