@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import bisect
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +23,10 @@ _TABLE = "environment_variables"
 _CHOICES = {"env_with_choices": False, "env_list_with_choices": True, "env_set_with_choices": True}
 _DEPRECATED = "deprecated_env"  # its last argument is what reads; before are the release that ends it, and a hint
 _SET_DEFAULT = "get_env_or_set_default"
+_LINE = re.compile(r"^", re.MULTILINE)
+_ASKED = re.compile(
+    r"""(?:getenv\(|environ\.get\(|environ\[|setdefault\()\s*["'](\w+)["']|["'](\w+)["'] (?:not )?in os\.environ"""
+)
 _MEMBERS = re.compile(r"__import__\('([\w.]+)'.*?\)\.(\w+)\.__members__")
 
 
@@ -48,13 +53,9 @@ def read_elsewhere(modules: Modules) -> set[str]:
         own[name] = [range(key.lineno, (value.end_lineno or value.lineno) + 1)]
         if isinstance(value, ast.Name) and (function := module.functions.get(value.id)):
             own[name].append(range(function.lineno, (function.end_lineno or function.lineno) + 1))
-    return {
-        str(word.value)
-        for node, word, _, _ in reads_in(ast.walk(module.tree))
-        if isinstance(word, ast.Constant)
-        and word.value in own
-        and not any(node.lineno in span for span in own[str(word.value)])
-    }
+    starts = [found.start() for found in _LINE.finditer(module.text)]
+    reads = ((found[1] or found[2], bisect.bisect(starts, found.start())) for found in _ASKED.finditer(module.text))
+    return {name for name, line in reads if name in own and not any(line in span for span in own[name])}
 
 
 def _entries(table: ast.Dict) -> Iterator[tuple[str, ast.expr, ast.expr]]:
