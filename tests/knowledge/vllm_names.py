@@ -51,7 +51,7 @@ def _reader(setting: Setting, said: str, texts: dict[str, str]) -> str:
         pattern = re.compile(rf"""\benvs?\.{setting.name}\b|["']{setting.name}["']|\bimport {setting.name}\b""")
         passed = _REPORTERS
     else:
-        pattern = re.compile(rf"""\.{name}\b|getattr\(\w+, "{name}\"""")
+        pattern = re.compile(rf"""\.(?:\n\s+)?{name}\b|getattr\(\w+, "{name}\"""")
         passed = ()
     if setting.kind == "key" and not said:
         return ""
