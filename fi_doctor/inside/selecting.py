@@ -161,6 +161,7 @@ def _cell(cell: dict[str, Any], parts: Any, scratch: str) -> dict[str, Any]:
     config = _engine_config(folder, cell.get("engine", {}))
     configured = time.monotonic()
     parts.machine.install_groups(_sizes(config.parallel_config), result["replaced"])
+    parts.machine.keep_expert_map(importlib.import_module("torch"), result["replaced"])
     model, why = _model(config)
     if why:
         result["unknown"].append({"operator": "layers", "why": why})
@@ -176,6 +177,8 @@ def _engine_config(folder: str, options: dict[str, Any]) -> Any:
     """The config that vLLM makes of a folder that has no tokenizer and no weights."""
     arguments = importlib.import_module("vllm.engine.arg_utils").EngineArgs
     given = {"skip_tokenizer_init": True, "load_format": "dummy", **options}
+    if "swap_space" in arguments.__dataclass_fields__:
+        given.setdefault("swap_space", 0)  # it is held against this machine's memory, and no kernel depends on it
     return arguments(model=folder, **given).create_engine_config()
 
 
@@ -200,8 +203,7 @@ def _sizes(parallel: Any) -> dict[str, int]:
 
 def _model(config: Any) -> tuple[Any, str]:
     """The model without storage, or why it could not be constructed: what ran before that has been heard."""
-    import torch
-
+    torch: Any = importlib.import_module("torch")
     loader = importlib.import_module("vllm.model_executor.model_loader.utils")
     before = torch.get_default_dtype()
     torch.set_default_dtype(config.model_config.dtype)
@@ -218,12 +220,10 @@ def _model(config: Any) -> tuple[Any, str]:
 
 def _nowhere(torch: Any) -> Any:
     """A mode in which every tensor is made on the meta device, also where a layer names the GPU."""
-    from torch.overrides import TorchFunctionMode
-    from torch.utils._device import _device_constructors
+    makers = importlib.import_module("torch.utils._device")._device_constructors()  # noqa: SLF001 - as torch.device does
+    mode: Any = importlib.import_module("torch.overrides").TorchFunctionMode
 
-    makers = _device_constructors()
-
-    class Nowhere(TorchFunctionMode):
+    class Nowhere(mode):  # type: ignore[misc] # a class of the examined torch
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             del types
             given = dict(kwargs or {})

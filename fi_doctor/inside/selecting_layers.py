@@ -143,6 +143,9 @@ def _backend_of(method: Any) -> str:
     for name in sorted(vars(method)):
         if "backend" in name.lower() and isinstance(vars(method)[name], str):
             return str(vars(method)[name])
+    # 0.14: no enum for experts that are not quantised (unquantized_fused_moe_method.py:68).
+    if hasattr(method, "flashinfer_cutlass_moe_enabled"):
+        return "FLASHINFER_CUTLASS" if method.flashinfer_cutlass_moe_enabled else "TRITON"
     return ""
 
 
@@ -154,10 +157,8 @@ def _linear(modules: list[Any], watch: Any) -> list[dict[str, Any]]:
         bases = "".join(kind.__name__ for kind in type(method).__mro__)
         if method is None or "LinearMethod" not in bases or "Embedding" in type(method).__name__:
             continue
-        for holder in (method, getattr(module, "scheme", None)):
-            kernel = _kernel_of(holder)
-            if kernel:
-                break
+        holders = (method, getattr(module, "scheme", None))
+        kernel = next(filter(None, map(_kernel_of, holders)), "") or next(filter(None, map(_operator_of, holders)), "")
         key = (kernel or _backend_of(method), type(getattr(module, "scheme", None) or method).__name__)
         held.setdefault(key, []).append(name)
         state.setdefault(key, _state(method))
@@ -187,6 +188,23 @@ def _kernel_of(holder: Any) -> str:
         ):
             return kind.__name__
     return ""
+
+
+def _operator_of(holder: Any) -> str:
+    """What releases before the kernel classes call instead, as W8A8BlockFp8LinearOp.apply and its like decide."""
+    block = getattr(holder, "w8a8_block_fp8_linear", None)
+    if block is not None:
+        if block.is_deep_gemm_supported:
+            return "_run_flashinfer" if block.is_flashinfer_supported else "_run_deepgemm"
+        return str(getattr(block.w8a8_blockscale_op, "__name__", ""))
+    plain = getattr(holder, "fp8_linear", None)
+    if plain is None or not hasattr(plain, "preferred_backend"):
+        return ""
+    utils = importlib.import_module("vllm.model_executor.layers.quantization.utils.w8a8_utils")
+    tensor = "tensor" in str(getattr(holder, "strategy", "tensor")).lower()
+    whole = tuple(plain.act_quant_group_shape) == (-1, -1)  # GroupShape.PER_TENSOR
+    chosen = utils.dispatch_w8a8_scaled_mm(plain.preferred_backend, tensor, whole)
+    return str(getattr(chosen, "__name__", ""))
 
 
 def _state(method: Any) -> dict[str, str]:

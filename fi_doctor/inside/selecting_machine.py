@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sys
 import types
 from typing import Any
 
@@ -136,6 +137,25 @@ def inspect_in_place(said: list[str]) -> None:
     if hasattr(registry, "_run_in_subprocess"):
         registry._run_in_subprocess = lambda function: function()  # noqa: SLF001
         said.append("vllm.model_executor.models.registry._run_in_subprocess: in this process")
+
+
+def keep_expert_map(torch: Any, said: list[str]) -> None:
+    """Let the map of experts to ranks have values: layers read it while they are constructed, without storage."""
+    names = ("vllm.model_executor.layers.fused_moe.layer", "vllm.model_executor.layers.fused_moe.expert_map_manager")
+    found: list[Any] = [sys.modules.get(name) for name in names]
+    for module in found:
+        ours = getattr(module, "determine_expert_map", None)
+        if ours is not None:
+            module.determine_expert_map = _with_values(torch, ours)
+            said.append(f"{ours.__module__}.determine_expert_map: on the CPU")
+
+
+def _with_values(torch: Any, ours: Any) -> Any:
+    def on_cpu(*args: Any, **kwargs: Any) -> Any:
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - the mode that makes tensors without storage is one
+            return ours(*args, **kwargs)
+
+    return on_cpu
 
 
 class Stream:

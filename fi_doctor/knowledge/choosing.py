@@ -137,7 +137,8 @@ def _rules_out(need: _Need, traits: Traits) -> bool:
 
 def _holds(when: _When, traits: Traits) -> bool:
     # True == 1 in Python, and a head size of 1 is no sink: the types must agree too.
-    return all(any(type(value) is type(traits[key]) and value == traits[key] for value in when[key]) for key in when)
+    values: Mapping[str, object] = traits
+    return all(any(type(one) is type(values[key]) and one == values[key] for one in when[key]) for key in when)
 
 
 def _table_for(version: str) -> _Table | None:
@@ -170,10 +171,14 @@ def tables() -> tuple[_Table, ...]:
 
 def _unknown_traits(table: _Table) -> list[str]:
     known = set(Traits.__annotations__)
-    used: set[str] = set()
-    for row in table.rows:
-        used |= set(row.when)
-        for candidate in row.candidates:
-            for part in (*candidate.rejected, *candidate.features):
-                used |= set(part.when) | set(getattr(part, "unless", {}))
+    candidates = [candidate for row in table.rows for candidate in row.candidates]
+    needs = [need for candidate in candidates for need in candidate.rejected]
+    runs = [one for candidate in candidates for one in candidate.features]
+    conditions = (
+        *(row.when for row in table.rows),
+        *(need.when for need in needs),
+        *(need.unless for need in needs),
+        *(one.when for one in runs),
+    )
+    used = {name for condition in conditions for name in condition}
     return [f"{name}: no such trait; they are {', '.join(sorted(known))}" for name in sorted(used - known)]
