@@ -4,9 +4,10 @@
 
 The request: gpu (sm, name, memory_gib, multiprocessors, count, cuda), cells (id, config: what config.json has, engine:
 keyword arguments of vLLM's EngineArgs), reachable (whether NVIDIA's kernel server is to be taken as reachable). Each
-cell is built in a fork of its own: vLLM's config from a folder that holds config.json, then the model on torch's meta
-device, whose layers run the selectors. Runs in the examined interpreter and imports nothing of ours but the files
-beside it. Writes the answer and, in the temporary folder, what vLLM itself caches; asks nothing of the network.
+cell, where there are several, is built in a fork of its own: vLLM's config from a folder that holds config.json, then
+the model on torch's meta device, whose layers run the selectors. Runs in the examined interpreter and imports nothing
+of ours but the files beside it. Writes the answer and, in the temporary folder, what vLLM itself caches; asks nothing
+of the network.
 """
 
 from __future__ import annotations
@@ -81,8 +82,10 @@ def _answer(request: dict[str, Any], answer: dict[str, Any], begun: float) -> No
         _import(parts, request["gpu"], sorted(asked), said)
         answer.update(_versions())
         answer["import_seconds"] = round(time.monotonic() - begun, 1)
+        # Alone it is asked here: a GPU that is really there cannot be used on the other side of a fork.
+        ask = _forked if len(request["cells"]) > 1 else _answered
         for cell in request["cells"]:
-            answer["cells"].append(_forked(lambda cell=cell: _cell(cell, parts, scratch), cell, parts.heard))
+            answer["cells"].append(ask(lambda cell=cell: _cell(cell, parts, scratch), cell, parts.heard))
 
 
 def _import(parts: Any, gpu: dict[str, Any], architectures: list[str], said: list[str]) -> None:
@@ -128,15 +131,8 @@ def _forked(work: Any, cell: dict[str, Any], heard: Any) -> dict[str, Any]:
     child = os.fork()
     if child == 0:
         os.close(reader)
-        result: dict[str, Any] = {"id": cell["id"]}
-        try:
-            result.update(work())
-        except BaseException as error:
-            result["error"] = f"{type(error).__name__}: {error}"[:2000]
-            result["traceback"] = traceback.format_exc()[-2500:]
-            result["log"] = heard.log
         with os.fdopen(writer, "w", encoding="utf-8") as file:
-            json.dump(result, file)
+            json.dump(_answered(work, cell, heard), file)
             file.flush()
         os._exit(0)
     os.close(writer)
@@ -146,6 +142,15 @@ def _forked(work: Any, cell: dict[str, Any], heard: Any) -> dict[str, Any]:
     if not text:
         return {"id": cell["id"], "error": f"ended with status {status} and said nothing"}
     return dict(json.loads(text))
+
+
+def _answered(work: Any, cell: dict[str, Any], heard: Any) -> dict[str, Any]:
+    """What `work` answers, or its fault and what vLLM logged before it."""
+    try:
+        return {"id": cell["id"], **work()}
+    except BaseException as error:
+        text = f"{type(error).__name__}: {error}"[:2000]
+        return {"id": cell["id"], "error": text, "traceback": traceback.format_exc()[-2500:], "log": heard.log}
 
 
 def _cell(cell: dict[str, Any], parts: Any, scratch: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def install_platform(gpu: dict[str, Any], watch: Any, said: list[str]) -> Any:
     """
     torch: Any = importlib.import_module("torch")
     platforms: Any = importlib.import_module("vllm.platforms")
-    real = _real_capability(torch)
+    real = _real_capability(platforms)
     asked = (int(gpu["sm"][0]), int(gpu["sm"][1]))
     cuda = importlib.import_module("vllm.platforms.cuda")
     if real == asked:
@@ -41,10 +41,11 @@ def install_platform(gpu: dict[str, Any], watch: Any, said: list[str]) -> Any:
     return fixed
 
 
-def _real_capability(torch: Any) -> tuple[int, int] | None:
+def _real_capability(platforms: Any) -> tuple[int, int] | None:
+    """The device that vLLM itself sees, asked of the driver without a CUDA context."""
     with contextlib.suppress(Exception):
-        if torch.cuda.is_available():
-            return tuple(torch.cuda.get_device_capability(0))
+        found = platforms.current_platform.get_device_capability()
+        return (int(found.major), int(found.minor))
     return None
 
 
