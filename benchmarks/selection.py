@@ -2,7 +2,10 @@
 
     python benchmarks/selection.py                      compare the table with the recorded cells
     python benchmarks/selection.py record OUT.json...   make the recording of answers of inside/selecting.py
-    python benchmarks/selection.py request SM90 > R     a request for inside/selecting.py, with all cells
+    python benchmarks/selection.py request SM90 > R     a request for inside/selecting.py, with all cells but those that
+                                                        set variables: `request SM90 batch-invariant` has such a one
+
+A file that is named later replaces cells of earlier ones.
 
 A cell is one model with one set of options on one GPU in one release; an operator of it agrees, disagrees, or could not
 be executed, which is counted and named and never passes. The recordings are under tests/knowledge/data/.
@@ -46,7 +49,7 @@ def main():
         RECORDED.write_text(written(record([pathlib.Path(name) for name in sys.argv[2:]])))
         return
     if sys.argv[1:2] == ["request"]:
-        print(json.dumps(request(sys.argv[2])))
+        print(json.dumps(request(*sys.argv[2:4])))
         return
     print("\n".join(lines(compare(json.loads(RECORDED.read_text())))))
 
@@ -62,17 +65,21 @@ def options_of(cell):
     return model, dict(found, **(VARIED[varied][1] if varied else {}))
 
 
-def request(sm):
+def request(sm, only=""):
+    """Variables hold for a whole request: releases read some of them when they are imported, and never again."""
     known = models()
     names = [*known, *(f"{model}+{name}" for name, (model, _) in VARIED.items())]
+    # What a machine with flashinfer-cubin has; without it, vLLM's answers depend on nvcc and on the network.
+    variables = {"VLLM_HAS_FLASHINFER_CUBIN": "1", "FLASHINFER_DISABLE_VERSION_CHECK": "1"}
     cells = []
     for name in names:
         model, options = options_of(name)
-        variables = options.pop("variables", {})
-        # Six layers hold each kind of layer that these models have.
-        cells.append({"id": name, "config": known[model], "engine": options, "variables": variables, "layers": 6})
-    # What a machine with flashinfer-cubin has; without it, vLLM's answers depend on nvcc and on the network.
-    variables = {"VLLM_HAS_FLASHINFER_CUBIN": "1", "FLASHINFER_DISABLE_VERSION_CHECK": "1"}
+        own = options.pop("variables", {})
+        if own and only == name.partition("+")[2]:
+            variables |= own
+        if bool(own) == bool(only) and name.endswith(only):
+            # Six layers hold each kind of layer that these models have.
+            cells.append({"id": name, "config": known[model], "engine": options, "layers": 6})
     return {"gpu": GPUS[sm], "reachable": True, "variables": variables, "cells": cells}
 
 
@@ -100,7 +107,8 @@ def record(paths):
         order["versions"].setdefault(
             answer["vllm"], {**{key: answer[key] for key in keys}, "replaced": [clean(s) for s in answer["replaced"]]}
         )
-    order["cells"] = sorted(found, key=lambda cell: (cell["cell"], cell["vllm"], cell["sm"]))
+    last = {(cell["cell"], cell["vllm"], cell["sm"]): cell for cell in found}
+    order["cells"] = [last[key] for key in sorted(last)]
     return order
 
 

@@ -3,8 +3,8 @@
     python selecting.py REQUEST.json ANSWER.json
 
 The request: gpu (sm, name, memory_gib, multiprocessors, count, cuda), cells (id, config: what config.json has, engine:
-keyword arguments of vLLM's EngineArgs), reachable (whether NVIDIA's kernel server is to be taken as reachable). Each
-cell, where there are several, is built in a fork of its own: vLLM's config from a folder that holds config.json, then
+keyword arguments of vLLM's EngineArgs), variables (set before vLLM is imported), reachable (whether NVIDIA's kernel
+server is to be taken as reachable). Each cell, where there are several, is built in a fork of its own: vLLM's config from a folder that holds config.json, then
 the model on torch's meta device, whose layers run the selectors. Runs in the examined interpreter and imports nothing
 of ours but the files beside it. Writes the answer and, in the temporary folder, what vLLM itself caches; asks nothing
 of the network.
@@ -157,7 +157,6 @@ def _cell(cell: dict[str, Any], parts: Any, scratch: str) -> dict[str, Any]:
     """One model with one set of options."""
     begun = time.monotonic()
     parts.heard.clear()
-    os.environ.update(cell.get("variables", {}))
     folder = os.path.join(scratch, str(cell["id"]).replace("/", "_"))
     os.makedirs(folder)
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
