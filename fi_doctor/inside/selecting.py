@@ -4,10 +4,10 @@
 
 The request: gpu (sm, name, memory_gib, multiprocessors, count, cuda), cells (id, config: what config.json has, engine:
 keyword arguments of vLLM's EngineArgs), variables (set before vLLM is imported), reachable (whether NVIDIA's kernel
-server is to be taken as reachable). Each cell, where there are several, is built in a fork of its own: vLLM's config from a folder that holds config.json, then
-the model on torch's meta device, whose layers run the selectors. Runs in the examined interpreter and imports nothing
-of ours but the files beside it. Writes the answer and, in the temporary folder, what vLLM itself caches; asks nothing
-of the network.
+server is to be taken as reachable). Each cell, where there are several, is built in a fork of its own: vLLM's config
+from a folder that holds config.json, then the model on torch's meta device, whose layers run the selectors. Runs in the
+examined interpreter and imports nothing of ours but the files beside it. Writes the answer and, in the temporary
+folder, what vLLM itself caches; asks nothing of the network.
 """
 
 from __future__ import annotations
