@@ -1,0 +1,184 @@
+"""What vLLM would choose for a model, from a table of its releases: for machines on which vLLM cannot be asked.
+
+The table (choices/*.yaml) has for each operator vLLM's order of candidates and what each needs, as read in the release
+that the row names. Where vLLM can be imported, its own selectors are asked instead (facts/choices.py).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from fi_doctor.errors import BrokenDoctorError
+from fi_doctor.knowledge.decode import decode_record, read_yaml
+from fi_doctor.model import Evidence, Strict
+from fi_doctor.model.choices import Choice, Rejected, Served
+from fi_doctor.model.traits import Trait, Traits
+
+_SHIPPED = Path(__file__).parent / "choices"
+# Trait -> the values with which the condition holds; all must hold.
+_When = dict[str, tuple[Trait, ...]]
+
+
+class _Need(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a candidate cannot do: when all of `when` holds it is rejected, in vLLM's words or close to them."""
+
+    when: _When = {}
+    unless: _When = {}
+    why: str
+    source: str = ""  # file:line, where it is not beside the row's own
+
+
+class _Runs(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A row of features.yaml that a candidate runs through."""
+
+    id: str
+    when: _When = {}
+
+
+class _Candidate(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    flashinfer: bool = False
+    features: tuple[_Runs, ...] = ()
+    rejected: tuple[_Need, ...] = ()
+
+
+class _Row(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    operator: Served
+    layers: str
+    when: _When = {}
+    forced_by: str = ""  # the option that names a candidate; vLLM then takes it or refuses to start
+    names: dict[str, str] = {}  # what that option calls a candidate -> its name, where they differ
+    source: str
+    candidates: tuple[_Candidate, ...]
+
+
+class _Table(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One file: what holds for a range of releases."""
+
+    vllm: str
+    read_in: str
+    rows: tuple[_Row, ...]
+
+
+def choose(traits: Traits, options: Mapping[str, object], vllm_version: str) -> tuple[Choice, ...]:
+    """The choices for the traits of a model, a deployment and a GPU; none for a release that was not read.
+
+    traits: model/traits.py makes them of config.json, the options and the GPU.
+    """
+    table = _table_for(vllm_version)
+    if table is None:
+        return ()
+    seen: set[tuple[str, str]] = set()
+    found: list[Choice] = []
+    for row in table.rows:
+        if (row.operator, row.layers) in seen or not _holds(row.when, traits):
+            continue
+        seen.add((row.operator, row.layers))
+        found.append(_decide(row, traits, options, table))
+    return tuple(found)
+
+
+def features_of(choice: Choice, traits: Traits, vllm_version: str) -> tuple[str, ...]:
+    """The rows of features.yaml that a choice runs through, by its name in the table: for what vLLM itself answered."""
+    table = _table_for(vllm_version)
+    rows = [row for row in table.rows if row.operator == choice.operator] if table else []
+    named = (candidate for row in rows for candidate in row.candidates if candidate.name == choice.chosen)
+    candidate = next(named, None)
+    return tuple(runs.id for runs in candidate.features if _holds(runs.when, traits)) if candidate else ()
+
+
+def _decide(row: _Row, traits: Traits, options: Mapping[str, object], table: _Table) -> Choice:
+    asked = str(options.get(row.forced_by) or "") if row.forced_by else ""
+    name = row.names.get(asked, asked).upper() if asked not in ("", "auto") else ""
+    chosen: _Candidate | None = None
+    rejected: list[Rejected] = []
+    for candidate in row.candidates:
+        why = [need.why for need in candidate.rejected if _rules_out(need, traits)]
+        if name and candidate.name.upper() != name:
+            rejected.append(Rejected(name=candidate.name, why=f"{row.forced_by}={asked} was asked for"))
+        elif why:
+            rejected.append(Rejected(name=candidate.name, why="; ".join(why)))
+        elif chosen is None:
+            chosen = candidate
+        else:
+            rejected.append(Rejected(name=candidate.name, why=f"could serve; vLLM's order has {chosen.name} before it"))
+    how = f"table, read in vLLM {table.read_in}: {row.source}"
+    if chosen is None:
+        said = f"nothing serves: vLLM refuses to start with {row.forced_by}={asked}" if name else "nothing serves"
+        return Choice(
+            operator=row.operator,
+            layers=row.layers,
+            chosen="none",
+            is_flashinfer=False,
+            rejected=tuple(rejected),
+            how=f"{said}; {how}",
+            evidence=Evidence.DECLARED,
+        )
+    return Choice(
+        operator=row.operator,
+        layers=row.layers,
+        chosen=chosen.name,
+        is_flashinfer=chosen.flashinfer,
+        features=tuple(runs.id for runs in chosen.features if _holds(runs.when, traits)),
+        rejected=tuple(rejected),
+        how=how,
+        evidence=Evidence.DECLARED,
+    )
+
+
+def _rules_out(need: _Need, traits: Traits) -> bool:
+    return _holds(need.when, traits) and not (need.unless and _holds(need.unless, traits))
+
+
+def _holds(when: _When, traits: Traits) -> bool:
+    # True == 1 in Python, and a head size of 1 is no sink: the types must agree too.
+    values: Mapping[str, object] = traits
+    return all(any(type(one) is type(values[key]) and one == values[key] for one in when[key]) for key in when)
+
+
+def _table_for(version: str) -> _Table | None:
+    try:
+        asked = Version(version)
+    except InvalidVersion:
+        return None
+    return next((table for table in tables() if SpecifierSet(table.vllm).contains(asked, prereleases=True)), None)
+
+
+@functools.cache
+def tables() -> tuple[_Table, ...]:
+    """The tables that ship with fi-doctor.
+
+    Errors: BrokenDoctorError that lists what is wrong in all files.
+    """
+    errors: list[str] = []
+    found = []
+    for path in sorted(_SHIPPED.glob("*.yaml")):
+        table = decode_record(_Table, read_yaml(path, _SHIPPED, errors), path.name, errors)
+        if table is not None:
+            found.append(table)
+            errors += [f"{path.name}: {line}" for line in _unknown_traits(table)]
+    if errors:
+        raise BrokenDoctorError(
+            "the table of choices that ships with fi-doctor cannot be read", why="; ".join(errors), todo="report it"
+        )
+    return tuple(found)
+
+
+def _unknown_traits(table: _Table) -> list[str]:
+    known = set(Traits.__annotations__)
+    candidates = [candidate for row in table.rows for candidate in row.candidates]
+    needs = [need for candidate in candidates for need in candidate.rejected]
+    runs = [one for candidate in candidates for one in candidate.features]
+    conditions = (
+        *(row.when for row in table.rows),
+        *(need.when for need in needs),
+        *(need.unless for need in needs),
+        *(one.when for one in runs),
+    )
+    used = {name for condition in conditions for name in condition}
+    return [f"{name}: no such trait; they are {', '.join(sorted(known))}" for name in sorted(used - known)]
