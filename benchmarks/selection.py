@@ -15,6 +15,7 @@ import json
 import pathlib
 import sys
 
+from fi_doctor.facts.served_model import model_of
 from fi_doctor.knowledge.choosing import choose
 from fi_doctor.model.traits import traits_of
 
@@ -145,7 +146,7 @@ def compare(recorded):
     for cell in recorded["cells"]:
         model, options = options_of(cell["cell"])
         sm = int(cell["sm"].removeprefix("SM"))
-        told = choose(traits_of(known[model], options, sm), options, cell["vllm"])
+        told = choose(traits_of(model_of(known[model], model, model), options, sm), options, cell["vllm"])
         for operator in OPERATORS:
             real = names(cell, operator)
             said = sorted({choice.chosen for choice in told if choice.operator == operator})

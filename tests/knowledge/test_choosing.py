@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from fi_doctor.facts.served_model import model_of
 from fi_doctor.knowledge import choosing
 from fi_doctor.model import Evidence
 from fi_doctor.model.traits import traits_of
@@ -16,7 +17,7 @@ selection = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(selection)
 RECORDED = json.loads(selection.RECORDED.read_text())
 COMPARED = selection.compare(RECORDED)
-MODELS = selection.models()
+MODELS = {name: model_of(config, name, name) for name, config in selection.models().items()}
 
 
 def chosen(model, sm, version, operator, **options):
