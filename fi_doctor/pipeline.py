@@ -9,8 +9,20 @@ from types import MappingProxyType
 
 import msgspec
 
-from fi_doctor import __version__
-from fi_doctor.diagnosis import advice, called, captured, cells, differs, findings, forecast, gate, matrix, serving
+from fi_doctor import __version__, choosing
+from fi_doctor.diagnosis import (
+    advice,
+    called,
+    captured,
+    cells,
+    deployment,
+    differs,
+    findings,
+    forecast,
+    gate,
+    matrix,
+    serving,
+)
 from fi_doctor.facts import Gathering
 from fi_doctor.model import (
     SCHEMA,
@@ -27,6 +39,7 @@ from fi_doctor.model import (
     Watch,
     selects,
 )
+from fi_doctor.model.deployed import Wanted
 from fi_doctor.probing import budget, refusals
 from fi_doctor.probing import plan as planning
 from fi_doctor.probing import run as running
@@ -41,19 +54,33 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     specs: tuple[ProbeSpec, ...],
     gathering: Gathering,
     watch: Watch,
+    wanted: Wanted | None = None,
 ) -> Report:
     """A report on the interpreter whose facts are being gathered, as this machine stands.
 
     request: what is to be done, or None for `asked` at the deepest depth that the machine allows.
+    wanted: what is to be served; then only what that runs through is looked at, unless rows were asked for.
     Errors: TargetError when the interpreter cannot be used.
     """
     begun = time.monotonic()
     facts = gathering.finish(symbols_of(kb, specs))
     request = request or msgspec.structs.replace(asked, depth=planning.deepest(facts))
-    planned = serving.with_served(kb, facts, matrix.with_deciding(kb, facts, planning.plan(specs, facts, request)))
+    planned = planning.plan(specs, facts, request)
+    chosen, sm, answer = None, choosing.capability(planned), None
+    if wanted is not None:
+        chosen = choosing.by_table(wanted, facts, sm)
+        answer = choosing.ask_vllm(wanted, facts, request, gathering.environ)
+        if isinstance(chosen, Missing) and answer is not None:
+            chosen = answer.result()  # what is to be looked at depends on it
+        request = deployment.narrowed(request, () if isinstance(chosen, Missing) else chosen)
+        planned = planning.plan(specs, facts, request)
+    planned = serving.with_served(kb, facts, matrix.with_deciding(kb, facts, planned))
     watch.planned(planned, request.budget_s)
     outcomes, builds = running.run_all(planned, facts=facts, request=request, watch=watch, environ=gathering.environ)
     report = conclude(request, kb=kb, facts=facts, planned=planned, outcomes=outcomes, created=now())
+    if wanted is not None and chosen is not None:
+        told = answer.result() if answer is not None else chosen
+        report = _deployed(report, wanted, chosen if isinstance(told, Missing) else told, kb, sm)
     return msgspec.structs.replace(report, seconds=round(time.monotonic() - begun, 1), builds=builds)
 
 
@@ -106,8 +133,19 @@ def warm(  # noqa: PLR0913 - as diagnose
     )
 
 
-def rejudge(recorded: Report, request: Request, *, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> Report:
+def rejudge(
+    recorded: Report,
+    request: Request,
+    *,
+    kb: KnowledgeBase,
+    specs: tuple[ProbeSpec, ...],
+    wanted: Wanted | None = None,
+) -> Report:
     """The verdicts of today's knowledge on recorded facts and outcomes; nothing of this machine is read."""
+    choices, sm = None, choosing.capability(planning.plan(specs, recorded.facts, request))
+    if wanted is not None:
+        choices = choosing.by_table(wanted, recorded.facts, sm)
+        request = deployment.narrowed(request, () if isinstance(choices, Missing) else choices)
     planned = cells.as_recorded(planning.plan(specs, recorded.facts, request), recorded.outcomes)
     chosen = {probe.spec.id for probe in planned}
     outcomes = tuple(outcome for outcome in recorded.outcomes if outcome.probe in chosen)
@@ -120,7 +158,15 @@ def rejudge(recorded: Report, request: Request, *, kb: KnowledgeBase, specs: tup
         created=recorded.created,
         locked={(row.feature, _number(row.sm)): row.locked for row in recorded.features if row.locked},
     )
+    if wanted is not None and choices is not None:
+        report = _deployed(report, wanted, choices, kb, sm)
     return msgspec.structs.replace(report, seconds=recorded.seconds, builds=recorded.builds)
+
+
+def _deployed(report: Report, wanted: Wanted, chosen: choosing.Choices, kb: KnowledgeBase, sm: int | Missing) -> Report:
+    """The report with what becomes of the deployment."""
+    found = deployment.judge(wanted, chosen, kb, report, sm)
+    return msgspec.structs.replace(report, deployed=found, gate=deployment.with_gate(report.gate, found))
 
 
 def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on

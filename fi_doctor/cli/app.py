@@ -15,6 +15,8 @@ from fi_doctor.cli.options import (
     BudgetOrNot,
     Config,
     DepthOption,
+    Dp,
+    Ep,
     Example,
     ExplainGate,
     FailOn,
@@ -25,19 +27,24 @@ from fi_doctor.cli.options import (
     Frozen,
     Jobs,
     JobsOrNot,
+    KvCacheDtype,
     Locked,
     LockFile,
     Memory,
     MemoryOrNot,
+    Model,
     NoConfig,
     Output,
     Pid,
+    Pp,
     Python,
     Quiet,
     ReportDepth,
     Require,
     Rows,
     Thorough,
+    Tp,
+    VllmArgs,
 )
 
 app = typer.Typer(
@@ -100,6 +107,13 @@ def check(  # noqa: PLR0913 - the options of the main command
     config: Config = None,
     no_config: NoConfig = False,
     explain_gate: ExplainGate = False,
+    model: Model = None,
+    tp: Tp = None,
+    pp: Pp = None,
+    dp: Dp = None,
+    ep: Ep = False,
+    kv_cache_dtype: KvCacheDtype = None,
+    vllm_args: VllmArgs = None,
     quiet: Quiet = False,
 ) -> int:
     """Build, run and check the kernels, print the matrix.
@@ -131,6 +145,13 @@ def check(  # noqa: PLR0913 - the options of the main command
         no_config=no_config,
         explain_gate=explain_gate,
         quiet=quiet,
+        model=model,
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        ep=ep,
+        kv_cache_dtype=kv_cache_dtype,
+        vllm_args=vllm_args,
     )
     if lock is not None or locked or frozen or thorough:
         asked, quick = begin_locked(asked, lock, is_locked=locked, is_frozen=frozen, is_thorough=thorough)
@@ -161,6 +182,13 @@ def report(  # noqa: PLR0913 - the options of a command
     memory: Memory = "auto",
     fresh_cache: FreshCache = False,
     binary: Binary = None,
+    model: Model = None,
+    tp: Tp = None,
+    pp: Pp = None,
+    dp: Dp = None,
+    ep: Ep = False,
+    kv_cache_dtype: KvCacheDtype = None,
+    vllm_args: VllmArgs = None,
     output: Output = None,
     quiet: Quiet = False,
 ) -> int:
@@ -187,6 +215,13 @@ def report(  # noqa: PLR0913 - the options of a command
         formats=(report_format(yaml=yaml, json=json),),
         output=output,
         quiet=quiet,
+        model=model,
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        ep=ep,
+        kv_cache_dtype=kv_cache_dtype,
+        vllm_args=vllm_args,
     )
     asked, gathering = begin(asked)
     from fi_doctor.cli import commands

@@ -16,6 +16,7 @@ from fi_doctor.model import Depth
 
 if TYPE_CHECKING:
     from fi_doctor.knowledge.policies import Written
+    from fi_doctor.model.deployed import Wanted
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,9 +44,17 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     no_config: bool = False
     explain_gate: bool = False
     quiet: bool = False
+    model: str | None = None
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+    ep: bool = False
+    kv_cache_dtype: str | None = None
+    vllm_args: str | None = None
     # Of these nothing is typed.
     policy: Written | None = None
     targets: tuple[outputs.Target, ...] = ()
+    wanted: Wanted | None = None  # what --model and its companions come to
     origins: dict[str, str] = {}  # key -> what messages call the place where its value stands
     sources: dict[str, str] = {}  # the same of the keys whose value somebody gave
 
@@ -98,7 +107,7 @@ def begin(asked: Asked) -> tuple[Asked, Gathering | None]:
     is imported and loaded: a third of a static check.
     """
     _check_source(asked)
-    asked = _ready(asked)
+    asked = _with_wanted(_ready(asked))
     if asked.is_recorded:
         return asked, None
     python, environ, who = serving.examined(asked.python, asked.as_user, asked.pid)
@@ -152,6 +161,18 @@ def _ready(asked: Asked) -> Asked:
         asked = msgspec.structs.replace(asked, targets=outputs.targets(asked.formats, "--format", asked.output))
     outputs.check(asked.targets)
     return asked
+
+
+def _with_wanted(asked: Asked) -> Asked:
+    """The same with what is to be served, as --model and --vllm-args say together."""
+    given = {"--tp": asked.tp, "--pp": asked.pp, "--dp": asked.dp, "--kv-cache-dtype": asked.kv_cache_dtype}
+    if asked.model is None and asked.vllm_args is None:
+        for option in (*(name for name, value in given.items() if value is not None), *(["--ep"] if asked.ep else [])):
+            raise UsageError(f"{option} without --model", todo="fi-doctor check --model openai/gpt-oss-20b --tp 2")
+        return asked
+    from fi_doctor.cli import modelling
+
+    return msgspec.structs.replace(asked, wanted=modelling.wanted(asked))
 
 
 def report_format(*, yaml: bool, json: bool) -> str:
@@ -214,3 +235,5 @@ def _check_unmeasured(asked: Asked) -> None:
     for option, is_given in given.items():
         if is_given:
             raise UsageError(f"{option} and --locked: the lock says what was measured", todo="leave one of the two out")
+    if asked.model is not None or asked.vllm_args is not None:
+        raise UsageError("--model and --locked: a lock says nothing of models", todo="leave one of the two out")

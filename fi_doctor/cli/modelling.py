@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import model_cache, served_model
 from fi_doctor.knowledge import models
 from fi_doctor.model import Deployment, ServedModel
+from fi_doctor.model.deployed import Wanted
+
+if TYPE_CHECKING:
+    from fi_doctor.cli.asked import Asked
 
 # What vLLM's parser takes for one another (engine/arg_utils.py, 0.33.0).
 _SHORT = {
@@ -31,25 +41,49 @@ _NUMBERS = {
 _MOST = 4096
 
 
-def served(word: str) -> ServedModel:
+def wanted(asked: Asked) -> Wanted | None:
+    """What --model, --tp and their companions and --vllm-args say together; None where they name no model.
+
+    Errors: UsageError, DataError.
+    """
+    try:
+        words = tuple(shlex.split(asked.vllm_args or ""))
+    except ValueError as error:
+        why = f"{str(error).lower()} in {asked.vllm_args!r}"
+        raise UsageError("--vllm-args cannot be split into words", why=why, todo="quote it once more") from error
+    deployment = deployed(
+        words, tp=asked.tp, pp=asked.pp, dp=asked.dp, ep=asked.ep, kv_cache_dtype=asked.kv_cache_dtype
+    )
+    named = model_in(words)
+    if asked.model is not None and named and asked.model != named:
+        raise UsageError(f"--model {asked.model} and {named} in --vllm-args", todo="give one of the two")
+    word = asked.model if asked.model is not None else named
+    if asked.model is None and not named:
+        return None
+    model, config = served(word)
+    return Wanted(model=model, deployment=deployment, config=config)
+
+
+def served(word: str) -> tuple[ServedModel, dict[str, Any]]:
     """The model that a path, a repository in Hugging Face's cache, or a name that is known stands for.
 
-    Errors: UsageError where it stands for nothing, DataError where its configuration cannot be read.
+    With what its configuration holds. Errors: UsageError where it stands for nothing, DataError where it is unreadable.
     """
     if not word:
         raise UsageError("--model: '' names no model", todo="fi-doctor check --model gpt-oss-20b")
     path = Path(word).expanduser()
     if os.path.lexists(path):
-        return served_model.read_model(path)
+        config = served_model.read_config(path)
+        return served_model.model_of(config, word, str(served_model.config_path(path))), config
     if model_cache.is_repository(word) and (found := model_cache.cached_config(word, os.environ)):
-        return served_model.read_model(found, word)
-    if config := models.config_of(word):
-        return served_model.model_of(config, word, f"preset {word}")
+        config = served_model.read_config(found)
+        return served_model.model_of(config, word, str(found)), config
+    if config_of := models.config_of(word):
+        return served_model.model_of(config_of, word, f"preset {word}"), config_of
     known = ", ".join(models.presets())
     why = "there is no such file or folder, and it is neither in Hugging Face's cache nor one of those that are known"
-    raise UsageError(
-        f"--model: {word!r} is not found", why=f"{why}: {known}", todo="give the folder of its config.json"
-    )
+    todo = "name the folder of its config.json"
+    raise UsageError(f"--model: {word!r} is not found", why=f"{why}: {known}", todo=todo)
 
 
 def deployed(  # noqa: PLR0913 - an option each
@@ -62,7 +96,7 @@ def deployed(  # noqa: PLR0913 - an option each
     kv_cache_dtype: str | None,
 ) -> Deployment:
     """What the words of vLLM's command line and our own options say together. Errors: UsageError where they differ."""
-    flags = dict(_flags(words))
+    flags = _apart(dict(_flags(words)))
     sizes = {}
     for name, short in _NUMBERS.items():
         own = {"tp": tp, "pp": pp, "dp": dp}[short]
@@ -115,6 +149,21 @@ def _flags(words: tuple[str, ...]) -> list[tuple[str, str]]:
                 taken.append(rest.pop(0))
             value = " ".join(taken)
         found.append((name, value))
+    return found
+
+
+def _apart(flags: dict[str, str]) -> dict[str, str]:
+    """With configurations that are given as JSON taken apart: "--attention-config" -> "--attention-config.backend"."""
+    found: dict[str, str] = {}
+    for name, value in flags.items():
+        table = None
+        if name.endswith("-config") and value.startswith("{"):
+            with contextlib.suppress(msgspec.DecodeError):
+                table = msgspec.json.decode(value, type=dict[str, Any])
+        if table is None:
+            found[name] = value
+        else:
+            found |= {f"{name}.{key}": one if isinstance(one, str) else json.dumps(one) for key, one in table.items()}
     return found
 
 

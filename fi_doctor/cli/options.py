@@ -119,6 +119,25 @@ Binary = Annotated[
         "--binary", metavar="PATH", help="Read the GPU code of this shared object, or folder, too; may be repeated."
     ),
 ]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="What will be served: a folder, a config.json, a repository in Hugging Face's cache, or a known name.",
+    ),
+]
+Tp = Annotated[int | None, typer.Option("--tp", metavar="N", min=1, max=4096, help="With --model: tensor parallel.")]
+Pp = Annotated[int | None, typer.Option("--pp", metavar="N", min=1, max=4096, help="With --model: pipeline parallel.")]
+Dp = Annotated[int | None, typer.Option("--dp", metavar="N", min=1, max=4096, help="With --model: data parallel.")]
+Ep = Annotated[bool, typer.Option("--ep", help="With --model: experts are spread over the GPUs.")]
+KvCacheDtype = Annotated[
+    str | None, typer.Option("--kv-cache-dtype", metavar="DTYPE", help="With --model: as vllm serve takes it.")
+]
+VllmArgs = Annotated[
+    str | None,
+    typer.Option("--vllm-args", metavar="WORDS", help="The command line of vllm serve, quoted as one word."),
+]
 Output = Annotated[
     str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here, not to stdout.")
 ]

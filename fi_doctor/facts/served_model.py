@@ -29,12 +29,22 @@ _PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "tex
 
 def read_model(path: Path, name: str = "") -> ServedModel:
     """The model whose config.json a path is, or holds. Errors: DataError, with what to do."""
-    place = path / CONFIG if is_folder(path) else path
+    return model_of(read_config(path), name or str(path), str(config_path(path)))
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """What config.json holds, with what ModelOpt has written beside it. Errors: DataError."""
+    place = config_path(path)
     config = _object(place)
     apart = place.with_name(QUANTIZED_APART)
     if "quantization_config" not in config and apart.is_file():
-        config = {**config, "quantization_config": _object(apart).get("quantization", {})}
-    return model_of(config, name or str(path), str(place))
+        return {**config, "quantization_config": _object(apart).get("quantization", {})}
+    return config
+
+
+def config_path(path: Path) -> Path:
+    """The file itself, where a folder is named."""
+    return path / CONFIG if is_folder(path) else path
 
 
 def model_of(config: Mapping[str, Any], name: str, source: str) -> ServedModel:

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from fi_doctor.model.base import Closed, Data, Missing
+from fi_doctor.model.deployed import Deployed
 from fi_doctor.model.facts import Facts
 from fi_doctor.model.policy import Gate, Policy
 from fi_doctor.model.probes import Depth, Outcome
 from fi_doctor.model.words import Evidence, Scope, Severity, Verdict
 
-SCHEMA = "fi-doctor.report/1.4"
+SCHEMA = "fi-doctor.report/1.5"
 
 
 class Cell(Data, frozen=True):
@@ -197,3 +198,4 @@ class Report(Data, frozen=True):
     gate: Gate
     seconds: float = 0.0  # wall time of reading, building and running
     builds: Builds = Builds()
+    deployed: Deployed | None = None  # what becomes of the model that is to be served, where one was named

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from fi_doctor.model import Evidence, FeatureRow, Report, Verdict
-from fi_doctor.reports import binaries, failures
+from fi_doctor.reports import binaries, deployed, failures
 from fi_doctor.reports.answer import basis, by_sm, exit_line, headline, not_installed
 from fi_doctor.reports.built import compiling
 from fi_doctor.reports.document import in_order
@@ -56,7 +56,9 @@ def _colored(parts: Iterable[Text], width: int) -> str:
 
 def _parts(report: Report, width: int) -> Iterator[Text]:
     """The sections in reading order, a line at a time."""
+    yield from deployed.answer(report, width)
     yield from _answer(report, width)
+    yield from deployed.details(report, width)
     yield from settings(report, width)
     # Where a package is missing and nothing was found out, the first line has said what every row would say.
     if not not_installed(report) or any(row.evidence is not Evidence.NONE for row in report.features):

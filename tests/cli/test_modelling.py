@@ -34,7 +34,7 @@ def deployed(line, **given):
         (
             '-ac \'{"backend": "FLASHINFER"}\'',
             (1, 1, 1, False, "auto"),
-            {"--attention-config": '{"backend": "FLASHINFER"}'},
+            {"--attention-config.backend": "FLASHINFER"},
         ),
         ("--lora-modules a=b c=d --seed -1", (1, 1, 1, False, "auto"), {"--lora-modules": "a=b c=d", "--seed": "-1"}),
     ],
@@ -82,12 +82,12 @@ def test_models_by_path_cache_and_name(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     config = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 256}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert modelling.served(str(tmp_path)).source == str(tmp_path / "config.json")
-    assert modelling.served("openai/gpt-oss-20b").source == "preset openai/gpt-oss-20b"
+    assert modelling.served(str(tmp_path))[0].source == str(tmp_path / "config.json")
+    assert modelling.served("openai/gpt-oss-20b")[0].source == "preset openai/gpt-oss-20b"
     cached = tmp_path / "hf/hub/models--openai--gpt-oss-20b/snapshots/abcd"
     cached.mkdir(parents=True)
     (cached / "config.json").write_text(json.dumps(config))
-    assert modelling.served("openai/gpt-oss-20b").source == str(cached / "config.json")  # the file that is served
+    assert modelling.served("openai/gpt-oss-20b")[0].source == str(cached / "config.json")  # the file that is served
 
 
 @pytest.mark.parametrize("word", ["", "of-tomorrow", "org/name", "/absent"])

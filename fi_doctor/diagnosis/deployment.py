@@ -1,0 +1,256 @@
+"""The verdict for a deployment: what vLLM chooses for a model, and what is known of those kernels here. Pure."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from fi_doctor.diagnosis.called import vllm_use
+from fi_doctor.diagnosis.matrix import deciding_cells
+from fi_doctor.model import (
+    Cell,
+    Evidence,
+    Facts,
+    FeatureRow,
+    Gate,
+    KnowledgeBase,
+    Missing,
+    Package,
+    Report,
+    Request,
+    Verdict,
+)
+from fi_doctor.model.choices import Choice
+from fi_doctor.model.deployed import Deployed, Effect, Part, Wanted
+from fi_doctor.model.deployments import Deployment
+from fi_doctor.model.traits import Traits, traits_of
+
+# Options of `vllm serve` by the names of its engine arguments, as whoever asks vLLM passes them on.
+ENGINE = {
+    "--all2all-backend": "all2all_backend",
+    "--attention-backend": "attention_backend",
+    "--attention-config.backend": "attention_backend",
+    "--enable-lora": "enable_lora",
+    "--enforce-eager": "enforce_eager",
+    "--kernel-config.linear_backend": "linear_backend",
+    "--kernel-config.moe_backend": "moe_backend",
+    "--linear-backend": "linear_backend",
+    "--moe-backend": "moe_backend",
+}
+_SWITCHES = ("--enable-lora", "--enforce-eager")
+_OF_TABLE = ("all2all_backend", "attention_backend", "enable_lora", "enforce_eager", "moe_backend")  # that it asks for
+# What else may change a choice, which the table does not know: globs of options and variables -> operators.
+_MAY_CHANGE = {
+    "--attention-config*": ("attention",),
+    "--decode-context-parallel-size": ("attention",),
+    "--dtype": ("attention", "moe", "linear"),
+    "--hf-overrides": ("attention", "moe", "linear", "sampling"),
+    "--kernel-config*": ("moe", "linear"),
+    "--linear-backend": ("linear",),
+    "--logprobs-mode": ("sampling",),
+    "--quantization*": ("moe", "linear"),
+    "--speculative-config*": ("attention", "sampling"),
+    "--compilation-config*": ("allreduce_fusion",),
+    "--optimization-level": ("allreduce_fusion",),
+    "--disable-custom-all-reduce": ("allreduce",),
+    "VLLM_ATTENTION_BACKEND": ("attention",),
+    "VLLM_USE_TRTLLM_*ATTENTION": ("attention",),
+    "VLLM_FLASH_ATTN_VERSION": ("attention",),
+    "VLLM_*FLASHINFER_PREFILL": ("attention",),
+    "VLLM_USE_FLASHINFER_MOE_*": ("moe",),
+    "VLLM_FLASHINFER_MOE_BACKEND": ("moe",),
+    "VLLM_MXFP4_*": ("moe",),
+    "VLLM_*DEEP_GEMM*": ("moe", "linear"),
+    "VLLM_TEST_FORCE_FP8_MARLIN": ("moe", "linear"),
+    "VLLM_NVFP4_GEMM_BACKEND": ("linear",),
+    "VLLM_BLOCKSCALE_FP8_GEMM_FLASHINFER": ("linear",),
+    "VLLM_DISABLED_KERNELS": ("linear",),
+    "VLLM_USE_FLASHINFER_SAMPLER": ("sampling",),
+    "VLLM_*ALLREDUCE*": ("allreduce", "allreduce_fusion"),
+    "VLLM_ALL2ALL_BACKEND": ("all2all",),
+}
+_NO_FLASHINFER = "has-flashinfer-false-*"  # findings: vLLM then takes nothing from FlashInfer
+_MAY_BE_NONE = ("allreduce", "allreduce_fusion", "all2all")  # operators that a deployment may do without
+_HEADS = re.compile(r"(?:^|_)d(\d+)(?=_|$)")
+_WORST = (Verdict.BROKEN, Verdict.WRONG_RESULT, Verdict.UNSUPPORTED, Verdict.UNKNOWN, Verdict.WORKS)
+_ORDER = (Effect.FAILS, Effect.WRONG_RESULT, Effect.UNKNOWN, Effect.FLASHINFER, Effect.OTHER)
+_EFFECTS = {
+    Verdict.WORKS: Effect.FLASHINFER,
+    Verdict.BROKEN: Effect.FAILS,
+    Verdict.UNSUPPORTED: Effect.FAILS,
+    Verdict.WRONG_RESULT: Effect.WRONG_RESULT,
+}
+
+
+def options_of(deployment: Deployment, environment: Mapping[str, str]) -> dict[str, object]:
+    """What vLLM is started with, by the names of its engine arguments, with the variables that are known."""
+    given = {
+        ENGINE[name]: True if name in _SWITCHES and not value else value
+        for name, value in deployment.flags.items()
+        if name in ENGINE
+    }
+    return {
+        **given,
+        "tensor_parallel_size": deployment.tensor_parallel,
+        "pipeline_parallel_size": deployment.pipeline_parallel,
+        "data_parallel_size": deployment.data_parallel,
+        "enable_expert_parallel": deployment.expert_parallel,
+        "kv_cache_dtype": deployment.kv_cache_dtype,
+        "variables": dict(environment),
+    }
+
+
+def traits(wanted: Wanted, sm: int, facts: Facts) -> Traits:
+    """What the choices depend on."""
+    return traits_of(wanted.model, options_of(wanted.deployment, facts.environment), sm)
+
+
+def needed(choices: Iterable[Choice]) -> tuple[str, ...]:
+    """The rows of the matrix that the choices run through, sorted."""
+    return tuple(sorted({name for choice in choices if choice.is_flashinfer for name in choice.features}))
+
+
+def narrowed(request: Request, choices: Sequence[Choice]) -> Request:
+    """The request for what the deployment runs through: those rows have to work, and no others are looked at.
+
+    Rows that were asked for by name stay those.
+    """
+    rows = needed(choices)
+    features = request.features or (("import.*", *rows) if choices else ())
+    return replace(request, features=features, required=(*request.required, *rows))
+
+
+def judge(
+    wanted: Wanted, choices: tuple[Choice, ...] | Missing, kb: KnowledgeBase, report: Report, sm: int | Missing
+) -> Deployed:
+    """The answer. choices: Missing where it is not known what vLLM chooses, and why."""
+    model, deployment, facts = wanted.model, wanted.deployment, report.facts
+    vllm = facts.packages.get("vllm", Missing(reason="vLLM was not looked for"))
+    version = vllm.version if isinstance(vllm, Package) else vllm
+    notes = tuple(
+        f"{name} was not taken into account, which may change the choice of {', '.join(operators)}"
+        for name, operators in _unconsidered(wanted, facts).items()
+    )
+    notes += tuple(f"{field} of the model's configuration: {why}" for field, why in model.unread.items())
+    if isinstance(choices, Missing):
+        parts: tuple[Part, ...] = ()
+        effect, why = Effect.UNKNOWN, f"what vLLM would choose is not known: {choices.reason}"
+    else:
+        parts = tuple(_part(choice, wanted, kb, report, sm) for choice in choices)
+        effect = min((part.effect for part in parts), key=_ORDER.index, default=Effect.UNKNOWN)
+        why = _sentence(effect, parts)
+    return Deployed(
+        model=model,
+        deployment=deployment,
+        sm=sm,
+        vllm=version,
+        effect=effect,
+        why=why,
+        parts=parts,
+        notes=notes,
+        known_by=_known_by(choices),
+    )
+
+
+def with_gate(gate: Gate, deployed: Deployed) -> Gate:
+    """The gate, which also says no where the deployment cannot run whatever the rows say."""
+    if deployed.effect in (Effect.FAILS, Effect.WRONG_RESULT) and gate.code in (0, 3):
+        return replace(gate, code=1, reason=f"{gate.reason}; {deployed.why}")
+    return gate
+
+
+def _part(choice: Choice, wanted: Wanted, kb: KnowledgeBase, report: Report, sm: int | Missing) -> Part:
+    if choice.evidence is Evidence.DECLARED:
+        may = [name for name, operators in _unconsidered(wanted, report.facts).items() if choice.operator in operators]
+        if may:
+            return Part(choice=choice, effect=Effect.UNKNOWN, why=f"{', '.join(may)} may change it")
+        closed = [one.id for one in report.findings if fnmatch.fnmatchcase(one.id, _NO_FLASHINFER)]
+        if choice.is_flashinfer and closed:
+            return Part(
+                choice=choice, effect=Effect.UNKNOWN, why=f"vLLM sees no FlashInfer that it can use ({closed[0]})"
+            )
+    if choice.chosen == "none":
+        if choice.operator in _MAY_BE_NONE:
+            return Part(choice=choice, effect=Effect.OTHER, why="not used")
+        return Part(choice=choice, effect=Effect.FAILS, why=choice.how.partition("; table")[0])
+    if not choice.is_flashinfer:
+        effect = Effect.OTHER if choice.is_flashinfer is False else Effect.UNKNOWN
+        return Part(choice=choice, effect=effect, why=f"{choice.chosen or 'it is not known what'} serves")
+    rows = [row for row in report.features if row.feature in choice.features and row.sm == sm]
+    missing = [name for name in choice.features if name not in {row.feature for row in rows}]
+    verdicts = [_of_model(row, wanted, kb, report.facts) for row in rows]
+    verdicts += [(Verdict.UNKNOWN, f"{name} is not in this report") for name in missing]
+    if not verdicts:
+        return Part(choice=choice, effect=Effect.UNKNOWN, why=f"no row of the matrix tells of {choice.chosen}")
+    verdict, why = min(verdicts, key=lambda one: _WORST.index(one[0]))
+    return Part(choice=choice, effect=_EFFECTS.get(verdict, Effect.UNKNOWN), why=why, rows=choice.features)
+
+
+def _unconsidered(wanted: Wanted, facts: Facts) -> dict[str, tuple[str, ...]]:
+    """Options and variables that are set, may change a choice, and are not known to the table."""
+    names = (name for name in (*wanted.deployment.flags, *facts.environment) if ENGINE.get(name) not in _OF_TABLE)
+    found = {
+        name: {one for glob, several in _MAY_CHANGE.items() if fnmatch.fnmatchcase(name, glob) for one in several}
+        for name in names
+    }
+    return {name: tuple(sorted(operators)) for name, operators in sorted(found.items()) if operators}
+
+
+def _of_model(row: FeatureRow, wanted: Wanted, kb: KnowledgeBase, facts: Facts) -> tuple[Verdict, str]:
+    """What a row says of this model: of its cells those with heads of its size, where the row has several."""
+    feature = next((one for one in kb.features if one.id == row.feature), None)
+    use = vllm_use(feature, row.sm, facts) if feature else None
+    cells = deciding_cells(use, row.cells)
+    sizes = {layers.head_size for layers in wanted.model.attention if layers.head_size}
+    with_heads = [cell for cell in cells if _HEADS.search(cell.variant)]
+    if not (row.feature.startswith("attention.") and with_heads and sizes):
+        return row.verdict, f"{row.feature}: {row.why}"
+    found: list[tuple[Verdict, str]] = []
+    for size in sorted(sizes):
+        of_size = [cell for cell in with_heads if _is_of(cell, size, wanted)]
+        if not of_size:
+            found.append((Verdict.UNKNOWN, f"{row.feature}: heads of {size} elements were not tried"))
+        found += [(cell.verdict, f"{row.feature}, {cell.variant}: {cell.why}") for cell in of_size]
+    return min(found, key=lambda one: _WORST.index(one[0]))
+
+
+def _is_of(cell: Cell, size: int, wanted: Wanted) -> bool:
+    sizes = {int(found) for found in _HEADS.findall(cell.variant)}
+    words = cell.variant.split("_")
+    return (
+        size in sizes
+        and not ("fp16" in words and wanted.model.dtype == "bfloat16")
+        and not ("graph" in words and "--enforce-eager" in wanted.deployment.flags)
+    )
+
+
+def _sentence(effect: Effect, parts: tuple[Part, ...]) -> str:
+    deciding = [part for part in parts if part.effect is effect]
+    named = "; ".join(f"{part.choice.operator} ({part.choice.chosen}): {part.why}" for part in deciding)
+    match effect:
+        case Effect.FAILS:
+            return f"it will fail: {named}"
+        case Effect.WRONG_RESULT:
+            return f"it will give wrong results: {named}"
+        case Effect.UNKNOWN:
+            return f"it cannot be told whether it works: {named}"
+        case Effect.FLASHINFER:
+            mine = ", ".join(dict.fromkeys(part.choice.operator for part in deciding))
+            return f"it will run, on FlashInfer for {mine}{_others(parts)}"
+        case _:
+            return f"it will run without FlashInfer{_others(parts)}"
+
+
+def _others(parts: tuple[Part, ...]) -> str:
+    used = [part for part in parts if part.effect is Effect.OTHER and part.choice.chosen != "none"]
+    others = ", ".join(dict.fromkeys(f"{part.choice.operator} on {part.choice.chosen}" for part in used))
+    return f"; {others}" if others else ""
+
+
+def _known_by(choices: tuple[Choice, ...] | Missing) -> str:
+    if isinstance(choices, Missing) or not choices:
+        return ""
+    return choices[0].how.partition(":")[0]

@@ -1,0 +1,156 @@
+"""What becomes of a deployment: by what vLLM chooses and by what is known of those kernels, and no better than that."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from fi_doctor import knowledge
+from fi_doctor.diagnosis import deployment
+from fi_doctor.facts.served_model import model_of
+from fi_doctor.knowledge import examples, models
+from fi_doctor.model import Deployment, Evidence, Missing, Verdict
+from fi_doctor.model.choices import Choice
+from fi_doctor.model.deployed import Effect, Wanted
+from fi_doctor.reports import document
+
+KB = knowledge.load()
+REPORT = document.read(examples.data("h200"), "an example")
+
+
+def wanted(name="llama-3.1-8b", **deployed):
+    config = models.config_of(name)
+    return Wanted(model=model_of(config, name, f"preset {name}"), deployment=Deployment(**deployed), config=config)
+
+
+def choice(operator="attention", chosen="FLASHINFER", features=("attention.decode",), **rest):
+    given = {
+        "is_flashinfer": chosen.startswith("FLASHINFER"),
+        "how": "the table: a.py:1",
+        "evidence": Evidence.DECLARED,
+    }
+    return Choice(**{"operator": operator, "layers": "all", "chosen": chosen, "features": features, **given, **rest})
+
+
+def judge(*choices, of=None, report=REPORT):
+    return deployment.judge(of or wanted(), choices, KB, report, 90)
+
+
+def with_row(feature, **changes):
+    rows = tuple(replace(row, **changes) if row.feature == feature else row for row in REPORT.features)
+    return replace(REPORT, features=rows)
+
+
+def test_a_kernel_that_works_serves():
+    found = judge(choice(), choice("linear", "cutlass", ()))
+    assert found.effect is Effect.FLASHINFER
+    assert found.why == "it will run, on FlashInfer for attention; linear on cutlass"
+    assert [part.effect for part in found.parts] == [Effect.FLASHINFER, Effect.OTHER]
+
+
+def test_nothing_of_flashinfer_is_no_failure():
+    found = judge(choice(chosen="FLASH_ATTN", features=()), choice("all2all", "none", ()))
+    assert (found.effect, found.why) == (Effect.OTHER, "it will run without FlashInfer; attention on FLASH_ATTN")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "effect", "begins"),
+    [
+        (Verdict.BROKEN, Effect.FAILS, "it will fail: sampling (FLASHINFER): sampling.top_k_top_p: "),
+        (Verdict.UNSUPPORTED, Effect.FAILS, "it will fail: sampling"),
+        (Verdict.WRONG_RESULT, Effect.WRONG_RESULT, "it will give wrong results: sampling"),
+        (Verdict.UNKNOWN, Effect.UNKNOWN, "it cannot be told whether it works: sampling"),
+    ],
+)
+def test_a_kernel_that_does_not_work_decides(verdict, effect, begins):
+    report = with_row("sampling.top_k_top_p", verdict=verdict)
+    found = judge(choice(), choice("sampling", features=("sampling.top_k_top_p",)), report=report)
+    assert found.effect is effect
+    assert found.why.startswith(begins)
+
+
+def test_a_row_that_is_not_in_the_report_is_not_known_to_work():
+    found = judge(choice(features=("attention.decode", "moe.of_tomorrow")))
+    assert (found.effect, found.parts[0].why) == (Effect.UNKNOWN, "moe.of_tomorrow is not in this report")
+
+
+def test_only_heads_of_the_size_of_the_model_count():
+    cells = (
+        make_cell("tc_d64", Verdict.BROKEN),
+        make_cell("tc_d128", Verdict.WORKS),
+        make_cell("graph_tc_d128", Verdict.WRONG_RESULT),
+    )
+    report = with_row("attention.decode", cells=cells, verdict=Verdict.WORKS)
+    assert judge(choice(), report=report).effect is Effect.WRONG_RESULT  # captured, as vLLM does
+    eager = wanted(flags={"--enforce-eager": ""})
+    assert judge(choice(), of=eager, report=report).effect is Effect.FLASHINFER
+    assert judge(choice(), of=wanted("gpt-oss-20b"), report=report).effect is Effect.FAILS
+    other = judge(choice(), of=wanted("gemma-3-12b"), report=report)
+    assert (other.effect, other.parts[0].why) == (
+        Effect.UNKNOWN,
+        "attention.decode: heads of 256 elements were not tried",
+    )
+
+
+def make_cell(variant, verdict):
+    cell = next(row for row in REPORT.features if row.feature == "attention.decode").cells[0]
+    return replace(cell, variant=variant, verdict=verdict)
+
+
+def test_vllm_that_refuses_what_is_asked_for_does_not_start():
+    refused = choice(
+        chosen="none", features=(), how="nothing serves: vLLM refuses to start; table, read in vLLM 0.33.0: a"
+    )
+    found = judge(refused)
+    assert (found.effect, found.parts[0].why) == (Effect.FAILS, "nothing serves: vLLM refuses to start")
+    gate = deployment.with_gate(replace(REPORT.gate, code=0), found)
+    assert gate.code == 1
+    assert found.why in gate.reason
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "said"),
+    [
+        ({"--attention-config.use_trtllm_attention": "0"}, {}, "--attention-config.use_trtllm_attention may change it"),
+        ({}, {"VLLM_ATTENTION_BACKEND": "TRITON_ATTN"}, "VLLM_ATTENTION_BACKEND may change it"),
+        ({"--attention-backend": "FLASHINFER", "--host": "x"}, {"VLLM_API_KEY": "x"}, None),
+    ],
+)
+def test_what_the_table_does_not_know_makes_its_answer_unknown(flags, environment, said):
+    report = replace(REPORT, facts=replace(REPORT.facts, environment=environment))
+    found = judge(choice(), of=wanted(flags=flags), report=report)
+    assert (found.effect is Effect.UNKNOWN) is (said is not None)
+    if said:
+        assert found.parts[0].why == said
+        assert found.notes
+    asked = judge(choice(evidence=Evidence.PREDICTED), of=wanted(flags=flags), report=report)
+    assert asked.effect is Effect.FLASHINFER  # vLLM itself was given them
+
+
+def test_where_vllm_sees_no_flashinfer_the_table_is_not_believed():
+    finding = next(iter(REPORT.findings))
+    closed = replace(finding, id="has-flashinfer-false-without-nvcc-or-ninja")
+    found = judge(choice(), report=replace(REPORT, findings=(closed,)))
+    assert found.effect is Effect.UNKNOWN
+
+
+def test_choices_that_are_not_known():
+    found = deployment.judge(wanted(), Missing(reason="of vLLM 0.31.0 it was not read"), KB, REPORT, 90)
+    assert (found.effect, found.parts) == (Effect.UNKNOWN, ())
+    assert found.why == "what vLLM would choose is not known: of vLLM 0.31.0 it was not read"
+
+
+def test_the_request_is_narrowed_to_what_the_deployment_runs_through():
+    asked = deployment.narrowed(REPORT.request, [choice(), choice("linear", "cutlass", ("gemm.fp4",))])
+    assert asked.features == ("import.*", "attention.decode")
+    assert asked.required == ("attention.decode",)
+    named = deployment.narrowed(replace(REPORT.request, features=("norm.*",)), [choice()])
+    assert (named.features, named.required) == (("norm.*",), ("attention.decode",))
+    assert deployment.narrowed(REPORT.request, []) == REPORT.request
+
+
+def test_fields_of_the_model_that_make_no_sense_are_told():
+    config = {**models.config_of("llama-3.1-8b"), "num_key_value_heads": "many"}
+    odd = Wanted(model=model_of(config, "a", "b"), deployment=Deployment(), config=config)
+    [note] = judge(choice(), of=odd).notes
+    assert note == "num_key_value_heads of the model's configuration: 'many' is not a whole number"
