@@ -229,51 +229,7 @@ def report(  # noqa: PLR0913 - the options of a command
     return commands.report(asked, gathering)
 
 
-@app.command()
-def warm(  # noqa: PLR0913 - the options of a command
-    *,
-    feature: FeatureOption = None,
-    all_: Annotated[bool, typer.Option("--all", help="The modules of every row, with all its variants.")] = False,
-    jobs: Jobs = 0,
-    memory: Memory = "auto",
-    budget: Annotated[
-        str, typer.Option("--budget", metavar="TIME", help="Bound on it all; what does not fit is not begun.")
-    ] = "8h",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be compiled, and what that takes.")
-    ] = False,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Also where it is known to come to nothing.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
-    python: Python = None,
-    quiet: Quiet = False,
-) -> int:
-    """Compile beforehand what a server would.
-
-    FlashInfer's own cache is filled, so that a first start compiles nothing. Without --feature and --all: what vLLM
-    calls by default on this GPU. What is there is not compiled again.
-
-    Exit codes: 0 all is there, 1 something failed or was not begun, 3 nothing can be compiled here, or in vain.
-    """
-    from fi_doctor.cli.asked import AskedWarm, begin_warm
-
-    asked = AskedWarm(
-        python=python,
-        features=tuple(feature or ()),
-        is_all=all_,
-        jobs=jobs,
-        memory=memory,
-        budget=budget,
-        is_dry=dry_run,
-        is_forced=anyway,
-        is_json=json,
-        quiet=quiet,
-    )
-    gathering = begin_warm(asked)
-    from fi_doctor.cli import warming
-
-    return warming.warm(asked, gathering)
-
-
+app.command()(documents.warm)
 app.command()(exporting.env)
 app.command()(documents.cache)
 app.command()(documents.lock)
