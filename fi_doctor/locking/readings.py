@@ -88,12 +88,13 @@ class Readings:
         caller, callee = _root(survey, "vllm"), _root(survey, "flashinfer")
         if isinstance(caller, Missing) or isinstance(callee, Missing):
             return sources.read_calls(survey)
-        trees = self._of_vllm(caller), self._of_flashinfer(callee)
+        # FlashInfer's first: another thread looks at vLLM's, and who asks for names waits for this one.
+        trees = self._of_flashinfer(callee), self._of_vllm(caller)
         here = _joined(tree.here for tree in trees)
 
         def read() -> Calls | Missing:
             name = f"{released.label(caller)}-with-{released.label(callee)}"
-            shipped = _joined(tree.shipped for tree in trees)
+            shipped = _joined(tree.shipped for tree in reversed(trees))
             return released.recall(name, shipped, Calls) or sources.read_calls(survey)
 
         return remembered(
