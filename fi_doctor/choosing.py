@@ -38,7 +38,9 @@ def by_table(wanted: Wanted, facts: Facts, sm: int | Missing) -> Choices:
     options = deployment.options_of(wanted.deployment, facts.environment)
     found = choosing.choose(deployment.traits(wanted, sm, facts), options, vllm.version)
     read = ", ".join(table.read_in for table in choosing.tables())
-    return found or Missing(reason=f"of vLLM {vllm.version} it was not read; it was of {read}")
+    if not found:
+        return Missing(reason=f"of vLLM {vllm.version} it was not read; it was of {read}")
+    return deployment.whole(found, wanted.model)
 
 
 def ask_vllm(wanted: Wanted, facts: Facts, request: Request, environ: Mapping[str, str]) -> Future[Choices] | None:
@@ -70,10 +72,11 @@ def _asked(wanted: Wanted, facts: Facts, vllm: Vllm, gpu: Gpu, environ: Mapping[
     if isinstance(answer, Missing):
         return answer
     traits = deployment.traits(wanted, gpu.sm, facts)
-    return tuple(
+    found = tuple(
         replace(choice, features=choosing.features_of(choice, traits, answer.vllm)) if choice.is_flashinfer else choice
         for choice in answer.choices
     )
+    return deployment.whole(found, wanted.model)
 
 
 def _gpu(facts: Facts) -> Gpu | None:

@@ -120,16 +120,24 @@ VERDICTS = {  # every row that does not work
         for version in ("0.5.3", "0.7.2.post1")
         for state in ("cold", "warm")
     },
-    # The same barrier; the ranks of the plain all-reduce had no time left after those of the fusion had hung.
-    "2xh200-comm-flashinfer0.5.3/warm": {
-        **_predicted("0.5.3"),
-        "comm.allreduce": "unknown",
-        "comm.allreduce_fusion": "wrong-result",
-    },
+    # The same barrier, which the plain all-reduce has too.
     **{
-        f"2xh200-comm-flashinfer0.7.2.post1/{state}": {"comm.allreduce": "unknown", "comm.allreduce_fusion": "unknown"}
+        f"2xh200-comm-flashinfer0.5.3/{state}": {
+            **_predicted("0.5.3"),
+            "comm.allreduce": "wrong-result",
+            "comm.allreduce_fusion": "wrong-result",
+        }
         for state in ("cold", "warm")
     },
+    **{
+        f"2xh200-{name}": {"comm.allreduce": "unknown", "comm.allreduce_fusion": "unknown"}
+        for name in (
+            "comm-flashinfer0.7.2.post1/cold",
+            "comm-flashinfer0.7.2.post1/warm",
+            "stopped-rank-flashinfer0.7.2.post1/after",
+        )
+    },
+    "2xh200-stopped-rank-flashinfer0.7.2.post1/stopped": {"comm.allreduce": "unknown"},
     "h200-nvcc-says-12.6-flashinfer0.5.3/cold": {
         **_FEW_SELECTED,
         **_LATER_PROBES,

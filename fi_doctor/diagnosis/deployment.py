@@ -21,9 +21,10 @@ from fi_doctor.model import (
     Package,
     Report,
     Request,
+    ServedModel,
     Verdict,
 )
-from fi_doctor.model.choices import Choice
+from fi_doctor.model.choices import Choice, Served
 from fi_doctor.model.deployed import Deployed, Effect, Part, Wanted
 from fi_doctor.model.deployments import Deployment
 from fi_doctor.model.traits import Traits, traits_of
@@ -74,6 +75,8 @@ _MAY_CHANGE = {
 }
 _NO_FLASHINFER = "has-flashinfer-false-*"  # findings: vLLM then takes nothing from FlashInfer
 _MAY_BE_NONE = ("allreduce", "allreduce_fusion", "all2all")  # operators that a deployment may do without
+_OPERATORS: tuple[Served, ...] = ("attention", "mixer", "moe", "linear", "sampling")  # that a model may have
+_MIXERS = {"gdn", "kda", "mamba", "linear", "unknown"}  # kinds of layers that are no attention
 _HEADS = re.compile(r"(?:^|_)d(\d+)(?=_|$)")
 _WORST = (Verdict.BROKEN, Verdict.WRONG_RESULT, Verdict.UNSUPPORTED, Verdict.UNKNOWN, Verdict.WORKS)
 _ORDER = (Effect.FAILS, Effect.WRONG_RESULT, Effect.UNKNOWN, Effect.FLASHINFER, Effect.OTHER)
@@ -106,6 +109,40 @@ def options_of(deployment: Deployment, environment: Mapping[str, str]) -> dict[s
 def traits(wanted: Wanted, sm: int, facts: Facts) -> Traits:
     """What the choices depend on."""
     return traits_of(wanted.model, options_of(wanted.deployment, facts.environment), sm)
+
+
+def whole(choices: tuple[Choice, ...], model: ServedModel) -> tuple[Choice, ...]:
+    """The choices for what the model has, and for each operator of it that they do not cover one that is not known."""
+    kinds = {layers.kind for layers in model.attention}
+    uncovered = {
+        "attention": "sparse MLA" if "sparse_mla" in kinds else "chunked attention" if "chunked" in kinds else "",
+        "mixer": ", ".join(sorted(kinds & _MIXERS)),
+    }
+    has = {
+        "attention": bool(kinds - _MIXERS),
+        "moe": model.experts is not None,
+        "mixer": bool(kinds & _MIXERS),
+        "linear": True,
+        "sampling": True,
+    }
+    kept = tuple(one for one in choices if has.get(one.operator, True) and not _is_guess(one, uncovered))
+    covered = {one.operator for one in kept}
+    return kept + tuple(
+        Choice(operator=name, layers="all", chosen="", is_flashinfer=None, how=_no_row(name, uncovered, model))
+        for name in _OPERATORS
+        if has[name] and name not in covered
+    )
+
+
+def _is_guess(choice: Choice, uncovered: Mapping[str, str]) -> bool:
+    """Whether the table took these layers for others, which it knows."""
+    return choice.evidence is Evidence.DECLARED and bool(uncovered.get(choice.operator))
+
+
+def _no_row(name: str, uncovered: Mapping[str, str], model: ServedModel) -> str:
+    quantized = model.quantized.weights if model.quantized and name in ("linear", "moe") else ""
+    what = uncovered.get(name) or quantized or name
+    return f"the table has no row for {what}"
 
 
 def needed(choices: Iterable[Choice]) -> tuple[str, ...]:
@@ -156,9 +193,10 @@ def judge(
 
 
 def with_gate(gate: Gate, deployed: Deployed) -> Gate:
-    """The gate, which also says no where the deployment cannot run whatever the rows say."""
-    if deployed.effect in (Effect.FAILS, Effect.WRONG_RESULT) and gate.code in (0, 3):
-        return replace(gate, code=1, reason=f"{gate.reason}; {deployed.why}")
+    """The gate, which also asks that the deployment is known to run."""
+    code = {Effect.FAILS: 1, Effect.WRONG_RESULT: 1, Effect.UNKNOWN: 3}.get(deployed.effect, 0)
+    if (gate.code == 0 and code) or (gate.code == 3 and code == 1):
+        return replace(gate, code=code, reason=f"{gate.reason}; {deployed.why}")
     return gate
 
 
@@ -178,7 +216,7 @@ def _part(choice: Choice, wanted: Wanted, kb: KnowledgeBase, report: Report, sm:
         return Part(choice=choice, effect=Effect.FAILS, why=choice.how.partition("; table")[0])
     if not choice.is_flashinfer:
         effect = Effect.OTHER if choice.is_flashinfer is False else Effect.UNKNOWN
-        return Part(choice=choice, effect=effect, why=f"{choice.chosen or 'it is not known what'} serves")
+        return Part(choice=choice, effect=effect, why=f"{choice.chosen} serves" if choice.chosen else choice.how)
     rows = [row for row in report.features if row.feature in choice.features and row.sm == sm]
     missing = [name for name in choice.features if name not in {row.feature for row in rows}]
     verdicts = [_of_model(row, wanted, kb, report.facts) for row in rows]
@@ -229,7 +267,7 @@ def _is_of(cell: Cell, size: int, wanted: Wanted) -> bool:
 
 def _sentence(effect: Effect, parts: tuple[Part, ...]) -> str:
     deciding = [part for part in parts if part.effect is effect]
-    named = "; ".join(f"{part.choice.operator} ({part.choice.chosen}): {part.why}" for part in deciding)
+    named = "; ".join(f"{part.choice.operator}{_chosen(part.choice)}: {part.why}" for part in deciding)
     match effect:
         case Effect.FAILS:
             return f"it will fail: {named}"
@@ -242,6 +280,10 @@ def _sentence(effect: Effect, parts: tuple[Part, ...]) -> str:
             return f"it will run, on FlashInfer for {mine}{_others(parts)}"
         case _:
             return f"it will run without FlashInfer{_others(parts)}"
+
+
+def _chosen(choice: Choice) -> str:
+    return f" ({choice.chosen})" if choice.chosen else ""
 
 
 def _others(parts: tuple[Part, ...]) -> str:

@@ -134,6 +134,37 @@ def test_where_vllm_sees_no_flashinfer_the_table_is_not_believed():
     assert found.effect is Effect.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("name", "operator", "said"),
+    [
+        ("llama-3.3-70b-fp8", "linear", "the table has no row for fp8_per_tensor"),
+        ("qwen3-next-80b-a3b", "mixer", "the table has no row for gdn"),
+        ("deepseek-v3.2", "attention", "the table has no row for sparse MLA"),
+    ],
+)
+def test_what_the_table_has_no_row_for_is_not_taken_for_something_else(name, operator, said):
+    choices = (choice(), choice("moe", "TRITON", ()), choice("sampling", "PYTORCH", ()))
+    whole = deployment.whole(choices, wanted(name).model)
+    [unknown] = [one for one in whole if one.operator == operator]
+    assert (unknown.chosen, unknown.how) == ("", said)
+    found = judge(*whole, of=wanted(name))
+    assert found.effect is Effect.UNKNOWN
+    assert deployment.with_gate(replace(REPORT.gate, code=0), found).code == 3
+
+
+def test_a_model_without_experts_or_attention_has_no_choice_of_them():
+    choices = tuple(choice(name, "other", ()) for name in ("attention", "moe", "linear", "sampling"))
+        choice(),
+        choice("moe", "TRITON", ()),
+        choice("linear", "cutlass", ()),
+        choice("sampling", "PYTORCH", ()),
+    )
+    assert [one.operator for one in deployment.whole(choices, wanted().model)] == ["attention", "linear", "sampling"]
+    config = {"model_type": "mamba2", "num_hidden_layers": 4, "hidden_size": 64}
+    mamba = deployment.whole(choices, model_of(config, "a", "b"))
+    assert [one.operator for one in mamba] == ["linear", "sampling", "mixer"]
+
+
 def test_choices_that_are_not_known():
     found = deployment.judge(wanted(), Missing(reason="of vLLM 0.31.0 it was not read"), KB, REPORT, 90)
     assert (found.effect, found.parts) == (Effect.UNKNOWN, ())

@@ -13,6 +13,9 @@ from fi_doctor.model import CellOutcome, Ending, Facts, Gpu, GpuFacts, Outcome, 
 SILENT = make.missing("/usr/local/cuda-13.0/bin/nvcc did not answer --version within 5 s")
 FAILED = make.missing("/usr/local/cuda-13.0/bin/nvcc --version exits with code 1")
 
+HUNG = "rank 1 did not come back from 'oneshot_bf16: call 1 of 9, 7x4096, separate: launching' within 11 s"
+STOPPED = f"{HUNG} (its process is stopped by a signal); rank 0 waits for another rank"
+
 
 def _wrong(variant: str, detail: str) -> CellOutcome:
     return make.cell(Ending.WRONG, Stage.RAN, variant, detail=detail)
@@ -377,6 +380,12 @@ EXAMPLES: dict[str, Example] = {
     ),
     "shared-memory-too-small-for-ranks": Example(
         _contained({}, gpus=TWO_GPUS, shm_mib=64), _contained({}, gpus=TWO_GPUS, shm_mib=1024)
+    ),
+    "rank-was-stopped": Example(
+        make.facts(gpus=TWO_GPUS),
+        make.facts(gpus=TWO_GPUS),
+        (_cell("comm.allreduce", make.cell(Ending.RAISED, Stage.BUILT, "oneshot_bf16", detail=STOPPED)),),
+        (_cell("comm.allreduce", make.cell(Ending.RAISED, Stage.BUILT, "oneshot_bf16", detail=HUNG)),),
     ),
     "two-shot-allreduce-barrier-lets-through": Example(
         make.facts(gpus=TWO_GPUS, packages={"flashinfer-python": "0.6.8.post1", "vllm": "0.20.2"}),
