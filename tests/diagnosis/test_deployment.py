@@ -154,11 +154,6 @@ def test_what_the_table_has_no_row_for_is_not_taken_for_something_else(name, ope
 
 def test_a_model_without_experts_or_attention_has_no_choice_of_them():
     choices = tuple(choice(name, "other", ()) for name in ("attention", "moe", "linear", "sampling"))
-        choice(),
-        choice("moe", "TRITON", ()),
-        choice("linear", "cutlass", ()),
-        choice("sampling", "PYTORCH", ()),
-    )
     assert [one.operator for one in deployment.whole(choices, wanted().model)] == ["attention", "linear", "sampling"]
     config = {"model_type": "mamba2", "num_hidden_layers": 4, "hidden_size": 64}
     mamba = deployment.whole(choices, model_of(config, "a", "b"))
