@@ -429,7 +429,8 @@ def test_without_its_plan_a_recorded_outcome_is_judged_all_the_same():
         ("0.11.0", "sampler, on by default"),
         ("0.17.1", "sampler, only with VLLM_USE_FLASHINFER_SAMPLER=1"),
         ("0.33.0", "sampler, on by default"),
-        ("0.22.0", "not known for vLLM 0.22.0"),
+        ("0.12.0", "sampler, only with VLLM_USE_FLASHINFER_SAMPLER=1"),
+        ("0.22.0", "sampler, on by default"),
         ("1.0.0", "not known for vLLM 1.0.0"),
     ],
 )
@@ -438,7 +439,7 @@ def test_the_row_says_what_the_installed_vllm_does(vllm, words):
 
 
 def test_without_vllm_the_row_says_what_the_newest_known_one_does():
-    assert only("sampling.top_k_top_p").vllm == "sampler, on by default (vLLM >=0.25.1,<0.34)"
+    assert only("sampling.top_k_top_p").vllm == "sampler, on by default (vLLM >=0.21,<0.34)"
 
 
 def test_rows_are_sorted_by_feature_then_capability():
