@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 from msgspec.structs import replace
 
-from fi_doctor.diagnosis import deployment
+from fi_doctor.diagnosis import deployment, operators
 from fi_doctor.facts import choices as asking
 from fi_doctor.knowledge import choosing
 from fi_doctor.model import Depth, Facts, Gpu, Missing, Package, PlannedProbe, Request, Vllm
@@ -40,7 +40,7 @@ def by_table(wanted: Wanted, facts: Facts, sm: int | Missing) -> Choices:
     read = ", ".join(table.read_in for table in choosing.tables())
     if not found:
         return Missing(reason=f"of vLLM {vllm.version} it was not read; it was of {read}")
-    return deployment.whole(found, wanted.model)
+    return operators.whole(found, wanted.model)
 
 
 def ask_vllm(wanted: Wanted, facts: Facts, request: Request, environ: Mapping[str, str]) -> Future[Choices] | None:
@@ -76,7 +76,7 @@ def _asked(wanted: Wanted, facts: Facts, vllm: Vllm, gpu: Gpu, environ: Mapping[
         replace(choice, features=choosing.features_of(choice, traits, answer.vllm)) if choice.is_flashinfer else choice
         for choice in answer.choices
     )
-    return deployment.whole(found, wanted.model)
+    return operators.whole(found, wanted.model)
 
 
 def _gpu(facts: Facts) -> Gpu | None:

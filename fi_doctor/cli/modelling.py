@@ -83,7 +83,7 @@ def served(word: str) -> tuple[ServedModel, dict[str, Any]]:
     known = ", ".join(models.presets())
     why = "there is no such file or folder, and it is neither in Hugging Face's cache nor one of those that are known"
     todo = "name the folder of its config.json"
-    raise UsageError(f"--model: {word!r} is not found", why=f"{why}: {known}", todo=todo)
+    raise UsageError(f"--model: {word[:100]!r} is not found", why=f"{why}: {known}", todo=todo)
 
 
 def deployed(  # noqa: PLR0913 - an option each

@@ -21,10 +21,9 @@ from fi_doctor.model import (
     Package,
     Report,
     Request,
-    ServedModel,
     Verdict,
 )
-from fi_doctor.model.choices import Choice, Served
+from fi_doctor.model.choices import Choice
 from fi_doctor.model.deployed import Deployed, Effect, Part, Wanted
 from fi_doctor.model.deployments import Deployment
 from fi_doctor.model.traits import Traits, traits_of
@@ -75,8 +74,6 @@ _MAY_CHANGE = {
 }
 _NO_FLASHINFER = "has-flashinfer-false-*"  # findings: vLLM then takes nothing from FlashInfer
 _MAY_BE_NONE = ("allreduce", "allreduce_fusion", "all2all")  # operators that a deployment may do without
-_OPERATORS: tuple[Served, ...] = ("attention", "mixer", "moe", "linear", "sampling")  # that a model may have
-_MIXERS = {"gdn", "kda", "mamba", "linear", "unknown"}  # kinds of layers that are no attention
 _HEADS = re.compile(r"(?:^|_)d(\d+)(?=_|$)")
 _WORST = (Verdict.BROKEN, Verdict.WRONG_RESULT, Verdict.UNSUPPORTED, Verdict.UNKNOWN, Verdict.WORKS)
 _ORDER = (Effect.FAILS, Effect.WRONG_RESULT, Effect.UNKNOWN, Effect.FLASHINFER, Effect.OTHER)
@@ -109,40 +106,6 @@ def options_of(deployment: Deployment, environment: Mapping[str, str]) -> dict[s
 def traits(wanted: Wanted, sm: int, facts: Facts) -> Traits:
     """What the choices depend on."""
     return traits_of(wanted.model, options_of(wanted.deployment, facts.environment), sm)
-
-
-def whole(choices: tuple[Choice, ...], model: ServedModel) -> tuple[Choice, ...]:
-    """The choices for what the model has, and for each operator of it that they do not cover one that is not known."""
-    kinds = {layers.kind for layers in model.attention}
-    uncovered = {
-        "attention": "sparse MLA" if "sparse_mla" in kinds else "chunked attention" if "chunked" in kinds else "",
-        "mixer": ", ".join(sorted(kinds & _MIXERS)),
-    }
-    has = {
-        "attention": bool(kinds - _MIXERS),
-        "moe": model.experts is not None,
-        "mixer": bool(kinds & _MIXERS),
-        "linear": True,
-        "sampling": True,
-    }
-    kept = tuple(one for one in choices if has.get(one.operator, True) and not _is_guess(one, uncovered))
-    covered = {one.operator for one in kept}
-    return kept + tuple(
-        Choice(operator=name, layers="all", chosen="", is_flashinfer=None, how=_no_row(name, uncovered, model))
-        for name in _OPERATORS
-        if has[name] and name not in covered
-    )
-
-
-def _is_guess(choice: Choice, uncovered: Mapping[str, str]) -> bool:
-    """Whether the table took these layers for others, which it knows."""
-    return choice.evidence is Evidence.DECLARED and bool(uncovered.get(choice.operator))
-
-
-def _no_row(name: str, uncovered: Mapping[str, str], model: ServedModel) -> str:
-    quantized = model.quantized.weights if model.quantized and name in ("linear", "moe") else ""
-    what = uncovered.get(name) or quantized or name
-    return f"the table has no row for {what}"
 
 
 def needed(choices: Iterable[Choice]) -> tuple[str, ...]:

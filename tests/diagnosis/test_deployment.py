@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from fi_doctor import knowledge
-from fi_doctor.diagnosis import deployment
+from fi_doctor.diagnosis import deployment, operators
 from fi_doctor.facts.served_model import model_of
 from fi_doctor.knowledge import examples, models
 from fi_doctor.model import Deployment, Evidence, Missing, Verdict
@@ -144,7 +144,7 @@ def test_where_vllm_sees_no_flashinfer_the_table_is_not_believed():
 )
 def test_what_the_table_has_no_row_for_is_not_taken_for_something_else(name, operator, said):
     choices = (choice(), choice("moe", "TRITON", ()), choice("sampling", "PYTORCH", ()))
-    whole = deployment.whole(choices, wanted(name).model)
+    whole = operators.whole(choices, wanted(name).model)
     [unknown] = [one for one in whole if one.operator == operator]
     assert (unknown.chosen, unknown.how) == ("", said)
     found = judge(*whole, of=wanted(name))
@@ -154,9 +154,9 @@ def test_what_the_table_has_no_row_for_is_not_taken_for_something_else(name, ope
 
 def test_a_model_without_experts_or_attention_has_no_choice_of_them():
     choices = tuple(choice(name, "other", ()) for name in ("attention", "moe", "linear", "sampling"))
-    assert [one.operator for one in deployment.whole(choices, wanted().model)] == ["attention", "linear", "sampling"]
+    assert [one.operator for one in operators.whole(choices, wanted().model)] == ["attention", "linear", "sampling"]
     config = {"model_type": "mamba2", "num_hidden_layers": 4, "hidden_size": 64}
-    mamba = deployment.whole(choices, model_of(config, "a", "b"))
+    mamba = operators.whole(choices, model_of(config, "a", "b"))
     assert [one.operator for one in mamba] == ["linear", "sampling", "mixer"]
 
 
