@@ -15,6 +15,7 @@ from fi_doctor.cli.options import (
     BudgetOrNot,
     Config,
     DepthOption,
+    EnvFile,
     Example,
     ExplainGate,
     FailOn,
@@ -27,6 +28,7 @@ from fi_doctor.cli.options import (
     JobsOrNot,
     Locked,
     LockFile,
+    Manifest,
     Memory,
     MemoryOrNot,
     NoConfig,
@@ -38,6 +40,7 @@ from fi_doctor.cli.options import (
     Require,
     Rows,
     Thorough,
+    VllmArgs,
 )
 
 app = typer.Typer(
@@ -100,6 +103,9 @@ def check(  # noqa: PLR0913 - the options of the main command
     config: Config = None,
     no_config: NoConfig = False,
     explain_gate: ExplainGate = False,
+    env_file: EnvFile = None,
+    manifest: Manifest = None,
+    vllm_args: VllmArgs = None,
     quiet: Quiet = False,
 ) -> int:
     """Build, run and check the kernels, print the matrix.
@@ -131,6 +137,9 @@ def check(  # noqa: PLR0913 - the options of the main command
         no_config=no_config,
         explain_gate=explain_gate,
         quiet=quiet,
+        env_files=tuple(env_file or ()),
+        manifests=tuple(manifest or ()),
+        vllm_args=vllm_args,
     )
     if lock is not None or locked or frozen or thorough:
         asked, quick = begin_locked(asked, lock, is_locked=locked, is_frozen=frozen, is_thorough=thorough)
@@ -161,6 +170,9 @@ def report(  # noqa: PLR0913 - the options of a command
     memory: Memory = "auto",
     fresh_cache: FreshCache = False,
     binary: Binary = None,
+    env_file: EnvFile = None,
+    manifest: Manifest = None,
+    vllm_args: VllmArgs = None,
     output: Output = None,
     quiet: Quiet = False,
 ) -> int:
@@ -187,6 +199,9 @@ def report(  # noqa: PLR0913 - the options of a command
         formats=(report_format(yaml=yaml, json=json),),
         output=output,
         quiet=quiet,
+        env_files=tuple(env_file or ()),
+        manifests=tuple(manifest or ()),
+        vllm_args=vllm_args,
     )
     asked, gathering = begin(asked)
     from fi_doctor.cli import commands

@@ -119,6 +119,22 @@ Binary = Annotated[
         "--binary", metavar="PATH", help="Read the GPU code of this shared object, or folder, too; may be repeated."
     ),
 ]
+EnvFile = Annotated[
+    list[str] | None,
+    typer.Option("--env-file", metavar="FILE", help="Also judge what this file of NAME=value sets; may be repeated."),
+]
+Manifest = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--manifest",
+        metavar="FILE",
+        help="Also judge the settings in this Dockerfile, compose file or Kubernetes manifest; may be repeated.",
+    ),
+]
+VllmArgs = Annotated[
+    str | None,
+    typer.Option("--vllm-args", metavar="WORDS", help="The command line of vllm serve, quoted as one word."),
+]
 Output = Annotated[
     str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here, not to stdout.")
 ]
