@@ -12,7 +12,6 @@ from packaging.version import Version
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.diagnosis import clashes, given
 from fi_doctor.facts.environment import HIDDEN
-from fi_doctor.facts.registry import read_registry
 from fi_doctor.knowledge import registry as shipped
 from fi_doctor.knowledge.successors import load, successors
 from fi_doctor.model import Facts, Finding, FlashInfer, Missing, Package, Severity, Vllm
@@ -58,6 +57,8 @@ def read_installed(facts: Facts, stated: tuple[Stated, ...]) -> dict[str, Regist
 
     Only of those that some setting is for. What cannot be read is left out.
     """
+    from fi_doctor.facts.registry import read_registry  # noqa: PLC0415 - hardly ever needed, and slow to import
+
     everything = (*_of_environment(facts), *stated)
     found = {}
     for owner in _owners(everything):

@@ -219,6 +219,7 @@ def _check_unmeasured(asked: Asked) -> None:
         "--as-recorded": asked.as_recorded,
         "--env-file": bool(asked.env_files),
         "--manifest": bool(asked.manifests),
+        "--vllm-args": asked.vllm_args is not None,
     }
     others = {"--as-user": asked.as_user is not None, "--pid": asked.pid is not None}
     for option in (name for name, is_given in others.items() if is_given):

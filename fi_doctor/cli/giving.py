@@ -24,9 +24,9 @@ def read(
 
     Errors: UsageError, DataError where a file or a command line cannot be read.
     """
-    named = {"--env-file": env_files, "--manifest": manifests}
+    named = {"--env-file": env_files, "--manifest": manifests, VLLM_ARGS: () if vllm_args is None else (vllm_args,)}
     for option, names in named.items():
-        if "" in names:
+        if "" in names and option != VLLM_ARGS:
             raise UsageError(f"{option}: '' names no file", todo=f"fi-doctor check {option} FILE")
         if names and obstacle:
             raise UsageError(f"{option} and {obstacle}: nothing is judged then", todo="leave one of the two out")

@@ -32,9 +32,9 @@ CALLED = {"vllm": "vLLM", "flashinfer-python": "FlashInfer", "sglang": "SGLang"}
 _ON, _OFF = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 # In some releases they are arguments of the engine, in others of the HTTP server, which the registry does not hold.
 _OF_THE_FRONT = {"--log-config-file", "--log-level", "--logits-processor-pattern", "--task"}
-# FlashInfer's C++ sources, its build and images read these (0.7.2.post1); no Python file of the package names them.
+# FlashInfer's C++ sources, its build and images read these (0.6.4 to 0.7.2.post1), and no Python file does.
 _BESIDE_PYTHON = re.compile(
-    r"FLASHINFER_(?:ROUTING_|SSU_|LOG_LEVEL$|BUILD_|DEV_|LOCAL_|VERSION|AOT|ENABLE_|SRC|COMMIT|IMAGE|CI_|\w*SERVICE|\w*PORT)"
+    r"FLASHINFER_(?:ROUTING_|SSU_|TOPK_ALGO$|TRTLLM_MOE_OVERLAP|LOG_LEVEL$|BUILD_|DEV_|LOCAL_|VERSION|AOT|ENABLE_|SRC|COMMIT|IMAGE|CI_|\w*SERVICE|\w*PORT)"
     r"|SGLANG_(?:TEST_|CI_|BUILD_|IMAGE|VERSION|COMMIT|\w*SERVICE|\w*PORT)|SGLANG_VERSION$"
 )
 

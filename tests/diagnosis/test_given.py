@@ -105,7 +105,8 @@ def test_a_fork_that_is_installed_reads_its_own_variables():
     ("name", "value"),
     [
         ("FLASHINFER_CUDA_ARCH_LIST", "9.0a"),
-        ("FLASHINFER_SSU_HEADS_PER_CTA", "2"),  # C++ reads it
+        ("FLASHINFER_SSU_HEADS_PER_CTA", "2"),  # C++ reads these
+        ("FLASHINFER_TRTLLM_MOE_OVERLAP_RESERVED_SMS", "8"),
         ("VLLM_BATCH_INVARIANT", "1"),  # read without being registered
         ("VLLM_BUILD_COMMIT", "abc"),
         ("VLLM_TARGET_DEVICE", "cuda"),
