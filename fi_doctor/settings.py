@@ -42,9 +42,12 @@ def find(
     everything = (*_of_environment(facts), *stated)
     if not everything:
         return ()
-    wanted = _owners(everything)
-    packages = {owner: one for owner in wanted if (one := _package(facts, owner)) is not None}
-    sources = {owner: _source(facts, one, readings) for owner, one in packages.items()}
+    sources: dict[str, given.Source] = {}
+    for owners in _owners(everything):
+        packages = (one for owner in owners if (one := _package(facts, owner)) is not None)
+        sources |= {one.owner: _source(facts, one, readings) for one in packages}
+        if _are_known(everything, [source.registry for source in sources.values()]):
+            break
     return (
         *given.find(everything, sources),
         *clashes.find(everything, sources),
@@ -60,13 +63,16 @@ def read_installed(facts: Facts, stated: tuple[Stated, ...]) -> dict[str, Regist
     from fi_doctor.facts.registry import read_registry  # noqa: PLC0415 - hardly ever needed, and slow to import
 
     everything = (*_of_environment(facts), *stated)
-    found = {}
-    for owner in _owners(everything):
-        one = _package(facts, owner)
-        if one is not None and _shipped(one) is None and one.root:
-            read = read_registry(Path(one.root), owner, one.version)
-            if not isinstance(read, Missing):
-                found[owner] = read
+    found: dict[str, Registry] = {}
+    known: list[Registry | Missing] = []
+    for owners in _owners(everything):
+        for one in (one for owner in owners if (one := _package(facts, owner)) is not None):
+            release = _shipped(one)
+            known.append(release or read_registry(Path(one.root), one.owner, one.version))
+            if release is None and isinstance(known[-1], Registry):
+                found[one.owner] = known[-1]
+        if _are_known(everything, known):
+            break
     return found
 
 
@@ -78,11 +84,17 @@ def _of_environment(facts: Facts) -> tuple[Stated, ...]:
     )
 
 
-def _owners(stated: Iterable[Stated]) -> set[str]:
-    """The packages whose settings are asked for; FlashInfer reads some of the others' names, and they some of its."""
+def _owners(stated: Iterable[Stated]) -> tuple[set[str], set[str]]:
+    """The packages whose settings they are, and those that may read a few of their names beside."""
     found = {owner for one in stated if one.kind == "env" and (owner := given.owner_of(one.name))}
     found |= {one.server or "vllm" for one in stated if one.kind == "flag"}
-    return found | ({"vllm", "flashinfer-python", "sglang"} if found else set())
+    return found, set(_FOLDERS) - found if found else set()
+
+
+def _are_known(stated: Iterable[Stated], registries: list[Registry | Missing]) -> bool:
+    """Whether one of the registries has each variable that is some package's own."""
+    names = {one.name for one in stated if one.kind == "env" and given.owner_of(one.name)}
+    return all(any(isinstance(one, Registry) and name in one.settings for one in registries) for name in names)
 
 
 def _package(facts: Facts, owner: str) -> _Installed | None:

@@ -10,7 +10,7 @@ from fi_doctor.diagnosis import mends
 from fi_doctor.diagnosis.given import CALLED, CONTRADICT, Source, owner_of, value_of
 from fi_doctor.model import Finding, Missing, Severity
 from fi_doctor.model.given import Stated
-from fi_doctor.model.registry import Parse, Registered, Value, equals_default, means
+from fi_doctor.model.registry import Parse, Registered, Value, equals_default, means, refuses
 
 _COMPARED = {Parse.INT, Parse.FLOAT, Parse.FLAG, Parse.BOOL_INT, Parse.BOOL_LAX, Parse.BOOL_WORDS, Parse.CHOICE}
 _ANY_CASE = {Parse.CHOICE_ANY_CASE, Parse.CHOICE_DASHES}
@@ -54,6 +54,9 @@ def _said(stated: Stated, sources: dict[str, Source]) -> Iterator[tuple[_Says, S
 def _through_successors(stated: Stated, source: Source) -> Iterator[_Says]:
     """What a variable that is still read says of the keys that take its place in other releases."""
     if isinstance(source.registry, Missing) or stated.value is None:
+        return
+    own = source.variable(stated.name)
+    if own is None or isinstance(refuses(own, stated.value), str):
         return
     for one in source.mapped(stated.name):
         key = mends.registered(one.setting, source.registry) or source.registry.settings.get(one.setting)

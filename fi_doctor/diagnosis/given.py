@@ -96,7 +96,7 @@ def value_of(setting: Registered, stated: Stated) -> str | None:
 
 def _variable(stated: Stated, sources: dict[str, Source]) -> Iterator[Finding]:
     owner = owner_of(stated.name)
-    if owner is None:
+    if owner is None or (stated.server and {owner, stated.server} == {"vllm", "sglang"}):
         return
     source = sources.get(owner)
     # FlashInfer reads a few names of vLLM's and SGLang's, and the other way round.

@@ -120,6 +120,21 @@ def test_what_is_known_or_meant_for_others_is_passed_over(name, value):
     assert found("0.14.1", environment={name: value}) == ()
 
 
+def test_variables_in_a_container_of_the_other_server_are_passed_over():
+    place = {"file": "d.yaml", "part": "c", "server": "sglang"}
+    assert found("0.33.0", variable("VLLM_NO_SUCH", "1", **place), variable("VLLM_USE_V1", "1", **place)) == ()
+
+
+def test_settings_of_sglang_are_judged_where_it_is_installed():
+    facts = make.facts(
+        packages={"sglang": "0.5.18"}, environment={"SGLANG_NO_SUCH": "1", "SGLANG_USE_MODELSCOPE": "true"}
+    )
+    [one, other] = settings.find(facts, (flag("--enable-deepep-moe", server="sglang", file="Dockerfile", line=3),))
+    assert one.title == "SGLang 0.5.18 does not know SGLANG_NO_SUCH"
+    assert other.title == "SGLang 0.5.18 has no --enable-deepep-moe (Dockerfile:3)"
+    assert other.fix[0].startswith("add to the command line: --moe-a2a-backend deepep")
+
+
 def test_of_hidden_values_only_the_name_is_judged():
     assert found("0.20.2", environment={"VLLM_USE_FLASHINFER_MOE_FP8": "<hidden>"}) == ()
     assert [one.id for one in found("0.20.2", environment={"VLLM_NO_SUCH": "<hidden>"})] == [given.UNKNOWN]
@@ -238,6 +253,8 @@ def test_one_setting_in_two_places_is_one_finding():
         ("0.20.2", (variable("VLLM_USE_FLASHINFER_MOE_FP8", "1"), flag("--moe-backend", "triton")), True),
         ("0.20.2", (variable("VLLM_USE_FLASHINFER_MOE_FP8", "1"), flag("--moe-backend", "flashinfer_cutlass")), False),
         ("0.20.2", (variable("VLLM_USE_FLASHINFER_MOE_FP8", "1"), flag("--moe-backend", "auto")), False),
+        ("0.20.2", (variable("VLLM_USE_FLASHINFER_MOE_FP8", "true"), flag("--moe-backend", "triton")), False),
+        ("0.33.0", (variable("VLLM_USE_FLASHINFER_MOE_FP8", "1"), flag("--moe-backend", "triton")), False),
         ("0.33.0", (flag("--moe-backend", "marlin", file="d.yaml", part="c"), flag("--moe-backend", "triton")), True),
         ("0.33.0", (flag("--moe-backend", "marlin", part="a"), flag("--moe-backend", "triton", part="b")), False),
         ("0.33.0", (flag("--enforce-eager"), flag("--no-enforce-eager")), True),
