@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fi_doctor.cli import emit
 from fi_doctor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ def read(
 
     files = [read_env_file(Path(name)) for name in env_files]
     parts = [part for name in manifests for part in _of_servers(read_manifest(Path(name)))]
+    for given in parts:
+        for what, why in given.unread.items():
+            emit.say(f"warning: {given.origin}: {what} is not judged: {why}")
     return (
         *(one for given in (*files, *parts) for one in _variables(given)),
         *(one for given in parts for one in _words(given)),
@@ -72,7 +76,10 @@ def _words(given: Given) -> Iterable[Stated]:
         return ()
     try:
         return _flags(given.words, given.file, given.server, part=given.part, line=given.line)
-    except UsageError:
+    except UsageError as error:
+        emit.say(
+            f"warning: {given.origin}: its command line is not judged: {error.what.removeprefix(f'{VLLM_ARGS}: ')}"
+        )
         return ()
 
 

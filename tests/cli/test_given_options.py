@@ -103,6 +103,18 @@ def test_what_cannot_be_read_is_2_before_anything_is_written(doctor, command, op
     assert words in in_three_parts(done.stderr)["error"]
 
 
+def test_what_of_a_manifest_is_not_judged_is_told(doctor, tmp_path):
+    path = tmp_path / "pod.yaml"
+    path.write_text(
+        "kind: Pod\nmetadata: {name: llm}\nspec:\n  containers:\n  - name: server\n    image: vllm/vllm-openai\n"
+        "    args: [--dtype=auto, model]\n    envFrom:\n    - configMapRef: {name: elsewhere}\n"
+    )
+    done = doctor("report", "--example", "h200", "--json", "--manifest", path)
+    assert done.returncode == 0
+    assert f"warning: {path} (Pod llm, container server): envFrom is not judged: elsewhere is not" in done.stderr
+    assert "its command line is not judged: 'model' belongs to no option" in done.stderr
+
+
 def test_a_manifest_of_an_unknown_kind_is_2(doctor, tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("VLLM_USE_V1=1\n")
