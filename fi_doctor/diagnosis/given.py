@@ -32,6 +32,7 @@ CALLED = {"vllm": "vLLM", "flashinfer-python": "FlashInfer", "sglang": "SGLang"}
 _ON, _OFF = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 # In some releases they are arguments of the engine, in others of the HTTP server, which the registry does not hold.
 _OF_THE_FRONT = {"--log-config-file", "--log-level", "--logits-processor-pattern", "--task"}
+_SHORTENED = {"--optimization-level"}  # written -O, which is an older release's --compilation-config
 # FlashInfer's C++ sources, its build and images read these (0.6.4 to 0.7.2.post1), and no Python file does.
 _BESIDE_PYTHON = re.compile(
     r"FLASHINFER_(?:ROUTING_|SSU_|TOPK_ALGO$|TRTLLM_MOE_OVERLAP|LOG_LEVEL$|BUILD_|DEV_|LOCAL_|VERSION|AOT|ENABLE_|SRC|COMMIT|IMAGE|CI_|\w*SERVICE|\w*PORT)"
@@ -175,7 +176,9 @@ def _of_value(stated: Stated, setting: Registered, source: Source) -> Iterator[F
     refused = refuses(setting, value)
     place = setting.source
     if isinstance(refused, str):
-        is_silent = setting.parse is Parse.BOOL_WORDS
+        # SGLang warns and takes the default; what other files than vLLM's table do, a try around it may undo.
+        is_table = source.owner == "vllm" and place.startswith("envs.py")
+        is_silent = setting.parse is Parse.BOOL_WORDS or (setting.kind == "env" and not is_table)
         what = "fails where it reads it" if setting.kind == "env" else "does not start with it"
         yield _finding(
             REFUSED,
@@ -198,20 +201,28 @@ def _of_value(stated: Stated, setting: Registered, source: Source) -> Iterator[F
 
 
 def _meaning(setting: Registered, value: str) -> tuple[str, str] | None:
-    """What a value means that people take for something else; None where it means what it says."""
-    found = means(setting, value)
+    """What a value means that people take for something else; None where it means what it says.
+
+    Only compared with what "1" and "0" give: the source may ask for the opposite of what the name says.
+    """
+    found, one, zero = (means(setting, text) for text in (value, "1", "0"))
     word = value.strip().lower()
-    if found is True and word in _OFF:
-        takes = " or ".join(map(repr, setting.choices)) if setting.choices else "the empty text"
-        how = f"only {takes} is off" if setting.parse is not Parse.IS_SET else "any value counts, also an empty one"
-        return "turns it on", f"It is on by any other text: {how}, and {value!r} is not"
-    if found is False and word in _ON:
-        takes = " or ".join(map(repr, setting.choices))
-        return "leaves it off", f"It is on by {takes} alone" if takes else f"{value!r} is not what turns it on"
-    if setting.asks_if_set and isinstance(found, bool) and equals_default(setting, value):
+    if not isinstance(found, bool) or setting.parse is Parse.IS_SET:  # which may be followed by a look at the value
+        return None
+    if word in _OFF and found == one and (found != zero or setting.parse is Parse.TRUTHY):
+        return "is the same as 1", f"{_counts(setting)}, and {value!r} counts as 1 does"
+    if word in _ON and found == zero and found != one:
+        return "is the same as 0", f"{_counts(setting)}, and {value!r} counts as 0 does"
+    if setting.asks_if_set and equals_default(setting, value):
         why = "The value is the default one, and the source also asks whether the variable is set at all"
         return "is not the same as leaving it unset", why
     return None
+
+
+def _counts(setting: Registered) -> str:
+    if setting.parse is Parse.TRUTHY:
+        return "Any text but the empty one counts"
+    return f"The text is compared with {' and '.join(map(repr, setting.choices))} alone"
 
 
 def _flag(stated: Stated, sources: dict[str, Source]) -> Iterator[Finding]:
@@ -226,7 +237,7 @@ def _flag(stated: Stated, sources: dict[str, Source]) -> Iterator[Finding]:
     name = mends.key_name(stated.name, source.registry) or stated.name
     fix = mends.in_its_place(replace(stated, name=name), source.successors(name), source.registry)
     is_told = bool(source.history(name) or source.successors(name))
-    if is_told and stated.name not in _OF_THE_FRONT and not _is_shortened(stated.name, source.registry):
+    if is_told and stated.name not in _OF_THE_FRONT | _SHORTENED and not _is_shortened(stated.name, source.registry):
         yield _finding(
             UNKNOWN,
             Severity.ERROR,

@@ -17,7 +17,7 @@ EXPLAINED = {
         "value counts as unset."
     ),
     "setting-means-otherwise": (
-        'A value is taken, and is not what it looks like: "0" that turns something on because any text does, '
+        'A value is taken, and is not what it looks like: "0" that counts as "1" because any text does, '
         '"true" that leaves it off because only "1" counts, or the default, which is not the same as leaving the '
         "variable unset where the source asks if it is set."
     ),

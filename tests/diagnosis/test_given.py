@@ -75,10 +75,27 @@ def test_a_variable_that_is_registered_and_read_nowhere_is_told():
 
 def test_any_text_turns_on_what_asks_for_a_text_only():
     [one] = found("0.11.0", environment={"VLLM_HAS_FLASHINFER_CUBIN": "0"})
-    title = "vLLM 0.11.0: VLLM_HAS_FLASHINFER_CUBIN=0 turns it on"
+    title = "vLLM 0.11.0: VLLM_HAS_FLASHINFER_CUBIN=0 is the same as 1"
     assert told([one]) == [("setting-means-otherwise", "info", title)]
     assert found("0.11.0", environment={"VLLM_HAS_FLASHINFER_CUBIN": "1"}) == ()
     assert found("0.33.0", environment={"VLLM_HAS_FLASHINFER_CUBIN": "0"}) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("FLASHINFER_DISABLE_JIT", "0", "is the same as 1"),
+        ("FLASHINFER_DISABLE_JIT", "1", ""),
+        ("FLASHINFER_KDA_T1_FAST_PATH", "0", ""),  # it is left out where the text is not "1"
+        ("FLASHINFER_KDA_T1_FAST_PATH", "true", "is the same as 0"),
+        ("FLASHINFER_CUDNN_PREFILL_SHAPE_OVERRIDE", "0", ""),
+        ("FLASHINFER_NVFP4_QUANTIZE_USE_TMA", "0", ""),  # set or not, and then compared with "1"
+    ],
+)
+def test_a_word_is_compared_with_what_1_and_0_give(name, value, told):
+    facts = make.facts(packages={"flashinfer-python": "0.7.2.post1"}, environment={name: value})
+    titles = [one.title for one in settings.find(facts)]
+    assert titles == ([f"FlashInfer 0.7.2.post1: {name}={value} {told}"] if told else [])
 
 
 def test_the_default_of_a_variable_that_is_asked_for_is_not_the_same_as_none():
@@ -227,6 +244,20 @@ def test_a_word_that_is_no_choice_is_refused_and_the_model_behind_a_flag_is_not(
     assert found("0.33.0", flag("--moe-backend", "marlin", more=("org/model",)), flag("--enforce-eager", "org/m")) == ()
     [one] = found("0.33.0", flag("--enforce-eager", "true"))
     assert one.fix == ("add to the command line: --enforce-eager",)
+
+
+def test_a_flag_of_several_numbers_and_a_short_one_are_no_finding():
+    sizes = flag("--cudagraph-capture-sizes", "1", more=("2", "4"))
+    assert found("0.33.0", sizes) == ()
+    [one] = found("0.33.0", flag("--cudagraph-capture-sizes", "1", more=("two",)))
+    assert one.id == given.REFUSED
+    assert found("0.11.0", flag("--optimization-level", "3")) == ()  # -O3, which sets its --compilation-config
+
+
+def test_a_number_that_flashinfer_cannot_read_is_a_warning():
+    environment = {"FLASHINFER_CUBIN_DOWNLOAD_THREADS": "many"}
+    facts = make.facts(packages={"flashinfer-python": "0.7.2.post1"}, environment=environment)
+    assert [(one.id, one.severity) for one in settings.find(facts)] == [(given.REFUSED, Severity.WARNING)]
 
 
 def test_one_setting_in_two_places_is_one_finding():
