@@ -258,4 +258,5 @@ def _others(parts: tuple[Part, ...]) -> str:
 def _known_by(choices: tuple[Choice, ...] | Missing) -> str:
     if isinstance(choices, Missing) or not choices:
         return ""
-    return choices[0].how.partition(":")[0]
+    said = [choice.how.partition("; ")[2] if choice.chosen == "none" else choice.how for choice in choices]
+    return next((words.partition(":")[0] for words in said if words), "")
