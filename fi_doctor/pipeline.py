@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from fi_doctor import __version__, choosing
+from fi_doctor import __version__, choosing, settings
 from fi_doctor.diagnosis import (
     advice,
     called,
@@ -40,6 +40,8 @@ from fi_doctor.model import (
     selects,
 )
 from fi_doctor.model.deployed import Wanted
+from fi_doctor.model.given import Stated
+from fi_doctor.model.registry import Registry
 from fi_doctor.probing import budget, refusals
 from fi_doctor.probing import plan as planning
 from fi_doctor.probing import run as running
@@ -55,6 +57,7 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     gathering: Gathering,
     watch: Watch,
     wanted: Wanted | None = None,
+    stated: tuple[Stated, ...] = (),
 ) -> Report:
     """A report on the interpreter whose facts are being gathered, as this machine stands.
 
@@ -77,7 +80,16 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     planned = serving.with_served(kb, facts, matrix.with_deciding(kb, facts, planned))
     watch.planned(planned, request.budget_s)
     outcomes, builds = running.run_all(planned, facts=facts, request=request, watch=watch, environ=gathering.environ)
-    report = conclude(request, kb=kb, facts=facts, planned=planned, outcomes=outcomes, created=now())
+    report = conclude(
+        request,
+        kb=kb,
+        facts=facts,
+        planned=planned,
+        outcomes=outcomes,
+        created=now(),
+        stated=stated,
+        registries=settings.read_installed(facts, stated),
+    )
     if wanted is not None and chosen is not None:
         told = answer.result() if answer is not None else chosen
         report = _deployed(report, wanted, chosen if isinstance(told, Missing) else told, kb, sm)
@@ -133,13 +145,14 @@ def warm(  # noqa: PLR0913 - as diagnose
     )
 
 
-def rejudge(
+def rejudge(  # noqa: PLR0913 - what was recorded, what is asked, what is known
     recorded: Report,
     request: Request,
     *,
     kb: KnowledgeBase,
     specs: tuple[ProbeSpec, ...],
     wanted: Wanted | None = None,
+    stated: tuple[Stated, ...] = (),
 ) -> Report:
     """The verdicts of today's knowledge on recorded facts and outcomes; nothing of this machine is read."""
     choices, sm = None, choosing.capability(planning.plan(specs, recorded.facts, request))
@@ -157,6 +170,7 @@ def rejudge(
         outcomes=outcomes,
         created=recorded.created,
         locked={(row.feature, _number(row.sm)): row.locked for row in recorded.features if row.locked},
+        stated=stated,
     )
     if wanted is not None and choices is not None:
         report = _deployed(report, wanted, choices, kb, sm)
@@ -178,18 +192,20 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
     outcomes: tuple[Outcome, ...],
     created: str,
     locked: Mapping[tuple[str, int | None], str] = MappingProxyType({}),
+    stated: tuple[Stated, ...] = (),
+    registries: Mapping[str, Registry] = MappingProxyType({}),
 ) -> Report:
     """The report that these facts and outcomes amount to; pure.
 
     locked: (feature, SM) -> the day of the measurement, of rows whose outcomes are those of a lock.
+    stated: settings that were given beside those of the facts. registries: those that were read from installed files.
     """
     found = findings.find(kb, facts, outcomes)
     judged = matrix.judge(kb, facts, planned, outcomes, found, selected=request.features)
     days = ((row, locked.get((row.feature, _number(row.sm)))) for row in judged)
     rows = tuple(row.as_locked(day) if day else row for row, day in days)
-    found = findings.with_contradictions(
-        kb, facts, rows, (*found, *captured.find(kb, facts, rows), *differs.find(kb, facts))
-    )
+    further = (*captured.find(kb, facts, rows), *differs.find(kb, facts), *settings.find(facts, stated, registries))
+    found = findings.with_contradictions(kb, facts, rows, (*found, *further))
     found = findings.of_selected(found, request.features)
     return Report(
         schema=SCHEMA,

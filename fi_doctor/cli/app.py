@@ -16,6 +16,7 @@ from fi_doctor.cli.options import (
     Config,
     DepthOption,
     Dp,
+    EnvFile,
     Ep,
     Example,
     ExplainGate,
@@ -30,6 +31,7 @@ from fi_doctor.cli.options import (
     KvCacheDtype,
     Locked,
     LockFile,
+    Manifest,
     Memory,
     MemoryOrNot,
     Model,
@@ -113,6 +115,8 @@ def check(  # noqa: PLR0913 - the options of the main command
     dp: Dp = None,
     ep: Ep = False,
     kv_cache_dtype: KvCacheDtype = None,
+    env_file: EnvFile = None,
+    manifest: Manifest = None,
     vllm_args: VllmArgs = None,
     quiet: Quiet = False,
 ) -> int:
@@ -151,6 +155,8 @@ def check(  # noqa: PLR0913 - the options of the main command
         dp=dp,
         ep=ep,
         kv_cache_dtype=kv_cache_dtype,
+        env_files=tuple(env_file or ()),
+        manifests=tuple(manifest or ()),
         vllm_args=vllm_args,
     )
     if lock is not None or locked or frozen or thorough:
@@ -188,6 +194,8 @@ def report(  # noqa: PLR0913 - the options of a command
     dp: Dp = None,
     ep: Ep = False,
     kv_cache_dtype: KvCacheDtype = None,
+    env_file: EnvFile = None,
+    manifest: Manifest = None,
     vllm_args: VllmArgs = None,
     output: Output = None,
     quiet: Quiet = False,
@@ -221,6 +229,8 @@ def report(  # noqa: PLR0913 - the options of a command
         dp=dp,
         ep=ep,
         kv_cache_dtype=kv_cache_dtype,
+        env_files=tuple(env_file or ()),
+        manifests=tuple(manifest or ()),
         vllm_args=vllm_args,
     )
     asked, gathering = begin(asked)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fi_doctor.cli import outputs, parse, serving, streams
+from fi_doctor.cli import giving, outputs, parse, serving, streams
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.facts.binaries import Reader
@@ -17,6 +17,7 @@ from fi_doctor.model import Depth
 if TYPE_CHECKING:
     from fi_doctor.knowledge.policies import Written
     from fi_doctor.model.deployed import Wanted
+    from fi_doctor.model.given import Stated
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,11 +51,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     dp: int | None = None
     ep: bool = False
     kv_cache_dtype: str | None = None
+    env_files: tuple[str, ...] = ()
+    manifests: tuple[str, ...] = ()
     vllm_args: str | None = None
     # Of these nothing is typed.
     policy: Written | None = None
     targets: tuple[outputs.Target, ...] = ()
     wanted: Wanted | None = None  # what --model and its companions come to
+    stated: tuple[Stated, ...] = ()  # what those files and words set
     origins: dict[str, str] = {}  # key -> what messages call the place where its value stands
     sources: dict[str, str] = {}  # the same of the keys whose value somebody gave
 
@@ -107,7 +111,7 @@ def begin(asked: Asked) -> tuple[Asked, Gathering | None]:
     is imported and loaded: a third of a static check.
     """
     _check_source(asked)
-    asked = _with_wanted(_ready(asked))
+    asked = _with_stated(_with_wanted(_ready(asked)))
     if asked.is_recorded:
         return asked, None
     python, environ, who = serving.examined(asked.python, asked.as_user, asked.pid)
@@ -175,6 +179,13 @@ def _with_wanted(asked: Asked) -> Asked:
     return msgspec.structs.replace(asked, wanted=modelling.wanted(asked))
 
 
+def _with_stated(asked: Asked) -> Asked:
+    """The same with the settings that files and words give, which are read here."""
+    obstacle = "--as-recorded" if asked.as_recorded else ""
+    stated = giving.read(asked.env_files, asked.manifests, asked.vllm_args, obstacle=obstacle)
+    return msgspec.structs.replace(asked, stated=stated)
+
+
 def report_format(*, yaml: bool, json: bool) -> str:
     """The one format that the two flags of `report` ask for."""
     if yaml and json:
@@ -226,6 +237,9 @@ def _check_unmeasured(asked: Asked) -> None:
         "--from": asked.from_file is not None,
         "--example": asked.example is not None,
         "--as-recorded": asked.as_recorded,
+        "--env-file": bool(asked.env_files),
+        "--manifest": bool(asked.manifests),
+        "--vllm-args": asked.vllm_args is not None,
     }
     others = {"--as-user": asked.as_user is not None, "--pid": asked.pid is not None}
     for option in (name for name, is_given in others.items() if is_given):

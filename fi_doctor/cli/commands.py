@@ -195,7 +195,7 @@ def _judged(
         # Of rows that were not asked for there, nothing was recorded.
         features = request.features or source.request.features
         request = msgspec.structs.replace(request, depth=depth, features=features)
-        return pipeline.rejudge(source, request, kb=kb, specs=specs, wanted=asked.wanted)
+        return pipeline.rejudge(source, request, kb=kb, specs=specs, wanted=asked.wanted, stated=asked.stated)
     with progress(asked) as watch:
         return pipeline.diagnose(
             request if asked.depth is not None else None,
@@ -205,6 +205,7 @@ def _judged(
             gathering=source,
             watch=watch,
             wanted=asked.wanted,
+            stated=asked.stated,
         )
 
 

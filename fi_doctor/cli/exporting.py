@@ -9,16 +9,19 @@ import typer
 from fi_doctor.cli.options import (
     AsUser,
     Budget,
+    EnvFile,
     Example,
     FeatureOption,
     From,
     Jobs,
+    Manifest,
     Memory,
     Output,
     Pid,
     Python,
     Quiet,
     ReportDepth,
+    VllmArgs,
 )
 
 
@@ -43,13 +46,17 @@ def env(  # noqa: PLR0913 - the options of a command
     feature: FeatureOption = None,
     jobs: Jobs = 0,
     memory: Memory = "auto",
+    env_file: EnvFile = None,
+    manifest: Manifest = None,
+    vllm_args: VllmArgs = None,
     output: Output = None,
     quiet: Quiet = False,
 ) -> int:
     """The recommended settings alone, each with its reason.
 
     `eval "$(fi-doctor env)"` sets them; what is no variable is a comment. Of vllm-args only the words go to stdout, and
-    the reasons to stderr: `vllm serve MODEL $(fi-doctor env --format vllm-args)`. Exits 0 once it is written.
+    the reasons to stderr: `vllm serve MODEL $(fi-doctor env --format vllm-args)`. Settings that do nothing, or not what
+    they say, are told on stderr. Exits 0 once it is written.
     """
     from fi_doctor.cli import emit, parse
     from fi_doctor.cli.asked import Asked, begin
@@ -70,13 +77,17 @@ def env(  # noqa: PLR0913 - the options of a command
             jobs=jobs,
             memory=memory,
             quiet=quiet,
+            env_files=tuple(env_file or ()),
+            manifests=tuple(manifest or ()),
+            vllm_args=vllm_args,
         )
     )
     from fi_doctor.cli import commands, installed
 
     kb, specs = installed.known()
-    done = exports.export(commands.judge(asked, gathering, kb, specs), form, optional=optional)
+    report = commands.judge(asked, gathering, kb, specs)
+    done = exports.export(report, form, optional=optional)
     emit.write(done.text, output)
-    for line in done.told:
+    for line in (*done.told, *exports.settings_told(report.findings)):
         emit.say(line)
     return 0

@@ -123,18 +123,23 @@ def model_in(words: tuple[str, ...]) -> str:
 
 def _flags(words: tuple[str, ...]) -> list[tuple[str, str]]:
     """Each option with its value, "" for a switch; the model itself under ""."""
+    return [(name, " ".join(values)) for name, values in options_of(words)]
+
+
+def options_of(words: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
+    """Each option with the words behind it, none for a switch; the model itself under "". Errors: UsageError."""
     rest = list(words)
     while rest and rest[0] in ("vllm", "serve", "exec"):
         rest.pop(0)
-    found: list[tuple[str, str]] = []
+    found: list[tuple[str, tuple[str, ...]]] = []
     if rest and not rest[0].startswith("-"):
-        found.append(("", rest.pop(0)))
+        found.append(("", (rest.pop(0),)))
     while rest:
         word = rest.pop(0)
         if not word.startswith("-") or word == "-":
             raise UsageError(
                 f"--vllm-args: {word!r} belongs to no option",
-                why=f"it stands after {found[-1][0] or 'the model'} {found[-1][1]}".rstrip() if found else "",
+                why=f"it stands after {found[-1][0] or 'the model'} {' '.join(found[-1][1])}".rstrip() if found else "",
                 todo="fi-doctor check --vllm-args '--tensor-parallel-size 8 --enforce-eager'",
             )
         name, given, value = word.partition("=")
@@ -143,12 +148,10 @@ def _flags(words: tuple[str, ...]) -> list[tuple[str, str]]:
         base, dot, below = name.partition(".")
         base = _SHORT.get(base, base)
         name = f"{base.replace('_', '-') if base.startswith('--') else base}{dot}{below}"
-        if not given:
-            taken = []
-            while rest and not _is_option(rest[0]):
-                taken.append(rest.pop(0))
-            value = " ".join(taken)
-        found.append((name, value))
+        taken = [value] if given else []
+        while not given and rest and not _is_option(rest[0]):
+            taken.append(rest.pop(0))
+        found.append((name, tuple(taken)))
     return found
 
 

@@ -134,6 +134,18 @@ Ep = Annotated[bool, typer.Option("--ep", help="With --model: experts are spread
 KvCacheDtype = Annotated[
     str | None, typer.Option("--kv-cache-dtype", metavar="DTYPE", help="With --model: as vllm serve takes it.")
 ]
+EnvFile = Annotated[
+    list[str] | None,
+    typer.Option("--env-file", metavar="FILE", help="Also judge what this file of NAME=value sets; may be repeated."),
+]
+Manifest = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--manifest",
+        metavar="FILE",
+        help="Also judge the settings in this Dockerfile, compose file or Kubernetes manifest; may be repeated.",
+    ),
+]
 VllmArgs = Annotated[
     str | None,
     typer.Option("--vllm-args", metavar="WORDS", help="The command line of vllm serve, quoted as one word."),

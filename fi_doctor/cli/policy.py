@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fi_doctor.cli import outputs, parse
 from fi_doctor.cli.asked import Asked
-from fi_doctor.diagnosis import misfits
+from fi_doctor.diagnosis import given, misfits
 from fi_doctor.diagnosis.captured import FAILS_IN_GRAPH
 from fi_doctor.diagnosis.findings import MEASURED_BEATS_KNOWN, UNEXPLAINED_FAILURE
 from fi_doctor.errors import UsageError
@@ -117,7 +117,15 @@ def settings(asked: Asked) -> list[Setting]:
 def findings(kb: KnowledgeBase) -> tuple[str, ...]:
     """Every id that a finding can have."""
     rules = (name for rule in kb.rules for name in (rule.id, *rule.aliases))
-    return (*rules, MEASURED_BEATS_KNOWN, UNEXPLAINED_FAILURE, FAILS_IN_GRAPH, *misfits.IDS)
+    return (
+        *rules,
+        MEASURED_BEATS_KNOWN,
+        UNEXPLAINED_FAILURE,
+        FAILS_IN_GRAPH,
+        *given.IDS,
+        *given.FORMER_IDS,
+        *misfits.IDS,
+    )
 
 
 def _failing(asked: Asked) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fi_doctor.conditions import families, relations, requirements, tried, vllm
+from fi_doctor.conditions import families, relations, requirements, tried
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.model import (
     Facts,
@@ -285,7 +285,6 @@ KEYED: dict[str, Keyed] = {
     "library_origin": Keyed(Kind.TEXT, "short library names", _library("origin")),
     "reason": Keyed(Kind.TEXT, "subjects", _reason),  # why a subject is Missing
     "env": Keyed(Kind.TEXT, "variables", _env),
-    "vllm_unread": Keyed(Kind.TEXT, "variables", lambda view, name: vllm.unread_variable(view.facts, name)),
     "not_compiled": Keyed(  # but for a part
         Kind.TEXT, "beginnings of modules' names", lambda view, name: tried.not_compiled(view.outcomes, name)
     ),

@@ -1,4 +1,4 @@
-"""What the environment and the GPUs mean to the installed vLLM: variables without effect, where sinks can run."""
+"""What variables and GPUs mean to the installed vLLM: which are not meant for it, where sinks can run."""
 
 from __future__ import annotations
 
@@ -8,22 +8,8 @@ from collections.abc import Callable
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.conditions.relations import Relation, visible_gpus
 from fi_doctor.conditions.toolkits import fit_cuda_home
-from fi_doctor.model import Facts, Missing, Nvcc, Package, Vllm
+from fi_doctor.model import Facts, Missing, Nvcc, Package
 
-# Names of forks and of branches of pull requests; settings/forks.yaml says of each what stands for it.
-FORK_VARIABLES = (
-    "VLLM_ATTENTION_SINKS",
-    "VLLM_MOE_ROUTING_LOG",
-    "VLLM_MOE_WARMUP_FORCE_UNIFORM",
-    "VLLM_MXFP4_BACKEND",
-    "VLLM_MXFP4_MOE_KERNEL",
-    "VLLM_MXFP8_QUANT_LOG",
-    "VLLM_USE_CUDA_GRAPH",
-    "VLLM_USE_FLASHINFER",
-    "VLLM_USE_FLASHINFER_ACTIVATION",
-    "VLLM_USE_FLASHINFER_ALLREDUCE",
-    "VLLM_USE_FLASHINFER_NORM",
-)
 # Set for others than the engine: by images, for setup.py, and for the Rust front end, which is no Python file.
 _FOR_OTHERS = re.compile(
     r"VLLM_(?:BUILD_|IMAGE_|DOCKER_|CI_|RS_|USE_PRECOMPILED|SKIP_|MAIN_CUDA_VERSION$|TARGET_DEVICE$|VERSION_OVERRIDE$)"
@@ -33,36 +19,9 @@ _OF_A_SERVICE = re.compile(r"VLLM_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?
 _SERVICE_PORT = re.compile(r"(?:tcp|udp)://")
 
 
-def fork_variables(facts: Facts) -> Relation:
-    """Variables that are set and that no release of vLLM reads; a fork that is installed may read them."""
-    return tuple(name for name in FORK_VARIABLES if name in facts.environment and not _is_named(name, facts.vllm))
-
-
-def unread_variables(facts: Facts) -> Relation:
-    """Other VLLM_ variables that are set and that no Python file of the installed vLLM reads."""
-    if isinstance(facts.vllm, Missing):
-        return facts.vllm
-    for table in ("variables", "other_variables", "unread_variables"):
-        if table in facts.vllm.unreadable:
-            return Missing(reason=facts.vllm.unreadable[table])
-    return tuple(
-        name
-        for name, value in facts.environment.items()
-        if name.startswith("VLLM_")
-        and name not in FORK_VARIABLES
-        and not _is_named(name, facts.vllm)
-        and not _FOR_OTHERS.match(name)
-        and not _OF_A_SERVICE.fullmatch(name)
-        and not _SERVICE_PORT.match(value)
-    )
-
-
-def unread_variable(facts: Facts, name: str) -> Relation:
-    """The value of a variable that is among those."""
-    unread = unread_variables(facts)
-    if isinstance(unread, Missing):
-        return unread
-    return (facts.environment[name],) if name in unread else ()
+def is_for_others(name: str, value: str) -> bool:
+    """Whether a VLLM_ variable is none of the engine's: of an image, of the build, or of a service in Kubernetes."""
+    return bool(_FOR_OTHERS.match(name) or _OF_A_SERVICE.fullmatch(name) or _SERVICE_PORT.match(value))
 
 
 def sinks_backend(facts: Facts) -> Relation:
@@ -120,16 +79,7 @@ def _nvcc_of_jit(facts: Facts) -> Nvcc | Missing:
     return jit if isinstance(jit, Missing) else jit.nvcc
 
 
-def _is_named(name: str, vllm: Vllm | Missing) -> bool:
-    """Whether the installed source reads it; one of which nothing is known names nothing."""
-    if isinstance(vllm, Missing):
-        return False
-    return name in vllm.other_variables or (name in vllm.variables and name not in vllm.unread_variables)
-
-
 SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
-    "vllm_fork_variables": (Kind.TEXT, fork_variables),
-    "vllm_unread_variables": (Kind.TEXT, unread_variables),
     "vllm_flashinfer_lacks": (Kind.TEXT, flashinfer_lacks),
     "vllm_cuda_home": (Kind.TEXT, cuda_home_for_vllm),
     "vllm_toolkit": (Kind.TEXT, toolkit_for_vllm),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from fi_doctor import conditions
 from fi_doctor.conditions import View
+from fi_doctor.diagnosis import given
 from fi_doctor.diagnosis.findings import UNEXPLAINED_FAILURE, addressee, filled_line, report_command
 from fi_doctor.diagnosis.reads import is_read, read_in
 from fi_doctor.diagnosis.uses import Asked, asked_by_rows
@@ -95,7 +96,12 @@ def _chosen(finding: Finding, rule: Rule | None, view: View, kb: KnowledgeBase) 
         whom = addressee(kb, finding.features[0])
         line = f"{whom}: the script that `{finding.fix[0]}` prints, and {report_command(view.facts)}"
         return Asked(ActionKind.REPORT, line, "no known problem explains the failure", "", asked_by)
-    if rule is None or finding.severity is Severity.INFO:
+    if finding.severity is Severity.INFO:
+        return None
+    if finding.id in given.IDS:
+        line = next((one for one in finding.fix if one.startswith("unset ")), "")
+        return Asked(ActionKind.RUN, line, finding.title, "", asked_by) if line else None
+    if rule is None:
         return None
     for action in rule.fix:
         if _applies(action, view, kb.settings):

@@ -15,7 +15,7 @@ _TOOLKIT = ("toolkit.jit.", "toolkit.gate_")
 _TOOLS = ("toolkit.ninja", "toolkit.host_compiler", "toolkit.nvcc_on_path")
 _CACHES = ("flashinfer.cached_modules", "flashinfer.jit_cache_", "flashinfer.stale_modules", "flashinfer.cache_")
 _GPUS = ("gpus.sm", "gpus.name", "gpus.count", "flashinfer.architectures")
-_ENVIRONMENTS = ("env", "env_set", "vllm_unread")
+_ENVIRONMENTS = ("env", "env_set")
 
 
 class Rests(NamedTuple):

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable
 
 from fi_doctor.errors import UsageError
+from fi_doctor.knowledge.explained_settings import EXPLAINED
 from fi_doctor.model import (
     OWN,
     Evidence,
@@ -92,6 +93,7 @@ WORDS = {
         "variables are those with which the process was started (/proc/PID/environ); what it set itself since is not "
         "seen."
     ),
+    **EXPLAINED,
     "frozen": (
         "`check --locked --frozen` measures nothing: rows that do not hold any more, or are not in the lock, are "
         "unknown. The exit code is 3 where such a row is required, or worked when it was locked and is one that vLLM "
@@ -142,6 +144,7 @@ FINDINGS = (  # of these words
     "unexplained-failure",
     "works-only-outside-cuda-graphs",
     "server-environment-differs",
+    *EXPLAINED,
     *(kind.value for kind in MisfitKind),
 )
 

@@ -27,3 +27,31 @@ class Given(Data, frozen=True, omit_defaults=True):
     def origin(self) -> str:
         """What messages call it."""
         return f"{self.file} ({self.part})" if self.part else self.file
+
+
+class Stated(Data, frozen=True, omit_defaults=True):
+    """One setting, and where somebody wrote it."""
+
+    name: str  # "VLLM_ATTENTION_BACKEND", "--moe-backend"
+    kind: str  # "env" or "flag"
+    value: str | None  # of a flag the first word behind it, "" where there is none; None: hidden, or from elsewhere
+    more: tuple[str, ...] = ()  # further words behind a flag: values of it too where it takes several
+    file: str = ""  # "deploy.yaml", "--vllm-args"; "": the environment that is examined
+    part: str = ""  # "service vllm"
+    line: int = 0
+    server: str = ""  # "vllm" or "sglang", where it is told whom it is for
+
+    @property
+    def place(self) -> str:
+        """What messages call it: "deploy.yaml:12 (service vllm)"; "" for the environment."""
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{where} ({self.part})" if self.part else where
+
+    @property
+    def written(self) -> str:
+        """As it is written: NAME=value, --name value."""
+        if self.value is None:
+            return self.name
+        if self.kind == "env":
+            return f"{self.name}={self.value}"
+        return f"{self.name} {self.value}".rstrip()

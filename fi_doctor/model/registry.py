@@ -124,6 +124,8 @@ def means(one: Registered, value: str) -> Value | Missing:  # noqa: C901, PLR091
         return Missing(reason=f"{one.source} makes more of it: {one.through}")
     if one.optional and value in _unset_words(one):
         return None
+    if one.several and one.kind == "flag" and len(value.split()) > 1:
+        return tuple(value.split())
     match one.parse:
         case Parse.INT:
             return int(value)

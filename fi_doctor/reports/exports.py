@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from fi_doctor.model import ActionKind, Recommendation, Report
+from fi_doctor.model import ActionKind, Finding, Recommendation, Report
 from fi_doctor.reports.text import clean
 
 FORMS = ("shell", "dotenv", "docker", "k8s", "vllm-args", "sglang-args", "json")
@@ -44,6 +44,13 @@ def export(report: Report, form: str, *, optional: bool = False) -> Exported:
             return Exported(_lines(_k8s(wanted)))
         case _:
             return Exported(_lines(_settings(wanted, form)))
+
+
+def settings_told(findings: tuple[Finding, ...]) -> list[str]:
+    """What is said of settings that somebody wrote down, a line each: they are none of those that are recommended."""
+    told = [one for one in findings if one.id.startswith(("setting-", "settings-"))]
+    lines = [f"{one.severity}: {clean(one.title)}{f'; {clean(one.fix[0])}' if one.fix else ''}" for one in told]
+    return [f"{line} [{one.id}]" for line, one in zip(lines, told, strict=True)]
 
 
 def variables_of(line: str) -> tuple[Assignment, ...] | None:

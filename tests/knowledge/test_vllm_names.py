@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from fi_doctor import knowledge
 from fi_doctor.conditions.ranges import version_in
-from fi_doctor.conditions.vllm import FORK_VARIABLES
 from fi_doctor.knowledge.consistency import check_whole
+from fi_doctor.knowledge.successors import successors
 
 KB = knowledge.load()
 SETTINGS = {setting.name: setting for setting in KB.settings if setting.owner == "vllm"}
@@ -57,21 +57,15 @@ def test_a_name_that_is_registered_for_nothing_is_not_read():
     assert [release for release in TABLE if TABLE[release].get(dead, {}).get("read")] == ["0.11.0"]
 
 
-def test_the_fork_variables_that_are_looked_for_are_those_that_are_explained():
-    forks = {name for name, one in SETTINGS.items() if not one.read_by and one.kind == "env"}
-    assert forks == set(FORK_VARIABLES)
-
-
-def test_each_fork_variable_with_a_successor_is_told_it_where_it_is_set():
-    [rule] = [rule for rule in KB.rules if rule.id == "vllm-variable-from-a-fork"]
-    told = {name for action in rule.fix for name in FORK_VARIABLES if action.line.startswith(f"{name}=")}
-    assert told >= {name for name in FORK_VARIABLES if "use " in SETTINGS[name].what}
+@pytest.mark.parametrize("name", [name for name, one in SETTINGS.items() if not one.read_by and one.kind == "env"])
+def test_a_fork_variable_has_its_successor_where_it_is_set(name):
+    assert successors(name, "vllm", "0.33.0") or "use " not in SETTINGS[name].what
 
 
 def test_a_name_that_no_release_reads_cannot_be_recommended():
-    [rule] = [rule for rule in KB.rules if rule.id == "vllm-variable-not-read"]
+    [rule] = [rule for rule in KB.rules if rule.id == "has-flashinfer-false-without-nvcc"]
     wrong = replace(rule, fix=(replace(rule.fix[0], setting="VLLM_USE_FLASHINFER"),))
-    place = "rules/vllm/vllm-variable-not-read.yaml"
+    place = "rules/vllm/has-flashinfer-false-without-nvcc.yaml"
     assert [error for error in check_whole({place: wrong}, KB.features, KB.settings) if "no release" in error] == [
         f"{place}: {wrong.fix[0].line!r}: no release reads VLLM_USE_FLASHINFER, so that nobody may be told to set it"
     ]

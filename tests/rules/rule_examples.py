@@ -546,27 +546,6 @@ EXAMPLES: dict[str, Example] = {
         make.facts(packages={"flashinfer-python": "0.5.3"}), make.facts(packages={"flashinfer-python": "0.6.0"})
     ),
     # What the installed vLLM reads and refuses.
-    "vllm-variable-from-a-fork": Example(
-        make.facts(environment={"VLLM_USE_FLASHINFER_NORM": "1"}),
-        make.facts(
-            environment={"VLLM_USE_FLASHINFER_NORM": "1"},
-            vllm=make.vllm(other_variables={"VLLM_USE_FLASHINFER_NORM": "model_executor/layers/layernorm.py"}),
-        ),
-    ),
-    "vllm-variable-not-read": Example(
-        _vllm("0.14.1", vllm=make.vllm(), environment={"VLLM_FLASHINFER_ALLREDUCE_FUSION_THRESHOLDS_MB": "{}"}),
-        _vllm(
-            "0.14.1",
-            vllm=make.vllm(),
-            environment={
-                "VLLM_USE_FLASHINFER_SAMPLER": "1",  # registered and read
-                "VLLM_BATCH_INVARIANT": "1",  # read without being registered
-                "VLLM_USE_FLASHINFER": "1",  # a fork's, with a rule of its own
-                "VLLM_SERVICE_HOST": "10.0.0.7",  # Kubernetes'
-                "VLLM_PORT": "tcp://10.0.0.7:8000",
-            },
-        ),
-    ),
     "has-flashinfer-false-without-nvcc": Example(
         _vllm("0.28.0", toolkit=make.toolkit(nvcc_on_path=NO_NVCC_ON_PATH)),
         _vllm("0.33.0", toolkit=make.toolkit(nvcc_on_path=NO_NVCC_ON_PATH)),

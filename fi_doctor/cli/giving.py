@@ -1,0 +1,116 @@
+"""Settings that options name: `--env-file`, `--manifest` and `--vllm-args`; all are read before anything runs."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fi_doctor.cli import emit
+from fi_doctor.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fi_doctor.model import Given
+    from fi_doctor.model.given import Stated
+
+VLLM_ARGS = "--vllm-args"
+
+
+def read(
+    env_files: tuple[str, ...], manifests: tuple[str, ...], vllm_args: str | None, *, obstacle: str = ""
+) -> tuple[Stated, ...]:
+    """All settings that are given, each with its place. obstacle: an option with which nothing is judged.
+
+    Errors: UsageError, DataError where a file or a command line cannot be read.
+    """
+    named = {"--env-file": env_files, "--manifest": manifests, VLLM_ARGS: () if vllm_args is None else (vllm_args,)}
+    for option, names in named.items():
+        if "" in names and option != VLLM_ARGS:
+            raise UsageError(f"{option}: '' names no file", todo=f"fi-doctor check {option} FILE")
+        if names and obstacle:
+            raise UsageError(f"{option} and {obstacle}: nothing is judged then", todo="leave one of the two out")
+    if not (env_files or manifests or vllm_args is not None) or obstacle:
+        return ()
+    from fi_doctor.facts.manifests import read_env_file, read_manifest
+
+    files = [read_env_file(Path(name)) for name in env_files]
+    parts = [part for name in manifests for part in _of_servers(read_manifest(Path(name)))]
+    for given in parts:
+        for what, why in given.unread.items():
+            emit.say(f"warning: {given.origin}: {what} is not judged: {why}")
+    return (
+        *(one for given in (*files, *parts) for one in _variables(given)),
+        *(one for given in parts for one in _words(given)),
+        *_typed(vllm_args or ""),
+    )
+
+
+def _of_servers(found: tuple[Given, ...]) -> list[Given]:
+    """Those parts of a manifest that start a server; all of them where none of them tells that."""
+    servers = [one for one in found if one.server]
+    return servers or list(found)
+
+
+def _variables(given: Given) -> Iterable[Stated]:
+    from fi_doctor.facts.environment import HIDDEN, shown
+    from fi_doctor.model.given import Stated
+
+    for name, one in given.variables.items():
+        value = None if one.value is None else shown(name, one.value)
+        yield Stated(
+            name=name,
+            kind="env",
+            value=None if value == HIDDEN else value,
+            file=given.file,
+            part=given.part,
+            line=one.line,
+            server=given.server,
+        )
+
+
+def _words(given: Given) -> Iterable[Stated]:
+    """The flags of a part's command line; nothing of one that is no list of options, as a script's rest may be."""
+    if not given.server:
+        return ()
+    try:
+        return _flags(given.words, given.file, given.server, part=given.part, line=given.line)
+    except UsageError as error:
+        emit.say(
+            f"warning: {given.origin}: its command line is not judged: {error.what.removeprefix(f'{VLLM_ARGS}: ')}"
+        )
+        return ()
+
+
+def _typed(text: str) -> Iterable[Stated]:
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        why = f"{str(error).lower()} in {text!r}"
+        raise UsageError(f"{VLLM_ARGS} cannot be split into words", why=why, todo="quote it once more") from error
+    return _flags(words, VLLM_ARGS, "vllm")
+
+
+def _flags(words: tuple[str, ...], file: str, server: str, *, part: str = "", line: int = 0) -> list[Stated]:
+    from fi_doctor.cli.modelling import options_of
+    from fi_doctor.facts.environment import HIDDEN, shown
+    from fi_doctor.model.given import Stated
+
+    found = []
+    for name, values in options_of(words):
+        told = [shown(name, value) for value in values]
+        if name:
+            found.append(
+                Stated(
+                    name=name,
+                    kind="flag",
+                    value=None if HIDDEN in told else (told[0] if told else ""),
+                    more=tuple(told[1:]),
+                    file=file,
+                    part=part,
+                    line=line,
+                    server=server,
+                )
+            )
+    return found

@@ -1,0 +1,38 @@
+"""What the findings about settings mean that somebody wrote down."""
+
+EXPLAINED = {
+    "setting-unknown": (
+        "A variable or flag that the installed version does not have: it was in another release, is of a fork, or is "
+        "misspelled. A variable is passed over in silence, from vLLM 0.17 on with a warning; of a flag vLLM says that "
+        "it is unrecognized, and ends. Flags of the HTTP server are not looked up; one is called unknown only where "
+        "another release had it, or something is known to stand for it. The fix has what this version takes instead."
+    ),
+    "setting-never-read": (
+        "A variable that the installed version registers, so that it is taken without a warning, and that no file of "
+        "the package reads: it has no effect."
+    ),
+    "setting-value-refused": (
+        'The installed version cannot make a value of the text that is given: int() of "true" raises, or it is none '
+        "of the words that are taken. It is an error where the server does not start with it, and a warning where the "
+        "value counts as unset."
+    ),
+    "setting-means-otherwise": (
+        'A value is taken, and is not what it looks like: "0" that counts as "1" because any text does, '
+        '"true" that leaves it off because only "1" counts, or the default, which is not the same as leaving the '
+        "variable unset where the source asks if it is set."
+    ),
+    "settings-contradict": (
+        "Two settings of one process give two values to the same key: a variable and a flag, a flag that is given "
+        "twice, or a manifest and --vllm-args. Only one of them can hold."
+    ),
+    "setting-of-a-modified-build": (
+        "The installed files read this setting, and the release whose version they name does not: elsewhere, with the "
+        "release itself, it has no effect."
+    ),
+    "settings-not-judged": (
+        "Settings were given by --env-file, --manifest or --vllm-args, and it is not known what the installed version "
+        "makes of them: it is not installed, or neither its release nor its files could be read."
+    ),
+    "vllm-variable-not-read": "Said of old; it is told as setting-unknown or setting-never-read now.",
+    "vllm-variable-from-a-fork": "Said of old; it is told as setting-unknown now.",
+}
