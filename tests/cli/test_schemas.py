@@ -13,7 +13,11 @@ from cli_command import ROOT, in_three_parts
 
 from fi_doctor.cli import policy, schemas
 from fi_doctor.errors import DataError
-from fi_doctor.knowledge.policies import tomllib
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib
 
 PUBLISHED = ROOT / "fi_doctor" / "schemas"
 RECORDINGS = sorted((ROOT / "tests" / "machines").glob("*/*.json"))
@@ -82,7 +86,7 @@ def test_a_name_that_has_none_is_refused_with_the_nearest(doctor):
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_what_check_writes_of_a_recorded_machine_is_a_report(path, doctor):
     done = doctor("check", "--from", path, "--format", "json", "--no-config")
-    assert done.returncode in (0, 1)
+    assert done.returncode in (0, 1, 3)
     validate(json.loads(done.stdout), "report")
 
 
