@@ -93,6 +93,9 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     if wanted is not None and chosen is not None:
         told = answer.result() if answer is not None else chosen
         report = _deployed(report, wanted, chosen if isinstance(told, Missing) else told, kb, sm)
+        if isinstance(told, Missing) and report.deployed and answer is not None:
+            notes = (*report.deployed.notes, f"what vLLM's own selectors say: {told.reason}")
+            report = msgspec.structs.replace(report, deployed=msgspec.structs.replace(report.deployed, notes=notes))
     return msgspec.structs.replace(report, seconds=round(time.monotonic() - begun, 1), builds=builds)
 
 

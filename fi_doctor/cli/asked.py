@@ -176,7 +176,11 @@ def _with_wanted(asked: Asked) -> Asked:
         return asked
     from fi_doctor.cli import modelling
 
-    return msgspec.structs.replace(asked, wanted=modelling.wanted(asked))
+    wanted = modelling.wanted(asked)
+    if wanted is not None:
+        variables = tuple(one.name for one in asked.stated if one.kind == "env")
+        wanted = msgspec.structs.replace(wanted, variables=variables)
+    return msgspec.structs.replace(asked, wanted=wanted)
 
 
 def _with_stated(asked: Asked) -> Asked:

@@ -42,6 +42,7 @@ ENGINE = {
 }
 _SWITCHES = ("--enable-lora", "--enforce-eager")
 _OF_TABLE = ("all2all_backend", "attention_backend", "enable_lora", "enforce_eager", "moe_backend")  # that it asks for
+_INVARIANT = "VLLM_BATCH_INVARIANT"
 # What else may change a choice, which the table does not know: globs of options and variables -> operators.
 _MAY_CHANGE = {
     "--attention-config*": ("attention",),
@@ -71,6 +72,7 @@ _MAY_CHANGE = {
     "VLLM_USE_FLASHINFER_SAMPLER": ("sampling",),
     "VLLM_*ALLREDUCE*": ("allreduce", "allreduce_fusion"),
     "VLLM_ALL2ALL_BACKEND": ("all2all",),
+    _INVARIANT: ("allreduce", "allreduce_fusion", "attention", "linear", "moe", "sampling"),
 }
 _NO_FLASHINFER = "has-flashinfer-false-*"  # findings: vLLM then takes nothing from FlashInfer
 _MAY_BE_NONE = ("allreduce", "allreduce_fusion", "all2all")  # operators that a deployment may do without
@@ -192,7 +194,12 @@ def _part(choice: Choice, wanted: Wanted, kb: KnowledgeBase, report: Report, sm:
 
 def _unconsidered(wanted: Wanted, facts: Facts) -> dict[str, tuple[str, ...]]:
     """Options and variables that are set, may change a choice, and are not known to the table."""
-    names = (name for name in (*wanted.deployment.flags, *facts.environment) if ENGINE.get(name) not in _OF_TABLE)
+    known = None if isinstance(facts.vllm, Missing) else facts.vllm.variables  # others have no effect
+    variables = [name for name in (*facts.environment, *wanted.variables) if known is None or name in known]
+    given = (*wanted.deployment.flags, *variables)
+    names = [name for name in given if ENGINE.get(name) not in _OF_TABLE and name != _INVARIANT]
+    if _INVARIANT in wanted.variables:  # that of a file is not in the facts, by which the table knows it
+        names.append(_INVARIANT)
     found = {
         name: {one for glob, several in _MAY_CHANGE.items() if fnmatch.fnmatchcase(name, glob) for one in several}
         for name in names

@@ -15,6 +15,7 @@ class Wanted(Data, frozen=True):
     model: ServedModel
     deployment: Deployment
     config: dict[str, Any]  # what its config.json holds, for whoever asks vLLM
+    variables: tuple[str, ...] = ()  # that files set for the server
 
 
 class Effect(Closed):

@@ -35,7 +35,7 @@ def manifest(tmp_path):
 
 
 def told(done):
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in (0, 3), done.stderr  # 3: a variable may change what the model runs through
     return {(one["id"], one["title"]): one for one in json.loads(done.stdout)["findings"] if "setting" in one["id"]}
 
 

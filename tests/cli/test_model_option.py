@@ -102,3 +102,18 @@ def test_words_that_mean_nothing(doctor, words, said):
     done = doctor("check", *source, *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("A", "it will run, on FlashInfer for sampling"),
+        ("VLLM_BATCH_INVARIANT", "VLLM_BATCH_INVARIANT may change it"),
+        ("VLLM_USE_FLASHINFER_SAMPLER", "sampling (FLASHINFER): VLLM_USE_FLASHINFER_SAMPLER may change it"),
+        ("VLLM_ATTENTION_BACKEND", "it will run, on FlashInfer for sampling"),  # 0.33.0 does not know it
+    ],
+)
+def test_variables_of_a_file_count(doctor, tmp_path, variable, said):
+    (tmp_path / "server.env").write_text(f"{variable}=1\n")
+    done = doctor("check", "--example", "h200", "--model", "llama-3.1-8b", "--env-file", tmp_path / "server.env")
+    assert said in first(done), done.stderr
