@@ -16,7 +16,6 @@ from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import findings, gate
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
-from fi_doctor.facts.remembered import memory_folder
 from fi_doctor.knowledge import examples
 from fi_doctor.knowledge import explain as explaining
 from fi_doctor.model import (
@@ -123,8 +122,8 @@ def listed_features(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> tuple[Fe
 
 
 def known_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The features and the findings that a policy may name."""
-    kb, specs = knowing.load(memory_folder())
+    """The features and the findings that a policy may name; nothing is written, since something is wrong already."""
+    kb, specs = knowing.load(None)
     return tuple(feature.id for feature in listed_features(kb, specs)), policy.findings(kb)
 
 
