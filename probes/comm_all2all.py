@@ -39,6 +39,7 @@ import json
 import math
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -315,6 +316,8 @@ def _serve(rank, folder):
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG: a rank does not outlive its parent
+    if select.select([sys.stdin], [], [], 0)[0] and not sys.stdin.buffer.peek(1):
+        os._exit(0)  # the parent was gone before it could be followed
     team = _Team(rank, folder, (folder / f"step.{rank}").write_text)
     with contextlib.suppress(Exception):  # it is tried again, and told, with the first command
         team.join()

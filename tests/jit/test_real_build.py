@@ -179,7 +179,8 @@ def test_the_advice_for_an_nvcc_wrapper_mends_the_build_in_the_same_cache(machin
     assert "cannot find -lcudart" in row["why"]
     assert "cannot find -lcudart" in report["gate"]["reason"]
     assert "cannot find -lcudart" in report["builds"]["modules"]["silu_and_mul"]
-    prefix, _, home = _advice(report, "cuda-home-derived-from-nvcc-wrapper").partition("=")
+    advice = _advice(report, "cuda-home-derived-from-nvcc-wrapper")
+    prefix, _, home = advice.partition(" #")[0].strip().partition("=")  # behind # stands what it lacks itself
     assert (prefix, pathlib.Path(home).resolve()) == ("export CUDA_HOME", toolkit)
 
     # This FlashInfer keeps the build.ninja of the failed build, and in it the wrong toolkit.
