@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fi_doctor.diagnosis import deployment, operators
 from fi_doctor.facts import choices as asking
 from fi_doctor.knowledge import choosing
-from fi_doctor.model import Depth, Facts, Gpu, Missing, Package, PlannedProbe, Request, Vllm
+from fi_doctor.model import Depth, Facts, Gpu, Missing, Package, PlannedProbe, Request
 from fi_doctor.model.choices import Choice
 from fi_doctor.model.deployed import Wanted
 from fi_doctor.workers import Workers
@@ -51,11 +51,10 @@ def ask_vllm(wanted: Wanted, facts: Facts, request: Request, environ: Mapping[st
     gpu = _gpu(facts)
     if request.depth is not Depth.RUN or isinstance(facts.vllm, Missing) or gpu is None:
         return None
-    return Workers().submit(_asked, wanted, facts, facts.vllm, gpu, environ)
+    return Workers().submit(_asked, wanted, facts, gpu, environ)
 
 
-def _asked(wanted: Wanted, facts: Facts, vllm: Vllm, gpu: Gpu, environ: Mapping[str, str]) -> Choices:
-    del vllm  # that there is one
+def _asked(wanted: Wanted, facts: Facts, gpu: Gpu, environ: Mapping[str, str]) -> Choices:
     if isinstance(gpu.sm, Missing):
         return gpu.sm
     gpus = facts.gpus.gpus

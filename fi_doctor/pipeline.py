@@ -158,10 +158,12 @@ def rejudge(  # noqa: PLR0913 - what is recorded, what is asked, what is known
     stated: tuple[Stated, ...] = (),
 ) -> Report:
     """The verdicts of today's knowledge on recorded facts and outcomes; nothing of this machine is read."""
-    choices, sm = None, choosing.capability(planning.plan(specs, recorded.facts, request))
+    asked = None
     if wanted is not None:
+        sm = choosing.capability(planning.plan(specs, recorded.facts, request))
         choices = choosing.by_table(wanted, recorded.facts, sm)
         request = deployment.narrowed(request, () if isinstance(choices, Missing) else choices)
+        asked = wanted, choices, sm
     planned = cells.as_recorded(planning.plan(specs, recorded.facts, request), recorded.outcomes)
     chosen = {probe.spec.id for probe in planned}
     outcomes = tuple(outcome for outcome in recorded.outcomes if outcome.probe in chosen)
@@ -175,7 +177,8 @@ def rejudge(  # noqa: PLR0913 - what is recorded, what is asked, what is known
         locked={(row.feature, _number(row.sm)): row.locked for row in recorded.features if row.locked},
         stated=stated,
     )
-    if wanted is not None and choices is not None:
+    if asked is not None:
+        wanted, choices, sm = asked
         report = _deployed(report, wanted, choices, kb, sm)
     return msgspec.structs.replace(report, seconds=recorded.seconds, builds=recorded.builds)
 

@@ -113,8 +113,11 @@ def _package(facts: Facts, owner: str) -> _Installed | None:
 
 def _shipped(one: _Installed) -> Registry | None:
     """The settings of the release, where it is that release to the letter."""
-    if not one.is_release:
-        return None
+    return _of_release(one) if one.is_release else None
+
+
+def _of_release(one: _Installed) -> Registry | None:
+    """The settings that the release of this very version has; None where it was not read."""
     found = shipped.at(one.owner, one.version)
     if isinstance(found, Missing) or Version(found.release) != Version(Version(one.version).public):
         return None
@@ -122,10 +125,10 @@ def _shipped(one: _Installed) -> Registry | None:
 
 
 def _source(facts: Facts, one: _Installed, readings: Mapping[str, Registry]) -> given.Source:
-    is_vllm = one.owner == "vllm" and isinstance(facts.vllm, Vllm)
-    vllm = facts.vllm if isinstance(facts.vllm, Vllm) and is_vllm else None
+    vllm = facts.vllm if one.owner == "vllm" and isinstance(facts.vllm, Vllm) else None
     is_damaged = vllm is not None and any(table in vllm.unreadable for table in _TABLES)
-    registry: Registry | Missing | None = readings.get(one.owner) or _shipped(one)
+    registry = readings.get(one.owner) or _shipped(one)
+    release = _of_release(one) if one.owner in readings else None
     return given.Source(
         owner=one.owner,
         version=one.version,
@@ -136,17 +139,9 @@ def _source(facts: Facts, one: _Installed, readings: Mapping[str, Registry]) -> 
         mapped=lambda name: tuple(each for each in load() if (each.name, each.owner) == (name, one.owner)),
         named=frozenset({*vllm.variables, *vllm.other_variables}) if vllm is not None and not is_damaged else None,
         unread=frozenset(vllm.unread_variables) if vllm is not None else frozenset(),
-        released=_released(one) if one.owner in readings else None,
+        released=frozenset(release.settings) if release else None,
         is_damaged=is_damaged,
     )
-
-
-def _released(one: _Installed) -> frozenset[str] | None:
-    """The names that the release of this very version has."""
-    found = shipped.at(one.owner, one.version)
-    if isinstance(found, Missing) or Version(found.release) != Version(Version(one.version).public):
-        return None
-    return frozenset(found.settings)
 
 
 def _not_judged(stated: tuple[Stated, ...], sources: dict[str, given.Source], facts: Facts) -> tuple[Finding, ...]:

@@ -253,5 +253,5 @@ def _check_unmeasured(asked: Asked) -> None:
     for option, is_given in given.items():
         if is_given:
             raise UsageError(f"{option} and --locked: the lock says what was measured", todo="leave one of the two out")
-    if asked.model is not None or asked.vllm_args is not None:
+    if asked.model is not None:
         raise UsageError("--model and --locked: a lock says nothing of models", todo="leave one of the two out")

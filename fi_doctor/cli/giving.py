@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,12 +83,9 @@ def _words(given: Given) -> Iterable[Stated]:
 
 
 def _typed(text: str) -> Iterable[Stated]:
-    try:
-        words = tuple(shlex.split(text))
-    except ValueError as error:
-        why = f"{str(error).lower()} in {text!r}"
-        raise UsageError(f"{VLLM_ARGS} cannot be split into words", why=why, todo="quote it once more") from error
-    return _flags(words, VLLM_ARGS, "vllm")
+    from fi_doctor.cli.modelling import words_of
+
+    return _flags(words_of(text), VLLM_ARGS, "vllm")
 
 
 def _flags(words: tuple[str, ...], file: str, server: str, *, part: str = "", line: int = 0) -> list[Stated]:

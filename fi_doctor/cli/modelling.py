@@ -46,11 +46,7 @@ def wanted(asked: Asked) -> Wanted | None:
 
     Errors: UsageError, DataError.
     """
-    try:
-        words = tuple(shlex.split(asked.vllm_args or ""))
-    except ValueError as error:
-        why = f"{str(error).lower()} in {asked.vllm_args!r}"
-        raise UsageError("--vllm-args cannot be split into words", why=why, todo="quote it once more") from error
+    words = words_of(asked.vllm_args or "")
     deployment = deployed(
         words, tp=asked.tp, pp=asked.pp, dp=asked.dp, ep=asked.ep, kv_cache_dtype=asked.kv_cache_dtype
     )
@@ -64,6 +60,15 @@ def wanted(asked: Asked) -> Wanted | None:
     return Wanted(model=model, deployment=deployment, config=config)
 
 
+def words_of(text: str) -> tuple[str, ...]:
+    """The words of --vllm-args, as a shell splits them. Errors: UsageError."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        why = f"{str(error).lower()} in {text!r}"
+        raise UsageError("--vllm-args cannot be split into words", why=why, todo="quote it once more") from error
+
+
 def served(word: str) -> tuple[ServedModel, dict[str, Any]]:
     """The model that a path, a repository in Hugging Face's cache, or a name that is known stands for.
 
@@ -71,19 +76,19 @@ def served(word: str) -> tuple[ServedModel, dict[str, Any]]:
     """
     if not word:
         raise UsageError("--model: '' names no model", todo="fi-doctor check --model gpt-oss-20b")
-    path = Path(word).expanduser()
-    if os.path.lexists(path):
-        config = served_model.read_config(path)
-        return served_model.model_of(config, word, str(served_model.config_path(path))), config
-    if model_cache.is_repository(word) and (found := model_cache.cached_config(word, os.environ)):
-        config = served_model.read_config(found)
-        return served_model.model_of(config, word, str(found)), config
-    if config_of := models.config_of(word):
-        return served_model.model_of(config_of, word, f"preset {word}"), config_of
-    known = ", ".join(models.presets())
-    why = "there is no such file or folder, and it is neither in Hugging Face's cache nor one of those that are known"
-    todo = "name the folder of its config.json"
-    raise UsageError(f"--model: {word[:100]!r} is not found", why=f"{why}: {known}", todo=todo)
+    path: Path | None = Path(word).expanduser()
+    if not os.path.lexists(str(path)):
+        path = model_cache.cached_config(word, os.environ) if model_cache.is_repository(word) else None
+    if path is not None:
+        config, source = served_model.read_config(path), str(served_model.config_path(path))
+    elif known := models.config_of(word):
+        config, source = known, f"preset {word}"
+    else:
+        why = "there is no such file or folder, and it is neither in Hugging Face's cache nor one of those"
+        why = f"{why} that are known: {', '.join(models.presets())}"
+        todo = "name the folder of its config.json"
+        raise UsageError(f"--model: {word[:100]!r} is not found", why=why, todo=todo)
+    return served_model.model_of(config, word, source), config
 
 
 def deployed(  # noqa: PLR0913 - an option each

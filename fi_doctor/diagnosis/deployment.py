@@ -132,16 +132,19 @@ def judge(
     model, deployment, facts = wanted.model, wanted.deployment, report.facts
     vllm = facts.packages.get("vllm", Missing(reason="vLLM was not looked for"))
     version = vllm.version if isinstance(vllm, Package) else vllm
+    unconsidered = _unconsidered(wanted, facts)
     notes = tuple(
         f"{name} was not taken into account, which may change the choice of {', '.join(operators)}"
-        for name, operators in _unconsidered(wanted, facts).items()
+        for name, operators in unconsidered.items()
     )
     notes += tuple(f"{field} of the model's configuration: {why}" for field, why in model.unread.items())
     if isinstance(choices, Missing):
         parts: tuple[Part, ...] = ()
         effect, why = Effect.UNKNOWN, f"what vLLM would choose is not known: {choices.reason}"
     else:
-        parts = tuple(_part(choice, wanted, kb, report, sm) for choice in choices)
+        parts = tuple(
+            _doubted(choice, unconsidered, report) or _part(choice, wanted, kb, report, sm) for choice in choices
+        )
         effect = min((part.effect for part in parts), key=_ORDER.index, default=Effect.UNKNOWN)
         why = _sentence(effect, parts)
     return Deployed(
@@ -165,16 +168,20 @@ def with_gate(gate: Gate, deployed: Deployed) -> Gate:
     return gate
 
 
+def _doubted(choice: Choice, unconsidered: Mapping[str, tuple[str, ...]], report: Report) -> Part | None:
+    """What the table says and may be otherwise here; vLLM itself was given all that is set."""
+    if choice.evidence is not Evidence.DECLARED:
+        return None
+    if may := [name for name, operators in unconsidered.items() if choice.operator in operators]:
+        return Part(choice=choice, effect=Effect.UNKNOWN, why=f"{', '.join(may)} may change it")
+    closed = [one.id for one in report.findings if fnmatch.fnmatchcase(one.id, _NO_FLASHINFER)]
+    if choice.is_flashinfer and closed:
+        why = f"vLLM sees no FlashInfer that it can use ({closed[0]})"
+        return Part(choice=choice, effect=Effect.UNKNOWN, why=why)
+    return None
+
+
 def _part(choice: Choice, wanted: Wanted, kb: KnowledgeBase, report: Report, sm: int | Missing) -> Part:
-    if choice.evidence is Evidence.DECLARED:
-        may = [name for name, operators in _unconsidered(wanted, report.facts).items() if choice.operator in operators]
-        if may:
-            return Part(choice=choice, effect=Effect.UNKNOWN, why=f"{', '.join(may)} may change it")
-        closed = [one.id for one in report.findings if fnmatch.fnmatchcase(one.id, _NO_FLASHINFER)]
-        if choice.is_flashinfer and closed:
-            return Part(
-                choice=choice, effect=Effect.UNKNOWN, why=f"vLLM sees no FlashInfer that it can use ({closed[0]})"
-            )
     if choice.chosen == "none":
         if choice.operator in _MAY_BE_NONE:
             return Part(choice=choice, effect=Effect.OTHER, why="not used")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from fi_doctor.facts.collecting import collecting_paused
 from fi_doctor.facts.files import why_no_folder
 from fi_doctor.facts.registry_envs import read_elsewhere, read_envs
 from fi_doctor.facts.registry_fields import Classes
@@ -37,7 +35,7 @@ def read_registry(root: Path, owner: str, version: str | Missing) -> Registry | 
         return Missing(reason=f"how {owner} registers its settings is not known")
     unreadable: dict[str, str] = {}
     read = {"vllm": _vllm, "flashinfer-python": _flashinfer, "sglang": _sglang}[owner]
-    with _uncollected():
+    with collecting_paused():
         settings = read(Modules(root), unreadable)
     if not settings:
         return Missing(reason="; ".join(unreadable.values()) or f"{root} has no settings")
@@ -52,18 +50,6 @@ def with_readers(registry: Registry, root: Path) -> Registry:
         return registry
     read = {name: replace(registry.settings[name], read_in=found[attribute]) for name, attribute in names.items()}
     return replace(registry, settings={**registry.settings, **read})
-
-
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the garbage collector, which looks through trees that are all in use: a quarter of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _attribute(one: Registered) -> str:

@@ -24,8 +24,8 @@ FOLDER = Path(__file__).parents[1] / "knowledge" / "releases"
 ENDING = ".json.xz"
 # The modules of this package that decide what is read of vLLM and FlashInfer, beside those in calls/.
 READERS = (
-    *("admissions", "branches", "compiled", "definitions", "expressions", "files", "majors", "named", "own_versions"),
-    *("packages", "public", "recorded", "runners", "sources", "symbols", "values", "vllm", "walk"),
+    *("admissions", "branches", "collecting", "compiled", "definitions", "expressions", "files", "majors", "named"),
+    *("own_versions", "packages", "public", "recorded", "runners", "sources", "symbols", "values", "vllm", "walk"),
 )
 
 _Kept = TypeVar("_Kept")

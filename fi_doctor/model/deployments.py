@@ -72,15 +72,3 @@ class Deployment(Data, frozen=True, omit_defaults=True):
     def world_size(self) -> int:
         """GPUs of one replica."""
         return self.tensor_parallel * self.pipeline_parallel
-
-    def as_options(self) -> dict[str, object]:
-        """Options by the names of vLLM's engine arguments, "enforce_eager" -> True; for whoever asks vLLM."""
-        plain = {name.lstrip("-").replace("-", "_"): value or True for name, value in self.flags.items()}
-        return {
-            **plain,
-            "tensor_parallel_size": self.tensor_parallel,
-            "pipeline_parallel_size": self.pipeline_parallel,
-            "data_parallel_size": self.data_parallel,
-            "enable_expert_parallel": self.expert_parallel,
-            "kv_cache_dtype": self.kv_cache_dtype,
-        }

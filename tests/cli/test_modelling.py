@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 from fi_doctor.cli import modelling
+from fi_doctor.diagnosis.deployment import options_of
 from fi_doctor.errors import UsageError
 
 
@@ -70,7 +71,7 @@ def test_words_that_contradict_or_mean_nothing(line, given, said):
 def test_own_options_and_those_of_vllm_say_the_same():
     found = deployed("-tp 8", tp=8, ep=True)
     assert (found.tensor_parallel, found.expert_parallel, found.world_size) == (8, True, 8)
-    assert found.as_options()["tensor_parallel_size"] == 8
+    assert options_of(found, {})["tensor_parallel_size"] == 8
 
 
 @pytest.mark.parametrize(("line", "name"), [("vllm serve a/b -tp 2", "a/b"), ("--model a/b", "a/b"), ("-tp 2", "")])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import re
 import time
 from collections import defaultdict
@@ -16,6 +15,7 @@ from fi_doctor.facts.calls.read_file import File
 from fi_doctor.facts.calls.use import CALLED, Use
 from fi_doctor.facts.calls.uses import uses
 from fi_doctor.facts.calls.values import Value, Values
+from fi_doctor.facts.collecting import collecting_paused
 from fi_doctor.facts.files import NOT_PYTHON, decoded, why_no_folder, why_not_python
 from fi_doctor.facts.own_versions import read_build_meta
 from fi_doctor.facts.packages import Survey
@@ -73,7 +73,7 @@ def bind(vllm: Path, flashinfer: Path, label: str, *, whole: int = QUICK) -> Cal
         return Missing(reason=f"{error.filename or vllm}: {error.strerror or error}")
     if isinstance(texts, Missing):
         return texts
-    with _collecting_paused():
+    with collecting_paused():
         return _bound(_Package(texts, unread), Callees(flashinfer, label, whole=whole))
 
 
@@ -91,18 +91,6 @@ def _bound(package: _Package, callees: Callees) -> Calls:
                     told.take(f"{name}:{use.line}", use, fitted)
     package.forget()
     return told.calls(len(package.names), package.unread)
-
-
-@contextlib.contextmanager
-def _collecting_paused() -> Iterator[None]:
-    """Syntax trees are many objects without cycles; looking through them for garbage takes as long as all the rest."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class _TooLongError(Exception):
