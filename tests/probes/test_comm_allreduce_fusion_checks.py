@@ -285,7 +285,8 @@ def test_a_debugger_that_is_there_is_asked_for_the_kernels(probe, surroundings, 
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     monkeypatch.setattr(probe, "STALL_S", 1)
     surroundings("hangs@1")
-    with pytest.raises(RuntimeError, match=r"cuda-gdb says:\nkernel 0 of -nx -batch -p \d+ -ex info cuda kernels"):
+    said = r"cuda-gdb says:\nkernel 0 of -nx -batch -iex set auto-solib-add off -p \d+ -ex info cuda kernels"
+    with pytest.raises(RuntimeError, match=said):
         probe.run("oneshot_bf16")
 
 

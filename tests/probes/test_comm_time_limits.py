@@ -2,6 +2,7 @@
 
 import io
 import subprocess
+import sys
 import unittest
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -83,9 +84,27 @@ def test_every_communication_probe_is_here():
 
 def test_all2all_comes_back_before_its_time_is_up(ranks, clock):
     probe = ranks("comm_all2all")
-    with pytest.raises(RuntimeError, match="did not come back from 'starting' within 95 s"):
+    with pytest.raises(RuntimeError, match="did not come back from 'starting' within 85 s"):
         probe.run("two_sided_bf16")
     assert_in_time(probe, clock)
+
+
+@pytest.mark.parametrize("name", ["comm_all2all", "comm_allreduce", "comm_allreduce_fusion"])
+def test_gpus_that_ranks_of_another_probe_use_are_not_waited_for_without_end(monkeypatch, tmp_path, name):
+    probe = loading.load(name)
+    monkeypatch.setenv("FI_DOCTOR_SCRATCH", str(tmp_path))
+    monkeypatch.setattr(probe, "TURN_S", 0.2)
+    with probe._turn():
+        pass
+    held = "import fcntl, sys; f = open(sys.argv[1], 'ab'); fcntl.lockf(f, fcntl.LOCK_EX); print(); input()"
+    words = [sys.executable, "-c", held, str(tmp_path / "turn.lock")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        with pytest.raises(unittest.SkipTest, match=r"another probe used these GPUs for 0\.2 s$"), probe._turn():
+            pass
+        other.communicate(b"\n")
+    with probe._turn():
+        pass
 
 
 @pytest.mark.parametrize("name", ["comm_allreduce", "comm_allreduce_fusion"])
