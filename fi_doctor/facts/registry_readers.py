@@ -93,7 +93,7 @@ def texts(root: Path) -> Iterator[tuple[str, bytes]]:
     """Each Python file below a folder by its path there. Errors: OSError."""
     start = len(str(root)) + 1
     for path in python_files(root):
-        with open(path, "rb") as file:  # noqa: PTH123 - plain files; three thousand Path objects would take as long
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - plain files; three thousand Path objects would take as long
             yield path[start:], file.read(LARGEST_BYTES)
 
 

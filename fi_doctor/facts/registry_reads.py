@@ -76,12 +76,15 @@ def parents_of(tree: ast.AST) -> dict[ast.AST, ast.AST]:
     left = [tree]
     while left:
         node = left.pop()
-        for name in node._fields:  # ast.walk takes twice as long
-            value = getattr(node, name, None)
-            inner = value if isinstance(value, list) else (value,)
-            nodes = [one for one in inner if isinstance(one, ast.AST)]
-            found.update(dict.fromkeys(nodes, node))
-            left += nodes
+        for value in vars(node).values():  # ast.walk takes six times as long
+            if isinstance(value, ast.AST):
+                found[value] = node
+                left.append(value)
+            elif isinstance(value, list):
+                for one in value:
+                    if isinstance(one, ast.AST):
+                        found[one] = node
+                        left.append(one)
     return found
 
 
