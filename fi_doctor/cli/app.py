@@ -175,6 +175,12 @@ def report(  # noqa: PLR0913 - the options of a command
     *,
     yaml: Annotated[bool, typer.Option("--yaml", help="Write YAML (the default).")] = False,
     json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    for_issue: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROJECT", help="Write a bug report in the form of flashinfer or vllm, without names and addresses."
+        ),
+    ] = None,
     python: Python = None,
     as_user: AsUser = None,
     pid: Pid = None,
@@ -220,7 +226,7 @@ def report(  # noqa: PLR0913 - the options of a command
         memory=memory,
         fresh_cache=fresh_cache,
         binaries=tuple(binary or ()),
-        formats=(report_format(yaml=yaml, json=json),),
+        formats=(report_format(yaml=yaml, json=json, for_issue=for_issue),),
         output=output,
         quiet=quiet,
         model=model,
@@ -236,7 +242,7 @@ def report(  # noqa: PLR0913 - the options of a command
     asked, gathering = begin(asked)
     from fi_doctor.cli import commands
 
-    return commands.report(asked, gathering)
+    return commands.report(asked, gathering, for_issue)
 
 
 app.command()(documents.warm)

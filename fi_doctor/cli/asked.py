@@ -190,10 +190,17 @@ def _with_stated(asked: Asked) -> Asked:
     return msgspec.structs.replace(asked, stated=stated)
 
 
-def report_format(*, yaml: bool, json: bool) -> str:
-    """The one format that the two flags of `report` ask for."""
-    if yaml and json:
-        raise UsageError("--yaml and --json: a report has one format", todo="fi-doctor report --yaml")
+def report_format(*, yaml: bool, json: bool, for_issue: str | None) -> str:
+    """The one format that the options of `report` ask for."""
+    given = {"--yaml": yaml, "--json": json, "--for-issue": for_issue is not None}
+    named = [name for name, is_given in given.items() if is_given]
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)}: a report has one format", todo=f"fi-doctor report {named[0]}")
+    if for_issue is not None:
+        from fi_doctor.reports.issue import FORMS
+
+        parse.choice(for_issue, tuple(FORMS), "--for-issue")
+        return "markdown"
     return "json" if json else "yaml"
 
 

@@ -33,7 +33,7 @@ from fi_doctor.model import (
     selects,
 )
 from fi_doctor.probing import catalog
-from fi_doctor.reports import document, lists, rulings
+from fi_doctor.reports import document, failures, issue, lists, rulings
 from fi_doctor.reports.text import wrap
 
 
@@ -62,9 +62,16 @@ def _say(line: str) -> None:
         emit.say(part)
 
 
-def report(asked: Asked, gathering: Gathering | None) -> int:
-    """Diagnose and write; 0 once it is written."""
-    _write_report(asked, gathering)
+def report(asked: Asked, gathering: Gathering | None, for_issue: str | None = None) -> int:
+    """Diagnose and write, for_issue: in the form of that project's bug reports; 0 once it is written."""
+    if for_issue is None:
+        _write_report(asked, gathering)
+        return 0
+    kb, specs = installed.known()
+    done = judge(asked, gathering, kb, specs)
+    failed = {outcome.probe for outcome in failures.failed(done)}
+    scripts = {spec.id: catalog.source(spec) for spec in specs if spec.id in failed}
+    outputs.put(asked.targets, lambda _: issue.render(done, for_issue, scripts))
     return 0
 
 

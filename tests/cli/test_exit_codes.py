@@ -139,6 +139,18 @@ def test_a_report_has_one_format(doctor):
     assert in_three_parts(done.stderr)["try"]
 
 
+def test_a_report_for_a_project_is_in_its_form_and_of_no_other_format(doctor):
+    done = doctor("report", "--for-issue", "vllm", "--example", "h200")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "### Your current environment" in done.stdout
+    done = doctor("report", "--for-issue", "vlm", "--example", "h200")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "vllm" in done.stderr
+    done = doctor("report", "--for-issue", "vllm", "--yaml", "--example", "h200")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--yaml and --for-issue: a report has one format" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "asked", "code"),
     [

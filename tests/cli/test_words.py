@@ -11,7 +11,7 @@ SHARED = ("--python", "--from", "--example", "--as-recorded", "--depth", "--budg
 OPTIONS = {
     (): ("--version", "--help", "check", "report", "explain", "probes", "features"),
     ("check",): (*SHARED, "--require", "--fresh-cache", "--format", "-o", "--output"),
-    ("report",): (*SHARED, "--fresh-cache", "--yaml", "--json", "-o", "--output"),
+    ("report",): (*SHARED, "--fresh-cache", "--yaml", "--json", "--for-issue", "-o", "--output"),
     ("warm",): ("--feature", "--all", "--jobs", "--memory", "--budget", "--dry-run", "--json", "--python", "-q"),
     ("explain",): ("ID",),
     ("features",): ("--help",),
