@@ -36,7 +36,8 @@ def run(argv: list[str]) -> int:
     except DoctorError as error:
         return _failed(error)
     except click_error as error:
-        return _usage(error, argv)
+        named = {one.name or one.callback.__name__ for one in app.registered_commands if one.callback}
+        return _usage(error, _commands(argv, named))
 
 
 def _only(app: typer.Typer, argv: list[str]) -> typer.Typer:
@@ -63,14 +64,17 @@ def _failed(error: DoctorError) -> int:
     return error.exit_code
 
 
-def _usage(error: Exception, argv: list[str]) -> int:
-    """Print what the parser has against the words, with the nearest word where it knows one."""
+def _usage(error: Exception, words: list[str]) -> int:
+    """Print what the parser has against the words, with the nearest word where it knows one.
+
+    words: those that name the command.
+    """
     message = str(getattr(error, "format_message", error.__str__)()).strip().rstrip(".?")
     if message.startswith("Usage:"):  # no command: the message is the help
         streams.tell(message)
         return UsageError.exit_code
     message, _, hint = message.partition(". Did you mean ")
-    command = ["fi-doctor", *_commands(argv)]
+    command = ["fi-doctor", *words]
     near = list(getattr(error, "possibilities", None) or re.findall(r"'([^']+)'", hint))
     if near:
         message = message.partition(" (Possible options")[0]
@@ -82,10 +86,9 @@ def _usage(error: Exception, argv: list[str]) -> int:
     return _failed(UsageError(message[:1].lower() + message[1:], why=why, todo=todo))
 
 
-def _commands(argv: list[str]) -> list[str]:
-    """The words that name the command, as far as there is such a command."""
+def _commands(argv: list[str], named: set[str]) -> list[str]:
+    """The words that name the command, as far as there is one of such a name."""
     words = [word for word in argv[:2] if not word.startswith("-")]
     if words[:1] == ["probes"]:
         return words if words[1:] in (["list"], ["show"]) else ["probes"]
-    named = {"check", "env", "lock", "report", "warm", "diff", "explain", "features", "schema"}
-    return words[:1] if words[:1] and words[0] in named else []
+    return [word for word in words[:1] if word in named]

@@ -260,5 +260,13 @@ def _check_unmeasured(asked: Asked) -> None:
     for option, is_given in given.items():
         if is_given:
             raise UsageError(f"{option} and --locked: the lock says what was measured", todo="leave one of the two out")
-    if asked.model is not None:
-        raise UsageError("--model and --locked: a lock says nothing of models", todo="leave one of the two out")
+    of_model = {
+        "--model": asked.model is not None,
+        "--tp": asked.tp is not None,
+        "--pp": asked.pp is not None,
+        "--dp": asked.dp is not None,
+        "--ep": asked.ep,
+        "--kv-cache-dtype": asked.kv_cache_dtype is not None,
+    }
+    for option in (name for name, is_given in of_model.items() if is_given):
+        raise UsageError(f"{option} and --locked: a lock says nothing of models", todo="leave one of the two out")

@@ -61,6 +61,8 @@ MISTAKES = {
     "depth-of-report": (["report", "--depth", "rum"], "'rum'", "--depth run"),
     "option": (["check", "--budegt", "3m"], "--budegt", "fi-doctor check --budget"),
     "option-of-report": (["report", "--yml"], "--yml", "fi-doctor report --yaml"),
+    "option-of-cache": (["cache", "--prun"], "--prun", "fi-doctor cache --prune"),
+    "locked-and-tp": (["check", "--locked", "--tp", "2"], "--tp", "leave one"),
     "option-of-all": (["--verison"], "--verison", "fi-doctor --version"),
     "command": (["chek"], "'chek'", "fi-doctor check"),
     "command-of-probes": (["probes", "shw"], "'shw'", "fi-doctor probes show"),
@@ -91,7 +93,8 @@ MISTAKES = {
 }
 
 
-WITHOUT_REASON = {"from-and-example", "from-and-python", "as-recorded-alone"}  # the others say which words there are
+# The others say which words there are.
+WITHOUT_REASON = {"locked-and-tp", "from-and-example", "from-and-python", "as-recorded-alone"}
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
