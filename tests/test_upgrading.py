@@ -8,9 +8,12 @@ from upgraded_machines import H200, TWO_H200
 
 from fi_doctor import pipeline, upgrading
 from fi_doctor.conditions.requirements import applicable
-from fi_doctor.diagnosis import advice
-from fi_doctor.knowledge import pins
-from fi_doctor.model import ActionKind
+from fi_doctor.diagnosis import advice, deployment
+from fi_doctor.facts.served_model import model_of
+from fi_doctor.knowledge import models, pins
+from fi_doctor.model import ActionKind, Deployment, Evidence
+from fi_doctor.model.choices import Choice
+from fi_doctor.model.deployed import Wanted
 
 MODERN = "2xh200-cuda13.0-flashinfer0.7.2.post1/warm.json"
 SAMPLER, BARRIER = "sampler-repeats-random-numbers", "two-shot-allreduce-barrier-lets-through"
@@ -142,6 +145,28 @@ def test_settings_that_the_other_vllm_does_not_read_are_named_with_what_stands_f
 def test_problems_that_come_with_the_other_versions_are_named():
     subjects = {one.subject: one for one in machines.judged(H200).upgrade.changes}
     assert subjects["nvcc-major-differs-from-torch"].why == "nvcc is of CUDA 13.0, torch of CUDA 12.8"
+
+
+def test_what_the_named_model_runs_through_makes_it_needed():
+    kb, specs = machines.shipped()
+    report = machines.judged(TWO_H200)
+    config = models.config_of("llama-3.1-8b")
+    wanted = Wanted(model=model_of(config, "llama-3.1-8b", "a preset"), deployment=Deployment(), config=config)
+    fused = Choice(
+        operator="allreduce_fusion",
+        layers="all",
+        chosen="FLASHINFER",
+        features=("comm.allreduce_fusion",),
+        is_flashinfer=True,
+        how="the table: a.py:1",
+        evidence=Evidence.DECLARED,
+    )
+    served = replace(report, deployed=deployment.judge(wanted, (fused,), kb, report, 90))
+    found = upgrading.find(kb, served, specs)
+    assert [one.row for one in found.mends if one.is_called] == ["comm.allreduce_fusion on SM90"]
+    assert found.is_needed
+    [asked] = installs(advice.with_upgrade(served, found))
+    assert asked.features == ("comm.allreduce_fusion",)
 
 
 def test_an_upgrade_takes_the_place_of_the_one_before():

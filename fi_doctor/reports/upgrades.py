@@ -26,7 +26,10 @@ def in_brief(report: Report) -> list[str]:
     if upgrade is None or upgrade.is_needed:
         return []
     rows = names(clean(one.row, 100) for one in upgrade.mends)
-    return [f"nothing that {_vllm(report)} calls here asks for it; other versions would mend {rows}:", upgrade.line]
+    return [
+        f"nothing that {_vllm(report)} calls here asks for it; other versions would mend {rows}:",
+        clean(upgrade.line, 2000),
+    ]
 
 
 def _lines(upgrade: Upgrade, report: Report) -> Iterator[str]:
