@@ -6,12 +6,12 @@ import upgraded_machines as machines
 from msgspec.structs import replace
 from upgraded_machines import H200, TWO_H200
 
-from fi_doctor import pipeline, upgrading
+from fi_doctor import consequences, pipeline, upgraded, upgrading
 from fi_doctor.conditions.requirements import applicable
 from fi_doctor.diagnosis import advice, deployment
 from fi_doctor.facts.served_model import model_of
 from fi_doctor.knowledge import models, pins
-from fi_doctor.model import ActionKind, Deployment, Evidence
+from fi_doctor.model import ActionKind, Deployment, Evidence, Missing
 from fi_doctor.model.choices import Choice
 from fi_doctor.model.deployed import Wanted
 
@@ -126,6 +126,19 @@ def test_rows_that_the_other_release_has_may_work_and_nothing_works():
     assert ("comm.allreduce on SM90", "not called without a flag", "called without a flag") in changed(found)
     assert "works" not in {one.after for one in found.changes}
     assert {str(one.evidence) for one in found.changes} <= {"declared", "predicted"}
+
+
+def test_a_row_that_works_here_and_that_the_other_release_lacks_is_named():
+    kb, specs = machines.shipped()
+    report = machines.judged(TWO_H200)
+    gone = Missing(reason="flashinfer 9 has no flashinfer.norm.rmsnorm", absent=True)
+    facts = upgraded.completed(report.facts)
+    package = replace(facts.flashinfer, symbols={**facts.flashinfer.symbols, "flashinfer.norm.rmsnorm": gone})
+    target = replace(facts, flashinfer=package)
+    [change] = consequences.find(kb, report, target, specs, (), besides=set())
+    assert (change.subject, change.before, change.after) == ("norm.rmsnorm on SM90", "works", "unsupported")
+    assert change.why == f"flashinfer.norm.rmsnorm: {gone.reason}"
+    assert not consequences.find(kb, report, target, specs, (), besides={"norm.rmsnorm on SM90"})
 
 
 def test_a_release_whose_files_are_not_shipped_says_so_and_opens_no_row():
