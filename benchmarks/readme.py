@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).parents[1]
+UPGRADE = "What other versions would mend"
 
 
 def printed(*argv):
@@ -31,6 +32,8 @@ def main():
     text = (ROOT / "README.md").read_text()
     sample, _, _ = printed("-m", "fi_doctor", "check", "--example", "h200").partition("\nFindings:\n")
     text = fill(text, "example", sample)
+    _, title, rest = printed("-m", "fi_doctor", "check", "--example", "2xh200-flashinfer-0.5.3").partition(UPGRADE)
+    text = fill(text, "upgrade", title + rest.partition("\n\n")[0])
     text = fill(text, "recorded", printed("benchmarks/recorded.py"))
     text = fill(text, "builds", printed("benchmarks/builds.py"))
     if asked.python:

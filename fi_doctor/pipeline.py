@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from fi_doctor import __version__, choosing, settings
+from fi_doctor import __version__, choosing, settings, upgrading
 from fi_doctor.diagnosis import (
     advice,
     called,
@@ -93,6 +93,7 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     if wanted is not None and chosen is not None:
         told = answer.result() if answer is not None else chosen
         report = _deployed(report, wanted, chosen if isinstance(told, Missing) else told, kb, sm)
+        report = _with_upgrade(report, kb, specs, stated)
         if isinstance(told, Missing) and report.deployed and answer is not None:
             notes = (*report.deployed.notes, f"what vLLM's own selectors say: {told.reason}")
             report = msgspec.structs.replace(report, deployed=msgspec.structs.replace(report.deployed, notes=notes))
@@ -179,7 +180,7 @@ def rejudge(  # noqa: PLR0913 - what is recorded, what is asked, what is known
     )
     if asked is not None:
         wanted, choices, sm = asked
-        report = _deployed(report, wanted, choices, kb, sm)
+        report = _with_upgrade(_deployed(report, wanted, choices, kb, sm), kb, specs, stated)
     return msgspec.structs.replace(report, seconds=recorded.seconds, builds=recorded.builds)
 
 
@@ -187,6 +188,12 @@ def _deployed(report: Report, wanted: Wanted, chosen: choosing.Choices, kb: Know
     """The report with what becomes of the deployment."""
     found = deployment.judge(wanted, chosen, kb, report, sm)
     return msgspec.structs.replace(report, deployed=found, gate=deployment.with_gate(report.gate, found))
+
+
+def _with_upgrade(
+    report: Report, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...], stated: tuple[Stated, ...]
+) -> Report:
+    return advice.with_upgrade(report, upgrading.find(kb, report, specs, stated))
 
 
 def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
@@ -213,7 +220,7 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
     further = (*captured.find(kb, facts, rows), *differs.find(kb, facts), *settings.find(facts, stated, registries))
     found = findings.with_contradictions(kb, facts, rows, (*found, *further))
     found = findings.of_selected(found, request.features)
-    return Report(
+    report = Report(
         schema=SCHEMA,
         doctor=Doctor(version=__version__, knowledge=kb.version),
         request=request,
@@ -225,6 +232,8 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
         outcomes=outcomes,
         gate=gate.decide(request, rows, found, facts),
     )
+    specs = {probe.spec.id: probe.spec for probe in planned}
+    return _with_upgrade(report, kb, tuple(specs.values()), stated)
 
 
 def symbols_of(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> tuple[str, ...]:

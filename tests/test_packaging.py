@@ -45,9 +45,7 @@ def of_kind(folder, suffix):
 
 def test_the_wheel_holds_every_module_probe_rule_and_example(wheel):
     inside = set(zipfile.ZipFile(wheel).namelist())
-    wanted = (
-        of_kind("fi_doctor", ".py") | of_kind("fi_doctor", ".yaml") | of_kind("fi_doctor/knowledge/examples", ".json")
-    )
+    wanted = of_kind("fi_doctor", ".py") | of_kind("fi_doctor", ".yaml") | of_kind("fi_doctor/knowledge", ".json")
     wanted |= of_kind("fi_doctor/schemas", ".json")
     wanted |= {name.replace("probes/", "fi_doctor_probes/", 1) for name in of_kind("probes", ".py")}
     assert any(name.endswith(".yaml") for name in wanted)

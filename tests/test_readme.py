@@ -15,7 +15,7 @@ from fi_doctor.cli import commands, policy
 from fi_doctor.cli.asked import Asked
 from fi_doctor.knowledge import examples, policies
 from fi_doctor.probing import catalog
-from fi_doctor.reports import document
+from fi_doctor.reports import document, render
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -31,6 +31,13 @@ def test_the_sample_is_what_the_example_prints_up_to_the_findings():
     sample, findings, _ = done.stdout.partition("\nFindings:\n")
     assert findings
     assert (sample, done.returncode) == (block("example"), 0)
+
+
+def test_the_upgrade_is_what_the_example_prints():
+    kb, specs = knowledge.load(), catalog.discover()
+    recorded = document.read(examples.data("2xh200-flashinfer-0.5.3"), "2xh200")
+    report = pipeline.rejudge(recorded, recorded.request, kb=kb, specs=specs)
+    assert f"\n{block('upgrade')}\n" in render(report, "console")
 
 
 def test_the_test_command_is_the_one_that_ci_runs():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from fi_doctor import conditions
 from fi_doctor.conditions import View
 from fi_doctor.diagnosis import given
@@ -19,10 +21,12 @@ from fi_doctor.model import (
     KnowledgeBase,
     Outcome,
     Recommendation,
+    Report,
     Rule,
     Setting,
     Severity,
 )
+from fi_doctor.model.upgrade import Upgrade
 
 # What changes least comes first: a variable, a flag, a file of a cache, a package, and at last work for somebody else.
 _ORDER = (
@@ -64,6 +68,29 @@ def advise(
         for one in _merged(asked)
     )
     return tuple(sorted(recommended, key=_place))
+
+
+def with_upgrade(report: Report, upgrade: Upgrade | None) -> Report:
+    """The report with a change of versions in place of the one that it had.
+
+    It is recommended where it mends something that vLLM calls here.
+    """
+    former = report.upgrade.line if report.upgrade is not None else ""
+    report = replace(report, recommendations=tuple(one for one in report.recommendations if one.line != former))
+    if upgrade is None or not upgrade.is_needed:
+        return replace(report, upgrade=upgrade)
+    called = [one for one in upgrade.mends if one.is_called]
+    names = ", ".join(one.row for one in called)
+    install = Recommendation(
+        kind=ActionKind.INSTALL,
+        line=upgrade.line,
+        why=f"no setting helps {names}, and {upgrade.package} {upgrade.version} is known to be free of the problem",
+        findings=tuple(dict.fromkeys(rule for one in called for rule in one.rules)),
+        features=tuple(dict.fromkeys(one.row.partition(" ")[0] for one in called)),
+    )
+    return replace(
+        report, upgrade=upgrade, recommendations=tuple(sorted((*report.recommendations, install), key=_place))
+    )
 
 
 def _place(one: Recommendation) -> tuple[bool, int, tuple[str, ...], tuple[str, ...], str]:

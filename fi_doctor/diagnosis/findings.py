@@ -66,6 +66,11 @@ def of_selected(found: Iterable[Finding], globs: tuple[str, ...]) -> tuple[Findi
     return tuple(one for one in found if not one.features or any(selects(globs, name) for name in one.features))
 
 
+def explains(rule: Rule, feature: str, cell: Cell) -> bool:
+    """Whether a failure is to be laid to a rule that holds."""
+    return _is_telling(rule, rule.severity) and _is_its(rule, feature, cell)
+
+
 def is_measured(verdict: Verdict, evidence: Evidence) -> bool:
     """Whether a verdict was found by trying here: a success by running, a failure by compiling or running."""
     if verdict is Verdict.WORKS:
@@ -159,7 +164,7 @@ def _unexplained(
     groups: defaultdict[str, list[tuple[FeatureRow, Cell]]] = defaultdict(list)
     for row in rows:
         bad = [cell for cell in row.cells if cell.verdict.is_failure and is_measured(cell.verdict, cell.evidence)]
-        bad = [cell for cell in bad if not any(_explains(rule, finding, row, cell) for finding, rule in telling)]
+        bad = [cell for cell in bad if not any(_is_its(rule, row.feature, cell) for _, rule in telling)]
         if bad:
             worst = max(bad, key=lambda cell: cell.verdict is Verdict.WRONG_RESULT)
             groups[worst.why].append((row, worst))
@@ -167,15 +172,19 @@ def _unexplained(
 
 
 def _tells(finding: Finding, rules: dict[str, Rule]) -> bool:
-    """Whether a finding is one that failures may be laid to: a grave one, or one that foretells them."""
-    rule = rules.get(finding.id)
-    return rule is not None and (finding.severity is Severity.ERROR or rule.predicts is not None or bool(rule.explains))
+    """Whether a finding is one that failures may be laid to."""
+    return finding.id in rules and _is_telling(rules[finding.id], finding.severity)
 
 
-def _explains(rule: Rule, finding: Finding, row: FeatureRow, cell: Cell) -> bool:
+def _is_telling(rule: Rule, severity: Severity) -> bool:
+    """Whether it is grave, or foretells failures, or says which ones are its own."""
+    return severity is Severity.ERROR or rule.predicts is not None or bool(rule.explains)
+
+
+def _is_its(rule: Rule, feature: str, cell: Cell) -> bool:
     """Whether a cell's failure is this one: what fails in other words has another cause, which must not be hidden."""
     said = f"{cell.variant}: {cell.why}" if cell.variant else cell.why
-    return row.feature in finding.features and re.search(rule.explains, said) is not None
+    return concerns(rule, feature) and re.search(rule.explains, said) is not None
 
 
 def _failure(kb: KnowledgeBase, facts: Facts, why: str, members: list[tuple[FeatureRow, Cell]]) -> Finding:

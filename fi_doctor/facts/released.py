@@ -69,6 +69,15 @@ def recall(name: str, key: str, kind: type[_Kept]) -> _Kept | None:
     return None
 
 
+def of_release(name: str, kind: type[_Kept]) -> _Kept | None:
+    """What is shipped under this name, whatever is installed; None where that is nothing, or other readers read it."""
+    with contextlib.suppress(OSError, EOFError, lzma.LZMAError, msgspec.MsgspecError):
+        path = FOLDER / f"{name}{ENDING}"
+        key = key_of(path)
+        return kept_under(key, _unpacked(path), kind) if key.startswith(readers()) else None
+    return None
+
+
 def key_of(path: Path) -> str:
     """What a shipped file was read with."""
     key, _ = msgspec.json.decode(_unpacked(path), type=tuple[str, msgspec.Raw])

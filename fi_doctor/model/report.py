@@ -12,9 +12,10 @@ from fi_doctor.model.deployed import Deployed
 from fi_doctor.model.facts import Facts
 from fi_doctor.model.policy import Gate, Policy
 from fi_doctor.model.probes import Depth, Outcome
+from fi_doctor.model.upgrade import Upgrade
 from fi_doctor.model.words import Evidence, Scope, Severity, Verdict
 
-SCHEMA = "fi-doctor.report/1.5"
+SCHEMA = "fi-doctor.report/1.6"
 
 
 class Cell(Data, frozen=True):
@@ -199,3 +200,4 @@ class Report(Data, frozen=True):
     seconds: float = 0.0  # wall time of reading, building and running
     builds: Builds = Builds()
     deployed: Deployed | None = None  # what becomes of the model that is to be served, where one was named
+    upgrade: Upgrade | None = None  # where something fails that a known version mends and no setting helps

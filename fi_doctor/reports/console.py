@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from fi_doctor.model import Evidence, FeatureRow, Report, Verdict
-from fi_doctor.reports import binaries, deployed, failures
+from fi_doctor.reports import binaries, deployed, failures, upgrades
 from fi_doctor.reports.answer import basis, by_sm, exit_line, headline, not_installed
 from fi_doctor.reports.built import compiling
 from fi_doctor.reports.document import in_order
@@ -64,6 +64,7 @@ def _parts(report: Report, width: int) -> Iterator[Text]:
     if not not_installed(report) or any(row.evidence is not Evidence.NONE for row in report.features):
         yield from _rows(report, width)
     yield from findings(report, width)
+    yield from _upgrade(report, width)
     yield from _failures(report, width)
     yield from _binaries(report, width)
     yield from _to_settle(report, width)
@@ -131,6 +132,15 @@ def _binaries(report: Report, width: int) -> Iterator[Text]:
         yield from _plain(wrap(line, width, "  ", "    "))
     if len(told) > _MOST_BINARIES:
         yield Text(f"  {len(told) - _MOST_BINARIES} more lines: --format json and yaml have every file")
+
+
+def _upgrade(report: Report, width: int) -> Iterator[Text]:
+    command, lines = upgrades.told(report)
+    if command:
+        yield from _section(f"{upgrades.TITLE}:")
+        for line in lines:
+            yield from _plain(wrap(line, width, "  # ", "  #   "), style="dim")
+        yield Text(f"  {command}", style="bold")
 
 
 def _failures(report: Report, width: int) -> Iterator[Text]:

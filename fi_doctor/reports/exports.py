@@ -13,6 +13,7 @@ import msgspec
 
 from fi_doctor.model import ActionKind, Finding, Recommendation, Report
 from fi_doctor.reports.text import clean
+from fi_doctor.reports.upgrades import in_brief
 
 FORMS = ("shell", "dotenv", "docker", "k8s", "vllm-args", "sglang-args", "json")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
@@ -39,11 +40,13 @@ def export(report: Report, form: str, *, optional: bool = False) -> Exported:
         case "json":
             return Exported(json.dumps([_record(one) for one in wanted], indent=2) + "\n")
         case "vllm-args" | "sglang-args":
-            return _arguments([one for one in wanted if _is_of(one, form)], form)
+            found = _arguments([one for one in wanted if _is_of(one, form)], form)
+            return found._replace(told=(*found.told, *in_brief(report)))
         case "k8s":
-            return Exported(_lines(_k8s(wanted)))
+            lines = _k8s(wanted)
         case _:
-            return Exported(_lines(_settings(wanted, form)))
+            lines = _settings(wanted, form)
+    return Exported(_lines((*lines, *(f"# {clean(line)}" for line in in_brief(report)))))
 
 
 def settings_told(findings: tuple[Finding, ...]) -> list[str]:
