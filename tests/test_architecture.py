@@ -30,6 +30,7 @@ ARROWS = {
     "settings": PURE | {"conditions", "diagnosis", "facts", "knowledge"},
     "pipeline": PURE | {"__init__", "choosing", "settings", "facts", "probing", "knowledge", "diagnosis"},
     "pruning": PURE,
+    "explaining": PURE | {"conditions", "knowledge"},
     "knowing": PURE | {"facts", "knowledge", "probing"},
     "locked": PURE | {"__init__", "pipeline", "facts", "probing", "knowledge", "diagnosis", "locking"},
     "cli": PURE
@@ -45,6 +46,7 @@ ARROWS = {
         "locking",
         "locked",
         "knowing",
+        "explaining",
         "pruning",
     },
     "__main__": {"__init__", "cli"},

@@ -7,6 +7,7 @@ from fi_doctor.model.calls import Calls, Misfit, MisfitKind, Unbound
 from fi_doctor.model.changes import DIFFERENCE_SCHEMA, Cause, CauseKind, Difference, FactChange, RowChange
 from fi_doctor.model.coverage import COVERAGE_SCHEMA, Coverage, Covered, Here
 from fi_doctor.model.deployments import AttentionLayers, Deployment, Experts, Quantized, ServedModel
+from fi_doctor.model.explanations import EXPLAIN_SCHEMA, Confidence, Diagnosis, Explanation, Matched, Read
 from fi_doctor.model.facts import (
     Admission,
     Driver,
@@ -26,6 +27,7 @@ from fi_doctor.model.facts import (
     VersionCheck,
     Vllm,
 )
+from fi_doctor.model.faults import FAMILIES, REPORT, Fault, Mend, Sample, Sign, Strength
 from fi_doctor.model.given import Given, Variable
 from fi_doctor.model.knowledge import (
     Action,
@@ -37,6 +39,7 @@ from fi_doctor.model.knowledge import (
     Setting,
     VllmUse,
 )
+from fi_doctor.model.logs import LogFact, LogFacts
 from fi_doctor.model.machine import DriverFiles, Folder, Machine, Network, User
 from fi_doctor.model.policy import (
     Allowance,
@@ -90,7 +93,10 @@ __all__ = [
     "COUNTS",
     "COVERAGE_SCHEMA",
     "DIFFERENCE_SCHEMA",
+    "EXPLAIN_SCHEMA",
+    "FAMILIES",
     "OWN",
+    "REPORT",
     "SCHEMA",
     "WARMING_SCHEMA",
     "Action",
@@ -114,11 +120,13 @@ __all__ = [
     "CellOutcome",
     "Closed",
     "Condition",
+    "Confidence",
     "Coverage",
     "Covered",
     "Data",
     "Deployment",
     "Depth",
+    "Diagnosis",
     "Difference",
     "Doctor",
     "Driver",
@@ -127,8 +135,10 @@ __all__ = [
     "Evidence",
     "Excuse",
     "Experts",
+    "Explanation",
     "FactChange",
     "Facts",
+    "Fault",
     "Feature",
     "FeatureRow",
     "Finding",
@@ -147,8 +157,12 @@ __all__ = [
     "KnowledgeBase",
     "Library",
     "LoadedLibrary",
+    "LogFact",
+    "LogFacts",
     "Machine",
     "Majors",
+    "Matched",
+    "Mend",
     "Misfit",
     "MisfitKind",
     "Missing",
@@ -169,6 +183,7 @@ __all__ = [
     "Ptxas",
     "Quantized",
     "RayCopies",
+    "Read",
     "Recommendation",
     "Report",
     "Request",
@@ -178,14 +193,17 @@ __all__ = [
     "RowChange",
     "Rule",
     "Ruling",
+    "Sample",
     "Scope",
     "ServedModel",
     "Server",
     "Setting",
     "Severity",
+    "Sign",
     "Silent",
     "Site",
     "Stage",
+    "Strength",
     "Strict",
     "Subset",
     "SystemFacts",

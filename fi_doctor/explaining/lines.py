@@ -1,0 +1,84 @@
+"""A line without what runners, loggers and collectors put before it, and the rank that it names."""
+
+from __future__ import annotations
+
+import enum
+import json
+from typing import NamedTuple
+
+from fi_doctor.explaining.patterns import search
+
+_DAY = r"(?:\d{4}[-/]\d\d[-/]\d\d|\d\d/\d\d/\d{4}|\d\d-\d\d|[A-Z][a-z]{2} [ \d]\d)"
+_TIME = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+_LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|[DIWEF])"
+_PREFIXES = (
+    rf"^\s*{_DAY}[T -]{_TIME} (?:std(?:out|err) [FP] )?",  # kubectl logs --timestamps, containerd
+    rf"^{_DAY} {_TIME} [\w.-]{{1,80}} [\w./@-]{{1,80}}(?:\[\d+\])?: ",  # journald
+    r"^\[pod/[\w./-]{1,200}\] ",
+    r"^[\w./-]{1,80} +\| ",  # docker compose
+    r"^\((?P<rank>[A-Za-z_][\w .:-]{0,60}?pid=\d+)[^()]{0,80}\)",  # vLLM's processes, Ray's actors
+    r"^\[(?P<rank>rank ?\d+)\]:? ?",
+    r"^\[\d+,(?P<rank>\d+)\]<std(?:out|err)>: ?",  # mpirun --tag-output
+    rf"^\[{_DAY}[T -]{_TIME}(?P<rank>(?: [A-Z]{{2}}\d+)*)\] ?",  # SGLang, TensorRT-LLM
+    r"^\[T(?:ensor)?RT-LLM\] ?",
+    rf"^\[{_LEVEL}\] ?",
+    rf"^{_LEVEL}:? +(?:{_DAY} {_TIME} )?\[?[\w./-]{{1,120}}\.py:\d+\]:? ?",  # vLLM
+    rf"^{_LEVEL} [\w./-]{{1,120}}\.py:\d+: ",  # SGLang
+    rf"^{_LEVEL}:? {_DAY} {_TIME} ",
+)
+_LEVELS = rf"^(?:\[TRT-LLM\] )?\[?(?P<level>{_LEVEL})\b"
+_MOST = 8
+
+
+class Level(str, enum.Enum):
+    """What the logger calls the line."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+    NONE = ""  # no logger's line: a traceback, a compiler
+
+
+class Line(NamedTuple):
+    """One line of a log."""
+
+    file: str
+    number: int
+    rank: str  # "rank0", "TP2", "Worker_TP1 pid=12"; "" where none is told
+    text: str
+    level: Level = Level.NONE
+
+
+def read(file: str, number: int, raw: bytes) -> Line:
+    """The line as text: what is not UTF-8 as escapes, prefixes away."""
+    text = _unpacked(raw.decode("utf-8", "backslashreplace")).replace("\r", " ")
+    rank, level = "", Level.NONE
+    for _ in range(_MOST):
+        for prefix in _PREFIXES:
+            found = search(f"(?P<whole>{prefix})", text)
+            if found and found["whole"]:
+                rank = rank or found.get("rank", "").strip()
+                level = _level(found["whole"]) or level
+                text = text[len(found["whole"]) :].lstrip(" ") if found.get("rank") else text[len(found["whole"]) :]
+                break
+        else:
+            break
+    return Line(file, number, rank, text, level)
+
+
+def _level(prefix: str) -> Level | None:
+    found = search(_LEVELS, prefix)
+    if not found:
+        return None
+    letter = found["level"][0]
+    return {"D": Level.INFO, "I": Level.INFO, "W": Level.WARNING}.get(letter, Level.ERROR)
+
+
+def _unpacked(text: str) -> str:
+    """What docker's json-file keeps as {"log": "...", ...}."""
+    if not text.startswith('{"log":"'):
+        return text
+    try:
+        return str(json.loads(text)["log"]).rstrip("\n")
+    except (ValueError, KeyError):
+        return text

@@ -1,0 +1,77 @@
+"""Which of the faults whose signs were seen are causes, the likeliest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fi_doctor.conditions import Truth
+from fi_doctor.conditions.logs import LOG, LogView
+from fi_doctor.explaining.lines import Level
+from fi_doctor.explaining.matching import Match
+from fi_doctor.model import Confidence, Fault, LogFacts, Strength
+
+
+class Candidate(NamedTuple):
+    """A fault that may be a cause here."""
+
+    fault: Fault
+    matches: tuple[Match, ...]
+    view: LogView
+    truth: Truth
+    confidence: Confidence
+
+    @property
+    def is_follow_on(self) -> bool:
+        """Whether none of its signs is of its own."""
+        return all(match.sign.strength is Strength.FOLLOWS_ON for match in self.matches)
+
+
+def candidate(fault: Fault, matches: tuple[Match, ...], facts: LogFacts) -> Candidate | None:
+    """A fault with signs of which `when` is not known to be false."""
+    if not matches:
+        return None
+    view = LogView(facts, _captured(matches), frozenset(match.sign.name for match in matches if match.sign.name))
+    truth = LOG.holds(fault.when, view) if fault.when else Truth.YES
+    return None if truth is Truth.NO else Candidate(fault, matches, view, truth, _confidence(matches, truth))
+
+
+def ranked(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """Those that are causes, each cause once, the likeliest first."""
+    causes = [one for one in candidates if not one.is_follow_on]
+    standing = [one for one in causes if not any(_beats(other, one) for other in causes)]
+    best: dict[str, Candidate] = {}
+    for one in sorted(standing, key=_order):
+        best.setdefault(one.fault.cause, one)
+    return tuple(best.values())
+
+
+def _captured(matches: tuple[Match, ...]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, dict[str, None]] = {}
+    for match in matches:
+        for name, value in match.captured.items():
+            found.setdefault(name, {})[value] = None
+    return {name: tuple(values) for name, values in found.items()}
+
+
+def _confidence(matches: tuple[Match, ...], truth: Truth) -> Confidence:
+    if any(match.sign.strength is Strength.DECIDES for match in matches):
+        return Confidence.HIGH if truth is Truth.YES else Confidence.MEDIUM
+    supports = {match.sign.text for match in matches if match.sign.strength is Strength.SUPPORTS}
+    return Confidence.MEDIUM if len(supports) > 1 and truth is Truth.YES else Confidence.LOW
+
+
+def _beats(one: Candidate, other: Candidate) -> bool:
+    return other.fault.id in one.fault.beats and one.confidence.rank >= other.confidence.rank
+
+
+def _order(one: Candidate) -> tuple[object, ...]:
+    """Surer first, errors before warnings, then those seen first, then those of which more is known."""
+    own = [match for match in one.matches if match.sign.strength is not Strength.FOLLOWS_ON]
+    strongest = max(match.sign.strength.rank for match in own)
+    deciding = [match for match in own if match.sign.strength.rank == strongest]
+    is_warning = all(match.line.level in (Level.INFO, Level.WARNING) for match in deciding)
+    longest = max(len(match.sign.text) for match in deciding)
+    first = deciding[0].line
+    known = sum(LOG.holds(part, one.view) is Truth.YES for part in LOG.parts(one.fault.when)) if one.fault.when else 0
+    return (-one.confidence.rank, is_warning, first.file, first.number, -known, -longest, one.fault.id)
