@@ -47,9 +47,10 @@ class Line(NamedTuple):
     rank: str  # "rank0", "TP2", "Worker_TP1 pid=12"; "" where none is told
     text: str
     level: Level = Level.NONE
+    place: int = 0  # of the file among the inputs
 
 
-def read(file: str, number: int, raw: bytes) -> Line:
+def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:
     """The line as text: what is not UTF-8 as escapes, prefixes away."""
     text = _unpacked(raw.decode("utf-8", "backslashreplace")).replace("\r", " ")
     rank, level = "", Level.NONE
@@ -63,7 +64,7 @@ def read(file: str, number: int, raw: bytes) -> Line:
                 break
         else:
             break
-    return Line(file, number, rank, text, level)
+    return Line(file, number, rank, text, level, place)
 
 
 def _level(prefix: str) -> Level | None:

@@ -5,16 +5,27 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple, Protocol
 
 from fi_doctor.explaining.patterns import Literals
 
 _BLOCK = 1 << 20
 _LINE = 1 << 14  # bytes of a line on either side of a literal that are looked at
 _OVERLAP = 1 << 10  # the longest literal
-_ENOUGH = 200  # lines with one literal: those that come later tell nothing new, and are no longer looked for
+# Lines with one literal that are the same but for numbers, and lines with it at all: those that come later tell
+# nothing new, and are no longer looked for. A log of gigabytes repeats itself.
+_ENOUGH, _MOST = 200, 20_000
+_DIGITS = b"0123456789"
 # Colours stand within messages of compilers: "\x1b[01;31merror: \x1b[0m".
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\))")
+
+
+class Readable(Protocol):
+    """What bytes can be read from, packed or not."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most so many bytes; none at the end."""
+        ...
 
 
 class Hit(NamedTuple):
@@ -33,9 +44,9 @@ class Reading:
         self.bytes = 0
 
 
-def hits(stream: BinaryIO, literals: Iterable[bytes], reading: Reading) -> Iterator[Hit]:
+def hits(stream: Readable, literals: Iterable[bytes], reading: Reading) -> Iterator[Hit]:
     """The lines in which a literal stands, each once, in their order."""
-    searched, counts = Literals(literals), Counter[bytes]()
+    searched, repeats = Literals(literals), _Repeats()
     rest = b""
     while True:
         chunk = stream.read(_BLOCK)
@@ -43,16 +54,40 @@ def hits(stream: BinaryIO, literals: Iterable[bytes], reading: Reading) -> Itera
         block = rest + (_ESCAPE.sub(b"", chunk) if b"\x1b" in chunk else chunk)
         cut = _cut(block) if chunk else len(block)
         for hit in _in_block(block, cut, searched, reading.lines):
-            counts.update(hit.literals)
+            repeats.count(hit)
             yield hit
         reading.lines += block.count(b"\n", 0, cut)
         rest = block[cut:]
         if not chunk:
             reading.lines += bool(block) and not block.endswith(b"\n")
             return
-        if tired := {literal for literal, count in counts.items() if count > _ENOUGH}:
+        if tired := repeats.tired():
             searched = Literals([literal for literal in searched.literals if literal not in tired])
-            counts = Counter({literal: count for literal, count in counts.items() if literal not in tired})
+
+
+class _Repeats:
+    """How often literals were found, and in lines that were much the same."""
+
+    def __init__(self) -> None:
+        self._lines: set[int] = set()
+        self._same = Counter[bytes]()
+        self._all = Counter[bytes]()
+
+    def count(self, hit: Hit) -> None:
+        self._all.update(hit.literals)
+        form = hash(hit.raw.translate(None, _DIGITS))
+        if form in self._lines:
+            self._same.update(hit.literals)
+        elif len(self._lines) < _MOST:
+            self._lines.add(form)
+
+    def tired(self) -> set[bytes]:
+        """Those that were found often enough since this was asked last."""
+        tired = {one for one, count in self._same.items() if count > _ENOUGH}
+        tired |= {one for one, count in self._all.items() if count > _MOST}
+        for one in tired:
+            del self._same[one], self._all[one]
+        return tired
 
 
 def _cut(block: bytes) -> int:

@@ -13,7 +13,7 @@ OPTIONS = {
     ("check",): (*SHARED, "--require", "--fresh-cache", "--format", "-o", "--output"),
     ("report",): (*SHARED, "--fresh-cache", "--yaml", "--json", "-o", "--output"),
     ("warm",): ("--feature", "--all", "--jobs", "--memory", "--budget", "--dry-run", "--json", "--python", "-q"),
-    ("explain",): ("ID",),
+    ("explain",): ("ID", "FILE", "--env-file", "--here", "--format"),
     ("features",): ("--help",),
     ("probes",): ("list", "show"),
     ("probes", "list"): ("--help",),
