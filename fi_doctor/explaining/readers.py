@@ -87,7 +87,7 @@ READERS: tuple[Reader, ...] = (
         ("compute capability", "Compute capability", "Compute Capability"),
         r"(?i)compute capability *[:=]? *\(?(?P<value>\d{1,2}\.\d|\d{2,3})[af]?\b",
     ),
-    Reader("sm", ("capability",), r"(?i)capability[^\d(]{0,20}\((?P<value>\d{1,2}, ?\d)\)"),
+    Reader("sm", ("capability",), r"(?i)capability(?:\(\w*\))?[^\d(]{0,20}\((?P<value>\d{1,2}, ?\d)\)"),
     Reader("sm", ("with capability ", "device capability"), r"(?:with|device) capability:? (?P<value>\d{2,3})\b"),
     Reader("sm", ("current device sm_", "arch=sm"), r"(?:current device sm_|\barch=sm_?)(?P<value>\d{2,3})"),
     Reader("sm", ("| SM1", "| SM9", "| SM8", "| SM7"), r"\| SM(?P<value>\d{2,3})\b"),

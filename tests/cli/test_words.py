@@ -153,6 +153,7 @@ def test_explain_without_an_id_lists_every_id(doctor):
         "Features:",
         "Probes, besides those that have the name of their row:",
         "Findings:",
+        "Faults that logs tell:",
         "Settings:",
     ]
     others = done.stdout.partition("Other words:\n")[2].partition("\n\n")[0]
