@@ -14,6 +14,8 @@ from fi_doctor.explaining.stream import Readable
 from fi_doctor.knowledge import faults
 from fi_doctor.model import Event, Explanation, LogFact, LogFacts, Read, Used
 
+_TOLD = 3  # lines that are the same but for numbers: those after them tell no new fact
+
 
 class Source(NamedTuple):
     """One input."""
@@ -76,18 +78,22 @@ def diagnose(
 def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
     """Read an input once, and keep what tells something."""
     reading = stream.Reading()
-    wanted = telling.literals()
-    if not source.is_environment:
-        wanted = wanted | usage.literals() | events.literals() | signs.keys()
+    facts, using, failing = telling.literals(), usage.literals(), events.literals() | signs.keys()
+    wanted = facts if source.is_environment else facts | using | failing
     for hit in stream.hits(source.stream, wanted, reading):
+        own = failing.intersection(hit.literals)
+        if hit.alike > _TOLD and not own:
+            continue
         line = lines.read(source.name, hit.number, hit.raw, place=len(seen.read))
-        seen.told += telling.told(line, hit.literals)
+        if hit.alike <= _TOLD:
+            seen.told += telling.told(line, hit.literals)
         if source.is_environment:
             continue
-        seen.used += usage.used(line, hit.literals)
-        if (event := events.read(line)) is not None:
+        if hit.alike <= _TOLD:
+            seen.used += usage.used(line, hit.literals)
+        if own and (event := events.read(line)) is not None:
             seen.errors.append(event)
-        if own := signs.keys() & set(hit.literals):
-            seen.literals |= own
+        if signed := signs.keys() & own:
+            seen.literals |= signed
             seen.lines.append(line)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))

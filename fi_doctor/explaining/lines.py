@@ -26,6 +26,9 @@ _PREFIXES = (
     rf"^{_LEVEL} [\w./-]{{1,120}}\.py:\d+: ",  # SGLang
     rf"^{_LEVEL}:? {_DAY} {_TIME} ",
 )
+# All of them in one, since a name may stand once: rank0, rank1, ...
+_ANY = "|".join(prefix.lstrip("^").replace("?P<rank>", f"?P<rank{at}>") for at, prefix in enumerate(_PREFIXES))
+_PREFIX = f"^(?P<whole>{_ANY})"
 _LEVELS = rf"^(?:\[TRT-LLM\] )?\[?(?P<level>{_LEVEL})\b"
 _MOST = 8
 
@@ -55,15 +58,12 @@ def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:
     text = _unpacked(raw.decode("utf-8", "backslashreplace")).replace("\r", " ")
     rank, level = "", Level.NONE
     for _ in range(_MOST):
-        for prefix in _PREFIXES:
-            found = search(f"(?P<whole>{prefix})", text)
-            if found and found["whole"]:
-                rank = rank or found.get("rank", "").strip()
-                level = _level(found["whole"]) or level
-                text = text[len(found["whole"]) :].lstrip(" ") if found.get("rank") else text[len(found["whole"]) :]
-                break
-        else:
+        found = search(_PREFIX, text)
+        if not found or not (whole := found.pop("whole")):
             break
+        named = "".join(found.values()).strip()
+        rank, level = rank or named, _level(whole) or level
+        text = text[len(whole) :].lstrip(" ") if named else text[len(whole) :]
     return Line(file, number, rank, text, level, place)
 
 
