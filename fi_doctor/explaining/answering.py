@@ -16,6 +16,7 @@ from fi_doctor.model import (
     Diagnosis,
     Event,
     Explanation,
+    LogFact,
     LogFacts,
     Matched,
     Mend,
@@ -50,9 +51,17 @@ def answer(found: Findings) -> Explanation:
         errors=found.errors,
         used=found.used,
         helps=_helps(found),
-        facts=tuple(dict.fromkeys(found.facts.facts)),
+        facts=_once(found.facts),
         read=found.read,
     )
+
+
+def _once(facts: LogFacts) -> tuple[LogFact, ...]:
+    """Each fact with the first line that tells it."""
+    first: dict[tuple[str, str, str], LogFact] = {}
+    for fact in facts.facts:
+        first.setdefault((fact.name, fact.key, fact.value), fact)
+    return tuple(first.values())
 
 
 def _sentence(diagnoses: tuple[Diagnosis, ...], found: Findings) -> str:
@@ -192,7 +201,21 @@ def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:
     deciding = [match for match in one.matches if match.sign.strength is Strength.DECIDES]
     if not deciding:
         return "its lines fit this cause, and others too"
-    where = f"line {deciding[0].line.number} is brought about by nothing else"
-    if one.confidence is Confidence.HIGH:
-        return where if not one.fault.when else f"{where}, as the facts of the log stand"
-    return f"{where}, if {' and '.join(unknown)}: that is not told"
+    where = f"nothing else brings line {deciding[0].line.number} about"
+    known = _known(one)
+    holds = f", since {' and '.join(known)}" if known else ""
+    if unknown:
+        return f"{where}{holds}, if {' and '.join(unknown)}: that is not told"
+    return f"{where}{holds}"
+
+
+def _known(one: Candidate) -> tuple[str, ...]:
+    """The parts of `when` that hold, each with what was read and where: "nvcc is 12.8 (line 3)"."""
+    said = []
+    for part in LOG.parts(one.fault.when) if one.fault.when else ():
+        [(word, test)] = part.items()
+        key = next(iter(test)) if isinstance(test, dict) and word in LOG.keyed else ""
+        if LOG.holds(part, one.view) is Truth.YES and (facts := one.view.facts.of(word, key)):
+            where = f"line {facts[0].line}" if facts[0].line else facts[0].file
+            said.append(f"{key or word.replace('_', ' ')} is {facts[0].value} ({where})")
+    return tuple(dict.fromkeys(said))

@@ -41,7 +41,7 @@ _FORMS = (
     _Form(
         "exception",
         ("Error: ", "Error", "Exception"),
-        r"^(?:E +|!+ )?(?:[a-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)",
+        r"^(?:E +|!+ |\s+)?(?:[a-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)",
     ),
     _Form(
         "cuda",

@@ -34,6 +34,7 @@ class Reader(NamedTuple):
     literals: tuple[str, ...]  # one of them stands in each line that is meant
     pattern: str  # RE2 with a group `value`, and `key` where the fact has one
     key: str = ""
+    without: str = ""  # RE2: lines that it matches tell nothing of the kind
 
 
 READERS: tuple[Reader, ...] = (
@@ -41,7 +42,7 @@ READERS: tuple[Reader, ...] = (
         Reader(
             "package",
             tuple(f"{word}{end}" for word in _words for end in _SEPARATORS),
-            rf"(?:^|[\s\[('\"/,|])(?:{_pattern})(?:==|=| ?: *| +v?|-| \(|: nvcc )(?:\S{{1,40}} )?{_VERSION}",
+            rf"(?:^|[\s\[('\"/,|])(?:{_pattern})(?:==|=| *: *| +v?|-| \(|: nvcc ){_VERSION}",
             _name,
         )
         for _name, _pattern in _PACKAGES.items()
@@ -105,7 +106,12 @@ READERS: tuple[Reader, ...] = (
         tuple(f"{word}" for word in _VARIABLES.split("|")),
         rf"(?:^|[\s;\"'])(?P<key>(?:{_VARIABLES})[A-Z0-9_]{{0,80}})(?:=|: )[\"']?(?P<value>[^\s\"';,]{{1,300}})",
     ),
-    Reader("argument", ("--",), r"(?:^|\s)--(?P<key>[a-z][a-z0-9-]{2,60})[= ]\"?(?P<value>[\w./:+-]{1,120})"),
+    Reader(
+        "argument",
+        ("--",),
+        r"(?:^|\s)--(?P<key>[a-z][a-z0-9-]{2,60})[= ]\"?(?P<value>[\w./:+][\w./:+-]{0,120})",
+        without=r"nvcc|--build-arg|\bninja\b|^\s*(?:File|raise) ",
+    ),
     Reader(
         "argument",
         ("non-default args: ", "ServerArgs("),
