@@ -18,7 +18,7 @@ from fi_doctor.reports import explained as written
 
 # No id ends so; a file that does is never taken for one.
 _ENDINGS = (".log", ".txt", ".out", ".err", ".gz", ".zst", ".json", ".yaml", ".yml", ".md", ".stderr", ".stdout")
-_NOTHING, _UNKNOWN = 3, 3
+_UNKNOWN = 3
 
 
 class AskedExplain(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +37,7 @@ def explain(asked: AskedExplain) -> int:
 
     0 where a cause is named or no error is told, 3 where there is an error and no cause, or nothing to read.
     """
+    _check(asked)
     if is_id(asked):
         from fi_doctor.cli import commands
 
@@ -72,8 +73,19 @@ def is_id(asked: AskedExplain) -> bool:
 def code(found: Explanation) -> int:
     """The exit code of an answer."""
     if not any(one.bytes for one in found.read):
-        return _NOTHING
+        return _UNKNOWN
     return _UNKNOWN if found.errors and not found.diagnoses else 0
+
+
+def _check(asked: AskedExplain) -> None:
+    if asked.python is not None and not asked.is_here:
+        raise UsageError(
+            "--python: only --here reads an interpreter", todo="fi-doctor explain FILE --here --python PATH"
+        )
+    if (asked.formats or asked.output is not None) and is_id(asked):
+        raise UsageError(
+            "--format and --output are for what a log tells", why="the text behind an id is text", todo="leave them out"
+        )
 
 
 def _explained(asked: AskedExplain) -> Explanation:
