@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from fi_doctor.explaining.patterns import Literals
 
 _BLOCK = 1 << 20
-_LINE = 1 << 14  # bytes of a line on either side of a literal that are looked at
+_LINE = 1 << 12  # bytes of a line on either side of a literal that are looked at
 _OVERLAP = 1 << 10  # the longest literal
 # Lines with one literal that are the same but for numbers, and lines with it at all: those that come later tell
 # nothing new, and are no longer looked for. A log of gigabytes repeats itself.
