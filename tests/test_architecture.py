@@ -33,6 +33,7 @@ ARROWS = {
     "upgrading": PURE | {"conditions", "consequences", "diagnosis", "knowledge", "upgraded"},
     "pipeline": PURE | {"__init__", "choosing", "settings", "upgrading", "facts", "probing", "knowledge", "diagnosis"},
     "pruning": PURE,
+    "explaining": PURE | {"conditions", "knowledge"},
     "knowing": PURE | {"facts", "knowledge", "probing"},
     "locked": PURE | {"__init__", "pipeline", "facts", "probing", "knowledge", "diagnosis", "locking"},
     "cli": PURE
@@ -48,6 +49,7 @@ ARROWS = {
         "locking",
         "locked",
         "knowing",
+        "explaining",
         "pruning",
     },
     "__main__": {"__init__", "cli"},

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fi_doctor.conditions import families, relations, requirements, tried
+from fi_doctor.conditions import families, leaves, relations, requirements, tried
+from fi_doctor.conditions.language import Keyed, Language, Reading, Special, Subject
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.model import (
     Facts,
@@ -22,36 +22,12 @@ from fi_doctor.model import (
     command,
 )
 
-# The values of a subject: a test passes when any of them does. Missing as a whole: nothing is known of it.
-Reading = tuple[object, ...] | Missing
-
 
 class View(NamedTuple):
     """What conditions look at."""
 
     facts: Facts
     outcomes: tuple[Outcome, ...] = ()
-
-
-class Subject(NamedTuple):
-    """One thing to ask about."""
-
-    kind: Kind
-    read: Callable[[View], Reading]
-
-
-class Keyed(NamedTuple):
-    """A family of things to ask about, each under its own key: {package: {torch: ">=2.9"}}."""
-
-    kind: Kind
-    key: str  # what the key is
-    read: Callable[[View, str], Reading]
-
-
-def nearest(name: str) -> str:
-    """The subject whose name is most like `name`."""
-    names = [*SUBJECTS, *KEYED, "missing", "outcome", "all", "any", "not"]
-    return difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
 
 
 def _one(value: object) -> Reading:
@@ -204,7 +180,7 @@ def _relation(read: Callable[[Facts], Reading]) -> Callable[[View], Reading]:
     return lambda view: read(view.facts)
 
 
-SUBJECTS: dict[str, Subject] = {
+SUBJECTS: dict[str, Subject[View]] = {
     "sm": Subject(Kind.NUMBER, _gpus(lambda gpus: tuple(gpu.sm for gpu in gpus))),
     "gpu_name": Subject(Kind.TEXT, _gpus(lambda gpus: tuple(gpu.name for gpu in gpus))),
     "gpu_count": Subject(Kind.NUMBER, _gpus(lambda gpus: (len(gpus),))),  # those that CUDA sees
@@ -275,7 +251,7 @@ SUBJECTS: dict[str, Subject] = {
     **{name: Subject(kind, _relation(read)) for name, (kind, read) in families.SUBJECTS.items()},
 }
 
-KEYED: dict[str, Keyed] = {
+KEYED: dict[str, Keyed[View]] = {
     "package": Keyed(Kind.VERSION, "distributions", _package),
     "installed": Keyed(Kind.FLAG, "distributions", _installed),
     "shadowed": Keyed(Kind.TEXT, "distributions", _shadowed),  # the copies on sys.path that lose
@@ -290,3 +266,6 @@ KEYED: dict[str, Keyed] = {
     ),
     "env_set": Keyed(Kind.FLAG, "variables", _env_set),  # set and not empty
 }
+
+_OUTCOME = Special[View](leaves.check_outcome, lambda test, view: leaves.outcomes_pass(test, view.outcomes))
+MACHINE = Language(SUBJECTS, KEYED, {"outcome": _OUTCOME})

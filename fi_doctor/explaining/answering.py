@@ -1,0 +1,254 @@
+"""The answer in words: diagnoses with their lines, reasons and remedies, or what would help."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fi_doctor.conditions import Truth
+from fi_doctor.conditions.logs import LOG, LogView
+from fi_doctor.explaining.matching import Match
+from fi_doctor.explaining.patterns import same as alike
+from fi_doctor.explaining.ranking import Candidate
+from fi_doctor.explaining.usage import ROWS, is_other
+from fi_doctor.model import (
+    EXPLAIN_SCHEMA,
+    Condition,
+    Confidence,
+    Diagnosis,
+    Event,
+    Explanation,
+    LogFact,
+    LogFacts,
+    Matched,
+    Mend,
+    Read,
+    Setting,
+    Strength,
+    Used,
+)
+
+_MOST_LINES = 8  # shown of one diagnosis
+_OF_ONE_MACHINE = ("package", "sm", "driver")
+
+
+class Findings(NamedTuple):
+    """What the answer is made of."""
+
+    causes: tuple[Candidate, ...]  # in the order in which they are to be told
+    candidates: tuple[Candidate, ...]
+    facts: LogFacts
+    errors: tuple[Event, ...]
+    used: tuple[Used, ...]
+    read: tuple[Read, ...]
+    settings: tuple[Setting, ...]
+
+
+def answer(found: Findings) -> Explanation:
+    """The whole answer."""
+    diagnoses = tuple(_diagnosis(one, found.settings) for one in found.causes)
+    return Explanation(
+        schema=EXPLAIN_SCHEMA,
+        answer=_sentence(diagnoses, found),
+        diagnoses=diagnoses,
+        errors=found.errors,
+        used=found.used,
+        helps=_helps(found),
+        facts=_once(found.facts),
+        read=found.read,
+    )
+
+
+def _once(facts: LogFacts) -> tuple[LogFact, ...]:
+    """Each fact with the first line that tells it."""
+    first: dict[tuple[str, str, str], LogFact] = {}
+    for fact in facts.facts:
+        first.setdefault((fact.name, fact.key, fact.value), fact)
+    return tuple(first.values())
+
+
+def _sentence(diagnoses: tuple[Diagnosis, ...], found: Findings) -> str:
+    if diagnoses:
+        first = diagnoses[0]
+        blame = "" if first.flashinfer_at_fault else ", which is not FlashInfer's fault"
+        return f"{first.title}{blame} (confidence {first.confidence})"
+    if not any(one.bytes for one in found.read):
+        return "there is nothing to read"
+    if own := [error for error in found.errors if not error.follows]:
+        return f"I do not know: no fault that is known fits the first error, in line {own[0].line}"
+    if found.errors:
+        return f"I do not know: line {found.errors[0].line} speaks of an error that stands before this log"
+    return "no error is told, and no sign of a fault that is known"
+
+
+def _helps(found: Findings) -> tuple[str, ...]:
+    """What would make it surer, where the first diagnosis is not sure; what would tell more, where there is none."""
+    differs = _differing(found.facts)
+    if found.causes:
+        first = found.causes[0]
+        if first.confidence is Confidence.HIGH:
+            return differs
+        wanted = [f"tell whether {one}: {_how(one)}" for one in _unknown(first)]
+        return (*differs, *wanted, *first.fault.confirm)
+    if not found.errors:
+        return (*differs, *_elsewhere(found.used))
+    lacking = [name for name in ("sm", "nvcc", "driver") if not found.facts.of(name)]
+    lacking += [] if found.facts.of("package", "flashinfer-python") else ["the versions of vllm and flashinfer-python"]
+    helps = [f"add what the log does not tell ({', '.join(lacking)}): --env-file FILE, or --here"] if lacking else []
+    if all(error.follows for error in found.errors):
+        helps.append("add the log from its beginning, and those of the other ranks: the first error is not in it")
+    return (*differs, *helps, "fi-doctor check on that machine builds and runs the kernels, and says which fail")
+
+
+def _elsewhere(used: tuple[Used, ...]) -> tuple[str, ...]:
+    """What says whether FlashInfer would do where a server that works uses something else."""
+    others = [one for one in used if is_other(one)]
+    if not others:
+        return ()
+    said = " and ".join(dict.fromkeys(f"{one.choice} for {one.part}" for one in others))
+    globs = " ".join(dict.fromkeys(f"--feature '{ROWS[one.part]}*'" for one in others))
+    return (f"the server is on {said}: on that machine, fi-doctor check {globs} says whether FlashInfer would work",)
+
+
+def _differing(facts: LogFacts) -> tuple[str, ...]:
+    """What the log tells otherwise than the machine or the report that was given with it."""
+    given = {(fact.name, fact.key): fact for fact in reversed(facts.facts) if not fact.line}
+    said = []
+    for fact in _once(facts):
+        other = given.get((fact.name, fact.key))
+        if fact.line and other is not None and fact.name in _OF_ONE_MACHINE and other.value != fact.value:
+            word = fact.key or fact.name
+            said.append(
+                f"{other.file} has {word} {other.value}, and line {fact.line} tells {fact.value}: "
+                "the log may be of another machine"
+            )
+    return tuple(said[:2])
+
+
+def _how(part: str) -> str:
+    """Where a fact is read."""
+    word = part.split(maxsplit=1)[0]
+    commands = {
+        "sm": "nvidia-smi --query-gpu=name,compute_cap --format=csv",
+        "gpu": "nvidia-smi -L",
+        "nvcc": "nvcc --version",
+        "driver": "nvidia-smi",
+        "driver_cuda": "nvidia-smi",
+        "package": "pip list",
+        "installed": "pip list",
+        "torch_cuda": "python -c 'import torch; print(torch.version.cuda)'",
+        "env": "env",
+        "argument": "the command line of the server",
+    }
+    return commands.get(word, "nvidia-smi, nvcc --version and pip list")
+
+
+def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
+    fault = one.fault
+    unknown = _unknown(one)
+    return Diagnosis(
+        rule=fault.id,
+        cause=fault.cause,
+        family=fault.family,
+        confidence=one.confidence,
+        flashinfer_at_fault=fault.flashinfer_at_fault,
+        title=_said(fault.title, one.view),
+        why=_said(fault.why, one.view),
+        remedies=tuple(_line(mend.line, one.view) for mend in fault.fix if _applies(mend, one, settings)),
+        matched=_matched(one.matches),
+        reason=_reason(one, unknown),
+        unknown=unknown,
+        confirm=fault.confirm,
+        fixed_in=fault.fixed_in,
+        source=fault.source,
+    )
+
+
+def _said(text: str, view: LogView) -> str:
+    """A sentence, without the words that the log does not tell."""
+    for unknown in LOG.unknowns(text, view):
+        text = text.replace(f" {unknown}", "").replace(unknown, "")
+    return LOG.fill(text, view)
+
+
+def _line(text: str, view: LogView) -> str:
+    """A line to be pasted, with <words> to be filled in by hand for what the log does not tell."""
+    for unknown in LOG.unknowns(text, view):
+        text = text.replace(unknown, f"<{unknown.strip('{}').rpartition(':')[2]}>")
+    return LOG.fill(text, view)
+
+
+def _applies(mend: Mend, one: Candidate, settings: tuple[Setting, ...]) -> bool:
+    """Whether it is for these versions: not known to be for others, and its setting, if any, read by them."""
+    if mend.when and LOG.holds(mend.when, one.view) is Truth.NO:
+        return False
+    if not mend.setting:
+        return True
+    readers = [setting for setting in settings if setting.name == mend.setting and setting.read_by]
+    return any(LOG.holds({"package": {reader.owner: reader.read_by}}, one.view) is not Truth.NO for reader in readers)
+
+
+def _matched(matches: tuple[Match, ...]) -> tuple[Matched, ...]:
+    """Each text once, with the ranks that say it; the first of them have their place."""
+    same: dict[tuple[str, str], list[Match]] = {}
+    for match in matches:
+        same.setdefault((match.sign.text, alike(match.line.text)), []).append(match)
+    return tuple(_one_text(several) for several in same.values())[:_MOST_LINES]
+
+
+def _one_text(several: list[Match]) -> Matched:
+    first = several[0]
+    return Matched(
+        line=first.line.number,
+        text=first.line.text.strip(),
+        file=first.line.file,
+        strength=first.sign.strength.value,
+        source=first.sign.source,
+        times=len(several),
+        ranks=tuple(dict.fromkeys(match.line.rank for match in several if match.line.rank)),
+    )
+
+
+def _unknown(one: Candidate) -> tuple[str, ...]:
+    """The parts of `when` that the log does not tell, in words."""
+    if one.truth is not Truth.UNKNOWN:
+        return ()
+    parts = [part for part in LOG.parts(one.fault.when) if LOG.holds(part, one.view) is Truth.UNKNOWN]
+    return tuple(dict.fromkeys(in_words(part) for part in parts))
+
+
+def in_words(part: Condition) -> str:
+    """A leaf of a condition: "sm >=120", "package vllm <0.16", "nvcc newer than driver"."""
+    [(word, test)] = part.items()
+    said = word.replace("_", " ")
+    if isinstance(test, dict) and word in LOG.keyed:
+        [(key, test)] = test.items()
+        said = f"{said} {key}"
+    if isinstance(test, dict):
+        test = f"matches {test['matches']!r}"
+    if isinstance(test, bool):
+        return said if test else f"not {said}"
+    return f"{said} {test}"
+
+
+def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:
+    deciding = [match for match in one.matches if match.sign.strength is Strength.DECIDES]
+    if not deciding:
+        return "its lines fit this cause, and others too"
+    where = f"nothing else brings line {deciding[0].line.number} about"
+    known = _known(one)
+    holds = f", since {' and '.join(known)}" if known else ""
+    if unknown:
+        return f"{where}{holds}, if {' and '.join(unknown)}: that is not told"
+    return f"{where}{holds}"
+
+
+def _known(one: Candidate) -> tuple[str, ...]:
+    """The parts of `when` that hold, each with what was read and where: "nvcc is 12.8 (line 3)"."""
+    said = []
+    for part in LOG.parts(one.fault.when) if one.fault.when else ():
+        [(word, test)] = part.items()
+        key = next(iter(test)) if isinstance(test, dict) and word in LOG.keyed else ""
+        if LOG.holds(part, one.view) is Truth.YES and (facts := one.view.facts.of(word, key)):
+            where = f"line {facts[0].line}" if facts[0].line else facts[0].file
+            said.append(f"{key or word.replace('_', ' ')} is {facts[0].value} ({where})")
+    return tuple(dict.fromkeys(said))

@@ -1,0 +1,88 @@
+"""Regular expressions of RE2: the time is linear in the text, whatever the pattern and the line."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+
+import re2
+
+_MEMORY = 64 << 20  # bytes that the automaton of all literals may take; a thousand of them take 5 MiB
+
+
+def search(pattern: str, text: str) -> dict[str, str] | None:
+    """The named groups that matched, where `pattern` is found in `text`; None where it is not."""
+    found = _compiled(pattern).search(text)
+    return None if found is None else {name: value for name, value in found.groupdict().items() if value is not None}
+
+
+def every(pattern: str, text: str) -> Iterator[dict[str, str]]:
+    """The named groups of each place where it is found."""
+    for found in _compiled(pattern).finditer(text):
+        yield {name: value for name, value in found.groupdict().items() if value is not None}
+
+
+def wrong(pattern: str) -> str:
+    """Why RE2 does not take it, or ""."""
+    try:
+        _compiled(pattern)
+    except re2.error as error:
+        return f"{pattern!r} is no regular expression of RE2: {error}"
+    return ""
+
+
+def same(text: str) -> str:
+    """The text without what differs from rank to rank and from run to run: numbers and addresses."""
+    return str(_compiled(r"0x[0-9a-fA-F]+|[0-9]+").sub("#", text))
+
+
+class Literals:
+    """Many literals that are looked for at once."""
+
+    def __init__(self, literals: Iterable[bytes]) -> None:
+        self._literals = tuple(sorted(set(literals)))
+        self._left = frozenset(self._literals)
+        self._any = _one_of(self._literals)
+        self._every: re2.Set | None = None  # costs as much again, and is for lines that have one
+
+    def find(self, block: bytes, start: int, end: int) -> tuple[int, int] | None:
+        """Where the next one stands in a block."""
+        found = self._any.search(block, start, end)
+        return None if found is None else found.span()
+
+    def among(self, line: bytes) -> tuple[bytes, ...]:
+        """Those that stand in a line."""
+        if self._every is None:
+            self._every = re2.Set.SearchSet(_options())
+            for literal in self._literals:
+                self._every.Add(re2.escape(literal))
+            self._every.Compile()
+        found = (self._literals[at] for at in self._every.Match(line))
+        return tuple(literal for literal in found if literal in self._left)
+
+    def leave_out(self, literals: Iterable[bytes]) -> None:
+        """Look no longer for these."""
+        self._left -= frozenset(literals)
+        self._any = _one_of(sorted(self._left))
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> re2._Regexp[str]:
+    options = re2.Options()
+    options.log_errors = False
+    return re2.compile(pattern, options)
+
+
+def _one_of(literals: Iterable[bytes]) -> re2._Regexp[bytes]:
+    # No literal at all is looked for as what stands nowhere: an empty alternative would stand everywhere.
+    quoted = [re2.escape(literal) for literal in literals]
+    return re2.compile(b"|".join(quoted) or rb"[^\x00-\xff]", _options())
+
+
+def _options() -> re2.Options:
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1  # bytes as they are, whatever they mean
+    options.never_capture = True
+    options.log_errors = False
+    options.max_mem = _MEMORY
+    return options

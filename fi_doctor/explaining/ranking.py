@@ -1,0 +1,112 @@
+"""Which of the faults whose signs were seen are causes, the likeliest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fi_doctor.conditions import Truth
+from fi_doctor.conditions.logs import LOG, LogView
+from fi_doctor.explaining.events import is_following
+from fi_doctor.explaining.lines import Level
+from fi_doctor.explaining.matching import Match
+from fi_doctor.model import Confidence, Fault, LogFacts, Strength
+
+_LONGEST = 300  # characters of what a pattern captures
+
+
+class Candidate(NamedTuple):
+    """A fault that may be a cause here."""
+
+    fault: Fault
+    matches: tuple[Match, ...]
+    view: LogView
+    truth: Truth
+    confidence: Confidence
+
+    @property
+    def is_follow_on(self) -> bool:
+        """Whether none of its signs is of its own."""
+        return all(match.sign.strength is Strength.FOLLOWS_ON for match in self.matches)
+
+    @property
+    def is_on_follow_ons(self) -> bool:
+        """Whether its signs are all in lines that other errors bring about: no cause where another one stands."""
+        return all(is_following(match.line.text) for match in self.matches)
+
+
+def candidate(fault: Fault, matches: tuple[Match, ...], facts: LogFacts) -> Candidate | None:
+    """A fault with signs of which `when` is not known to be false."""
+    if not matches:
+        return None
+    view = LogView(facts, _captured(matches), frozenset(match.sign.name for match in matches if match.sign.name))
+    truth = LOG.holds(fault.when, view) if fault.when else Truth.YES
+    return None if truth is Truth.NO else Candidate(fault, matches, view, truth, _confidence(matches, truth))
+
+
+def ranked(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """Those that are causes, each cause once, the likeliest first."""
+    causes = [one for one in candidates if not one.is_follow_on]
+    if any(not one.is_on_follow_ons for one in causes):
+        causes = [one for one in causes if not one.is_on_follow_ons]
+    causes = [_doubted(one, causes) for one in causes]
+    standing = [one for one in causes if not any(_beats(other, one) for other in causes)]
+    best: dict[str, Candidate] = {}
+    # The logs of several ranks are of one time; what stands first in the second file may be the first of all.
+    timed = all(_deciding(one)[0].line.time for one in standing)
+    for one in sorted(standing, key=lambda one: _order(one, timed=timed)):
+        best.setdefault(one.fault.cause, one)
+    return tuple(best.values())
+
+
+def _captured(matches: tuple[Match, ...]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, dict[str, None]] = {}
+    for match in matches:
+        for name, value in match.captured.items():
+            found.setdefault(name, {})[value[:_LONGEST]] = None
+    return {name: tuple(values) for name, values in found.items()}
+
+
+def _confidence(matches: tuple[Match, ...], truth: Truth) -> Confidence:
+    if any(match.sign.strength is Strength.DECIDES for match in matches):
+        return Confidence.HIGH if truth is Truth.YES else Confidence.MEDIUM
+    supports = {match.sign.text for match in matches if match.sign.strength is Strength.SUPPORTS}
+    return Confidence.MEDIUM if len(supports) > 1 and truth is Truth.YES else Confidence.LOW
+
+
+def _doubted(one: Candidate, causes: list[Candidate]) -> Candidate:
+    """The same, less sure where its lines may as well be of another cause, of which a condition is not known."""
+    if one.confidence is not Confidence.HIGH:
+        return one
+    lines = {(match.line.place, match.line.number) for match in _deciding(one)}
+    rivals = (
+        other
+        for other in causes
+        if other.truth is Truth.UNKNOWN
+        and other.fault.cause != one.fault.cause
+        and other.fault.id not in one.fault.beats
+    )
+    shared = any(lines & {(match.line.place, match.line.number) for match in _deciding(other)} for other in rivals)
+    return one._replace(confidence=Confidence.MEDIUM) if shared else one
+
+
+def _beats(one: Candidate, other: Candidate) -> bool:
+    return other.fault.id in one.fault.beats and one.confidence.rank >= other.confidence.rank
+
+
+def _deciding(one: Candidate) -> list[Match]:
+    """Its strongest signs, in the order of the log."""
+    own = [match for match in one.matches if match.sign.strength is not Strength.FOLLOWS_ON]
+    strongest = max(match.sign.strength.rank for match in own)
+    return [match for match in own if match.sign.strength.rank == strongest]
+
+
+def _order(one: Candidate, *, timed: bool) -> tuple[object, ...]:
+    """Surer first, errors before warnings, then those seen first, then those of which more is known."""
+    deciding = _deciding(one)
+    is_warning = all(match.line.level in (Level.INFO, Level.WARNING) for match in deciding)
+    longest = max(len(match.sign.text) for match in deciding)
+    first = min((match.line for match in deciding), key=lambda line: line.time) if timed else deciding[0].line
+    known = sum(LOG.holds(part, one.view) is Truth.YES for part in LOG.parts(one.fault.when)) if one.fault.when else 0
+    place = (first.time if timed else "", first.place, first.number)
+    return (-one.confidence.rank, is_warning, place, -known, -longest, one.fault.id)
