@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from fi_doctor import __version__, choosing, settings
+from fi_doctor import __version__, choosing, proving, settings
 from fi_doctor.diagnosis import (
     advice,
     called,
@@ -21,6 +21,7 @@ from fi_doctor.diagnosis import (
     forecast,
     gate,
     matrix,
+    proofs,
     serving,
 )
 from fi_doctor.facts import Gathering
@@ -58,11 +59,13 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     watch: Watch,
     wanted: Wanted | None = None,
     stated: tuple[Stated, ...] = (),
+    proves: bool = False,
 ) -> Report:
     """A report on the interpreter whose facts are being gathered, as this machine stands.
 
     request: what is to be done, or None for `asked` at the deepest depth that the machine allows.
     wanted: what is to be served; then only what that runs through is looked at, unless rows were asked for.
+    proves: whether recommended changes are tried, in what the probes leave of the budget.
     Errors: TargetError when the interpreter cannot be used.
     """
     begun = time.monotonic()
@@ -79,6 +82,7 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
         planned = planning.plan(specs, facts, request)
     planned = serving.with_served(kb, facts, matrix.with_deciding(kb, facts, planned))
     watch.planned(planned, request.budget_s)
+    deadline = time.monotonic() + request.budget_s
     outcomes, builds = running.run_all(planned, facts=facts, request=request, watch=watch, environ=gathering.environ)
     report = conclude(
         request,
@@ -90,6 +94,9 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
         stated=stated,
         registries=settings.read_installed(facts, stated),
     )
+    if proves:
+        examined = proving.Examined(kb, gathering, symbols_of(kb, specs), planned, watch)
+        report = proving.prove(report, examined, deadline)
     if wanted is not None and chosen is not None:
         told = answer.result() if answer is not None else chosen
         report = _deployed(report, wanted, chosen if isinstance(told, Missing) else told, kb, sm)
@@ -176,7 +183,9 @@ def rejudge(  # noqa: PLR0913 - what is recorded, what is asked, what is known
         created=recorded.created,
         locked={(row.feature, _number(row.sm)): row.locked for row in recorded.features if row.locked},
         stated=stated,
+        refuted=frozenset(one.line for one in recorded.disproved),
     )
+    report = proofs.as_recorded(report, recorded)
     if asked is not None:
         wanted, choices, sm = asked
         report = _deployed(report, wanted, choices, kb, sm)
@@ -200,11 +209,13 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
     locked: Mapping[tuple[str, int | None], str] = MappingProxyType({}),
     stated: tuple[Stated, ...] = (),
     registries: Mapping[str, Registry] = MappingProxyType({}),
+    refuted: frozenset[str] = frozenset(),
 ) -> Report:
     """The report that these facts and outcomes amount to; pure.
 
     locked: (feature, SM) -> the day of the measurement, of rows whose outcomes are those of a lock.
     stated: settings that were given beside those of the facts. registries: those that were read from installed files.
+    refuted: lines that were tried here and did not help, which are not recommended.
     """
     found = findings.find(kb, facts, outcomes)
     judged = matrix.judge(kb, facts, planned, outcomes, found, selected=request.features)
@@ -221,7 +232,7 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
         facts=facts,
         features=rows,
         findings=found,
-        recommendations=advice.advise(kb, facts, outcomes, rows, found),
+        recommendations=advice.advise(kb, facts, outcomes, rows, found, refuted=refuted),
         outcomes=outcomes,
         gate=gate.decide(request, rows, found, facts),
     )

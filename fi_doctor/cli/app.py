@@ -39,6 +39,7 @@ from fi_doctor.cli.options import (
     Output,
     Pid,
     Pp,
+    Prove,
     Python,
     Quiet,
     ReportDepth,
@@ -118,6 +119,7 @@ def check(  # noqa: PLR0913 - the options of the main command
     env_file: EnvFile = None,
     manifest: Manifest = None,
     vllm_args: VllmArgs = None,
+    prove: Prove = False,
     quiet: Quiet = False,
 ) -> int:
     """Build, run and check the kernels, print the matrix.
@@ -158,6 +160,7 @@ def check(  # noqa: PLR0913 - the options of the main command
         env_files=tuple(env_file or ()),
         manifests=tuple(manifest or ()),
         vllm_args=vllm_args,
+        prove=prove,
     )
     if lock is not None or locked or frozen or thorough:
         asked, quick = begin_locked(asked, lock, is_locked=locked, is_frozen=frozen, is_thorough=thorough)
@@ -197,6 +200,7 @@ def report(  # noqa: PLR0913 - the options of a command
     env_file: EnvFile = None,
     manifest: Manifest = None,
     vllm_args: VllmArgs = None,
+    prove: Prove = False,
     output: Output = None,
     quiet: Quiet = False,
 ) -> int:
@@ -232,6 +236,7 @@ def report(  # noqa: PLR0913 - the options of a command
         env_files=tuple(env_file or ()),
         manifests=tuple(manifest or ()),
         vllm_args=vllm_args,
+        prove=prove,
     )
     asked, gathering = begin(asked)
     from fi_doctor.cli import commands

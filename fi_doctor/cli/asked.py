@@ -54,6 +54,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     env_files: tuple[str, ...] = ()
     manifests: tuple[str, ...] = ()
     vllm_args: str | None = None
+    prove: bool = False
     # Of these nothing is typed.
     policy: Written | None = None
     targets: tuple[outputs.Target, ...] = ()
@@ -112,6 +113,7 @@ def begin(asked: Asked) -> tuple[Asked, Gathering | None]:
     """
     _check_source(asked)
     asked = _with_wanted(_with_stated(_ready(asked)))
+    _check_proving(asked)
     if asked.is_recorded:
         return asked, None
     python, environ, who = serving.examined(asked.python, asked.as_user, asked.pid)
@@ -217,6 +219,21 @@ def _check_source(asked: Asked) -> None:
         )
 
 
+def _check_proving(asked: Asked) -> None:
+    """UsageError where recommendations are to be tried and nothing is to be run."""
+    if not asked.prove:
+        return
+    if asked.is_recorded:
+        option = "--from" if asked.from_file is not None else "--example"
+        why = "to prove a recommendation its probes run again, on the machine that it is for"
+        raise UsageError(f"--prove: nothing is run with {option}", why=why, todo="leave one of the two out")
+    if asked.depth == Depth.STATIC.value:
+        why = "to prove a recommendation its probes run again, and at this depth none runs"
+        raise UsageError(
+            f"--prove and {asked.origin('depth')} static: nothing is tried", why=why, todo="name --depth build or run"
+        )
+
+
 def check_python(python: str | None, command: str) -> None:
     """UsageError where it names none."""
     if python == "":
@@ -244,6 +261,7 @@ def _check_unmeasured(asked: Asked) -> None:
         "--env-file": bool(asked.env_files),
         "--manifest": bool(asked.manifests),
         "--vllm-args": asked.vllm_args is not None,
+        "--prove": asked.prove,
     }
     others = {"--as-user": asked.as_user is not None, "--pid": asked.pid is not None}
     for option in (name for name, is_given in others.items() if is_given):

@@ -205,6 +205,7 @@ def _judged(
             watch=watch,
             wanted=asked.wanted,
             stated=asked.stated,
+            proves=asked.prove,
         )
 
 

@@ -99,6 +99,16 @@ def _as_called(finding: Finding, rule: Rule, kb: KnowledgeBase, view: View) -> F
     return replace(finding, severity=Severity.INFO, title=title)
 
 
+def laid_to(rule: Rule, finding: Finding, row: FeatureRow, cell: Cell) -> bool:
+    """Whether what a cell shows is laid to a finding of this rule, a grave one or one that foretells or explains it.
+
+    What fails in other words than the rule's has another cause, which must not be hidden.
+    """
+    is_telling = finding.severity is Severity.ERROR or rule.predicts is not None or bool(rule.explains)
+    said = f"{cell.variant}: {cell.why}" if cell.variant else cell.why
+    return is_telling and row.feature in finding.features and re.search(rule.explains, said) is not None
+
+
 def filled_line(action: Action, view: View) -> str:
     """The line of an action; what is filled into a command is quoted, so that it can be pasted.
 
@@ -155,27 +165,15 @@ def _unexplained(
 ) -> list[Finding]:
     """One finding for each failure that no finding explains; equal words share one."""
     rules = {rule.id: rule for rule in kb.rules}
-    telling = [(finding, rules[finding.id]) for finding in found if _tells(finding, rules)]
+    known = [(finding, rules[finding.id]) for finding in found if finding.id in rules]
     groups: defaultdict[str, list[tuple[FeatureRow, Cell]]] = defaultdict(list)
     for row in rows:
         bad = [cell for cell in row.cells if cell.verdict.is_failure and is_measured(cell.verdict, cell.evidence)]
-        bad = [cell for cell in bad if not any(_explains(rule, finding, row, cell) for finding, rule in telling)]
+        bad = [cell for cell in bad if not any(laid_to(rule, finding, row, cell) for finding, rule in known)]
         if bad:
             worst = max(bad, key=lambda cell: cell.verdict is Verdict.WRONG_RESULT)
             groups[worst.why].append((row, worst))
     return [_failure(kb, facts, why, members) for why, members in groups.items()]
-
-
-def _tells(finding: Finding, rules: dict[str, Rule]) -> bool:
-    """Whether a finding is one that failures may be laid to: a grave one, or one that foretells them."""
-    rule = rules.get(finding.id)
-    return rule is not None and (finding.severity is Severity.ERROR or rule.predicts is not None or bool(rule.explains))
-
-
-def _explains(rule: Rule, finding: Finding, row: FeatureRow, cell: Cell) -> bool:
-    """Whether a cell's failure is this one: what fails in other words has another cause, which must not be hidden."""
-    said = f"{cell.variant}: {cell.why}" if cell.variant else cell.why
-    return row.feature in finding.features and re.search(rule.explains, said) is not None
 
 
 def _failure(kb: KnowledgeBase, facts: Facts, why: str, members: list[tuple[FeatureRow, Cell]]) -> Finding:

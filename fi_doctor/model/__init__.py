@@ -63,6 +63,7 @@ from fi_doctor.model.probes import (
     Stage,
     Subset,
 )
+from fi_doctor.model.proofs import Proof, Proven, Trial, Tried
 from fi_doctor.model.report import (
     SCHEMA,
     ActionKind,
@@ -166,6 +167,8 @@ __all__ = [
     "Policy",
     "PolicyFile",
     "ProbeSpec",
+    "Proof",
+    "Proven",
     "Ptxas",
     "Quantized",
     "RayCopies",
@@ -190,6 +193,8 @@ __all__ = [
     "Subset",
     "SystemFacts",
     "ToolkitFacts",
+    "Trial",
+    "Tried",
     "TritonPtxas",
     "Unbound",
     "User",

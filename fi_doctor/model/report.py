@@ -12,9 +12,10 @@ from fi_doctor.model.deployed import Deployed
 from fi_doctor.model.facts import Facts
 from fi_doctor.model.policy import Gate, Policy
 from fi_doctor.model.probes import Depth, Outcome
+from fi_doctor.model.proofs import Proof
 from fi_doctor.model.words import Evidence, Scope, Severity, Verdict
 
-SCHEMA = "fi-doctor.report/1.5"
+SCHEMA = "fi-doctor.report/1.6"
 
 
 class Cell(Data, frozen=True):
@@ -102,6 +103,7 @@ class Recommendation(Data, frozen=True):
     features: tuple[str, ...] = ()  # rows whose verdict asks for it
     optional: bool = False  # it turns on what works here and is off; nothing is wrong without it
     holds: str = ""  # in which versions: "vllm >=0.17.1,<0.34"; "": as this environment stands
+    proof: Proof | None = None  # what came of trying it here, where that was asked for
 
 
 class Request(Data, frozen=True):
@@ -199,3 +201,4 @@ class Report(Data, frozen=True):
     seconds: float = 0.0  # wall time of reading, building and running
     builds: Builds = Builds()
     deployed: Deployed | None = None  # what becomes of the model that is to be served, where one was named
+    disproved: tuple[Recommendation, ...] = ()  # what would be recommended, was tried here and did not help

@@ -135,3 +135,19 @@ def test_the_ids_can_be_explained(doctor):
 
     for name in (*IDS, *FORMER_IDS):
         assert doctor("explain", name).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("check", "--prove", "--example", "h200"), "--prove: nothing is run with --example"),
+        (("env", "--prove", "--from", "report.json", "--depth", "run"), "--prove: nothing is run with --from"),
+        (("check", "--prove", "--depth", "static"), "--prove and --depth static: nothing is tried"),
+        (("report", "--prove"), "--prove and --depth static: nothing is tried"),
+        (("check", "--locked", "--prove"), "--prove and --locked: the lock says what was measured"),
+    ],
+)
+def test_nothing_is_proven_where_nothing_runs(doctor, options, said):
+    done = doctor(*options)
+    assert done.returncode == 2
+    assert in_three_parts(done.stderr)["error"] == said
