@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from types import MappingProxyType
 
 import msgspec
@@ -43,7 +44,7 @@ from fi_doctor.model import (
 from fi_doctor.model.deployed import Wanted
 from fi_doctor.model.given import Stated
 from fi_doctor.model.registry import Registry
-from fi_doctor.probing import budget, refusals
+from fi_doctor.probing import budget, refusals, surroundings
 from fi_doctor.probing import plan as planning
 from fi_doctor.probing import run as running
 from fi_doctor.probing import warm as warming
@@ -60,12 +61,14 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     wanted: Wanted | None = None,
     stated: tuple[Stated, ...] = (),
     proves: bool = False,
+    starts: bool = False,
 ) -> Report:
     """A report on the interpreter whose facts are being gathered, as this machine stands.
 
     request: what is to be done, or None for `asked` at the deepest depth that the machine allows.
     wanted: what is to be served; then only what that runs through is looked at, unless rows were asked for.
     proves: whether recommended changes are tried, in what the probes leave of the budget.
+    starts: whether vLLM is started on tiny models beforehand, to see what it takes; no budget bounds that.
     Errors: TargetError when the interpreter cannot be used.
     """
     begun = time.monotonic()
@@ -73,11 +76,15 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     request = request or msgspec.structs.replace(asked, depth=planning.deepest(facts))
     planned = planning.plan(specs, facts, request)
     chosen, sm, answer = None, choosing.capability(planned), None
+    open_: tuple[str, ...] = ()  # what is not known of the choices
     if wanted is not None:
         chosen = choosing.by_table(wanted, facts, sm)
         answer = choosing.ask_vllm(wanted, facts, request, gathering.environ)
         if isinstance(chosen, Missing) and answer is not None:
             chosen = answer.result()  # what is to be looked at depends on it
+        if starts:
+            chosen, open_ = _started(wanted, chosen, answer, facts, request, gathering, watch)
+            answer = None
         request = deployment.narrowed(request, () if isinstance(chosen, Missing) else chosen)
         planned = planning.plan(specs, facts, request)
     planned = serving.with_served(kb, facts, matrix.with_deciding(kb, facts, planned))
@@ -100,10 +107,30 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     if wanted is not None and chosen is not None:
         told = answer.result() if answer is not None else chosen
         report = _deployed(report, wanted, chosen if isinstance(told, Missing) else told, kb, sm)
-        if isinstance(told, Missing) and report.deployed and answer is not None:
-            notes = (*report.deployed.notes, f"what vLLM's own selectors say: {told.reason}")
+        if isinstance(told, Missing) and answer is not None:
+            open_ = (*open_, f"what vLLM's own selectors say: {told.reason}")
+        if open_ and report.deployed:
+            notes = (*report.deployed.notes, *open_)
             report = msgspec.structs.replace(report, deployed=msgspec.structs.replace(report.deployed, notes=notes))
     return msgspec.structs.replace(report, seconds=round(time.monotonic() - begun, 1), builds=builds)
+
+
+def _started(  # noqa: PLR0913, PLR0917 - as diagnose
+    wanted: Wanted,
+    chosen: choosing.Choices,
+    answer: Future[choosing.Choices] | None,
+    facts: Facts,
+    request: Request,
+    gathering: Gathering,
+    watch: Watch,
+) -> tuple[choosing.Choices, tuple[str, ...]]:
+    """The choices as vLLM was seen to make them, beside those that are predicted best, and what that leaves open."""
+    told = answer.result() if answer is not None else chosen
+    if facts.gpus.cuda_sees_any:
+        watch.note("Starting vLLM on tiny models; that takes some minutes, which the budget does not count")
+    fresh = request.fresh_cache or bool(surroundings.foreign_cache(facts))
+    predicted = chosen if isinstance(told, Missing) else told
+    return choosing.by_start(wanted, predicted, facts, gathering.environ, fresh=fresh)
 
 
 def warm(  # noqa: PLR0913 - as diagnose
@@ -168,7 +195,7 @@ def rejudge(  # noqa: PLR0913 - what is recorded, what is asked, what is known
     asked = None
     if wanted is not None:
         sm = choosing.capability(planning.plan(specs, recorded.facts, request))
-        choices = choosing.by_table(wanted, recorded.facts, sm)
+        choices = choosing.as_recorded(wanted, choosing.by_table(wanted, recorded.facts, sm), recorded)
         request = deployment.narrowed(request, () if isinstance(choices, Missing) else choices)
         asked = wanted, choices, sm
     planned = cells.as_recorded(planning.plan(specs, recorded.facts, request), recorded.outcomes)

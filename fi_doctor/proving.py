@@ -14,6 +14,7 @@ from fi_doctor.errors import TargetError
 from fi_doctor.facts import Gathering
 from fi_doctor.model import (
     Cell,
+    Depth,
     Facts,
     FeatureRow,
     KnowledgeBase,
@@ -60,6 +61,7 @@ class _Seen(NamedTuple):
 
     cell: Cell
     seconds: float
+    is_tried: bool  # False: the cell says why not
 
 
 Meant = Sequence[tuple[FeatureRow, Cell]]
@@ -142,7 +144,7 @@ class _Prover:
         trials = [
             proofs.trial(row, cell, found.cell, self._seconds(cell, row.sm), found.seconds)
             for row, cell in meant
-            if (found := seen.get(proofs.place(cell, row.sm)))
+            if (found := seen.get(proofs.place(cell, row.sm))) and (found.is_tried or proofs.is_measured_failure(cell))
         ]
         return proofs.conclude(trials, round(time.monotonic() - begun, 1))
 
@@ -187,17 +189,22 @@ class _Prover:
         wanted = {proofs.place(cell, row.sm) for row, cell in meant}
         probes = {probe for probe, _, _ in wanted}
         specs = {one.spec.id: one.spec for one in self._examined.planned if one.spec.id in probes}
-        found = []
-        for one in planning.plan(tuple(specs.values()), facts, request):
-            sms = {_number(one.sm), None}
-            names = tuple(name for name in one.variants if any((one.spec.id, sm, name) in wanted for sm in sms))
-            found += [replace(one, variants=names)] if names and one.is_tried else []
-        return tuple(found)
+
+        def is_wanted(one: PlannedProbe, name: str) -> bool:
+            return any((one.spec.id, sm, name) in wanted for sm in (_number(one.sm), None))
+
+        planned = planning.plan(tuple(specs.values()), facts, request)
+        kept = (replace(one, variants=tuple(name for name in one.variants if is_wanted(one, name))) for one in planned)
+        return tuple(one if one.variants else replace(one, depth=Depth.STATIC) for one in kept)
 
     def _is_of_cache(self, cell: Cell, sm: int | Missing) -> bool:
-        outcome = self._outcome(cell, sm)
-        sources = (one.module_from for one in outcome.cells if one.variant == cell.variant) if outcome else ()
-        return any("cache" in source.split(", ") for source in sources)
+        """Whether its module was taken from FlashInfer's cache, or lies there as another environment left it."""
+        outcome, flashinfer = self._outcome(cell, sm), self._report.facts.flashinfer
+        happened = [one for one in outcome.cells if one.variant == cell.variant] if outcome else []
+        stale = {} if isinstance(flashinfer, Missing) else flashinfer.stale_modules
+        modules = {name for one in self._examined.planned if one.spec.id == cell.probe for name in (one.spec.module,)}
+        modules.update(name for one in happened for name in one.modules)
+        return any("cache" in one.module_from.split(", ") for one in happened) or bool(modules & set(stale))
 
     def _seconds(self, cell: Cell, sm: int | Missing) -> float:
         outcome = self._outcome(cell, sm)
@@ -214,8 +221,8 @@ class _NoTimeError(Exception):
 def _seen(planned: Sequence[PlannedProbe], outcomes: Iterable[Outcome], facts: Facts) -> Iterable[tuple[Place, _Seen]]:
     for one, outcome in zip(planned, outcomes, strict=True):
         for cell in cells.cells_of(one, outcome, facts):
-            if cell.variant in one.variants:
-                yield proofs.place(cell, one.sm), _Seen(cell, sum(outcome.seconds.values()))
+            is_tried = one.is_tried and cell.variant in one.variants
+            yield proofs.place(cell, one.sm), _Seen(cell, sum(outcome.seconds.values()), is_tried)
 
 
 def _needs_own_caches(settings: tuple[Assignment, ...]) -> bool:

@@ -40,6 +40,7 @@ from fi_doctor.cli.options import (
     Pid,
     Pp,
     Prove,
+    ProveVllm,
     Python,
     Quiet,
     ReportDepth,
@@ -120,6 +121,7 @@ def check(  # noqa: PLR0913 - the options of the main command
     manifest: Manifest = None,
     vllm_args: VllmArgs = None,
     prove: Prove = False,
+    prove_vllm: ProveVllm = False,
     quiet: Quiet = False,
 ) -> int:
     """Build, run and check the kernels, print the matrix.
@@ -161,6 +163,7 @@ def check(  # noqa: PLR0913 - the options of the main command
         manifests=tuple(manifest or ()),
         vllm_args=vllm_args,
         prove=prove,
+        prove_vllm=prove_vllm,
     )
     if lock is not None or locked or frozen or thorough:
         asked, quick = begin_locked(asked, lock, is_locked=locked, is_frozen=frozen, is_thorough=thorough)

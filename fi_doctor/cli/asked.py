@@ -55,6 +55,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     manifests: tuple[str, ...] = ()
     vllm_args: str | None = None
     prove: bool = False
+    prove_vllm: bool = False
     # Of these nothing is typed.
     policy: Written | None = None
     targets: tuple[outputs.Target, ...] = ()
@@ -220,18 +221,21 @@ def _check_source(asked: Asked) -> None:
 
 
 def _check_proving(asked: Asked) -> None:
-    """UsageError where recommendations are to be tried and nothing is to be run."""
-    if not asked.prove:
-        return
-    if asked.is_recorded:
-        option = "--from" if asked.from_file is not None else "--example"
-        why = "to prove a recommendation its probes run again, on the machine that it is for"
-        raise UsageError(f"--prove: nothing is run with {option}", why=why, todo="leave one of the two out")
-    if asked.depth == Depth.STATIC.value:
-        why = "to prove a recommendation its probes run again, and at this depth none runs"
-        raise UsageError(
-            f"--prove and {asked.origin('depth')} static: nothing is tried", why=why, todo="name --depth build or run"
-        )
+    """UsageError where something is to be tried and nothing is to be run."""
+    depths = {"--prove": (Depth.STATIC.value,), "--prove-vllm": (Depth.STATIC.value, Depth.BUILD.value)}
+    given = {"--prove": asked.prove, "--prove-vllm": asked.prove_vllm}
+    for option in (name for name, is_given in given.items() if is_given):
+        if asked.is_recorded:
+            source = "--from" if asked.from_file is not None else "--example"
+            why = "what is to be proven is tried on the machine that it is for"
+            raise UsageError(f"{option}: nothing is run with {source}", why=why, todo="leave one of the two out")
+        if asked.depth in depths[option]:
+            raise UsageError(
+                f"{option} and {asked.origin('depth')} {asked.depth}: nothing is tried at that depth",
+                todo=f"--depth {'run' if asked.prove_vllm else 'build'}",
+            )
+    if asked.prove_vllm and asked.wanted is None:
+        raise UsageError("--prove-vllm without --model", todo="fi-doctor check --model gpt-oss-20b --prove-vllm")
 
 
 def check_python(python: str | None, command: str) -> None:
@@ -262,6 +266,7 @@ def _check_unmeasured(asked: Asked) -> None:
         "--manifest": bool(asked.manifests),
         "--vllm-args": asked.vllm_args is not None,
         "--prove": asked.prove,
+        "--prove-vllm": asked.prove_vllm,
     }
     others = {"--as-user": asked.as_user is not None, "--pid": asked.pid is not None}
     for option in (name for name, is_given in others.items() if is_given):

@@ -206,6 +206,7 @@ def _judged(
             wanted=asked.wanted,
             stated=asked.stated,
             proves=asked.prove,
+            starts=asked.prove_vllm,
         )
 
 

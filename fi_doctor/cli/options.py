@@ -157,6 +157,14 @@ Prove = Annotated[
         help="Try each recommended variable on the probes that failed; what does not help is not recommended.",
     ),
 ]
+ProveVllm = Annotated[
+    bool,
+    typer.Option(
+        "--prove-vllm",
+        help="With --model: start vLLM on tiny models with dummy weights and see what it takes; needs a GPU, and some "
+        "minutes beside the budget.",
+    ),
+]
 Output = Annotated[
     str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here, not to stdout.")
 ]

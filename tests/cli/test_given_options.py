@@ -142,8 +142,13 @@ def test_the_ids_can_be_explained(doctor):
     [
         (("check", "--prove", "--example", "h200"), "--prove: nothing is run with --example"),
         (("env", "--prove", "--from", "report.json", "--depth", "run"), "--prove: nothing is run with --from"),
-        (("check", "--prove", "--depth", "static"), "--prove and --depth static: nothing is tried"),
-        (("report", "--prove"), "--prove and --depth static: nothing is tried"),
+        (("check", "--prove", "--depth", "static"), "--prove and --depth static: nothing is tried at that depth"),
+        (("report", "--prove"), "--prove and --depth static: nothing is tried at that depth"),
+        (("check", "--prove-vllm"), "--prove-vllm without --model"),
+        (
+            ("check", "--prove-vllm", "--model", "gpt-oss-20b", "--depth", "build"),
+            "--prove-vllm and --depth build: nothing is tried at that depth",
+        ),
         (("check", "--locked", "--prove"), "--prove and --locked: the lock says what was measured"),
     ],
 )
