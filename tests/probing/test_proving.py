@@ -42,7 +42,13 @@ PROBE = {
     "feature": "fake.obeys",
     "gpus": 0,
     "timeout_s": 20,
-    "variants": {"first": {}, "second": {}, "dies": {}, "cache": {}},
+    "variants": {
+        "first": {},
+        "second": {},
+        "dies": {},
+        "cache": {},
+        "needs": {"packages": {"found": ""}},
+    },
 }
 
 
@@ -63,14 +69,14 @@ ROW = Feature(id=FEATURE, title="a row", entry=(), probes=(FEATURE,), vllm=(), n
 
 
 class Machine:
-    """What stands for a reading of a machine: the same facts, whatever the variables."""
+    """What stands for a reading of a machine. later: what is read of it with further variables."""
 
-    def __init__(self, facts, environ=None, fault=None):
+    def __init__(self, facts, *, later=None, environ=None, fault=None):
         self.environ = environ or {"PATH": os.environ["PATH"]}
-        self._facts, self._fault = facts, fault
+        self._facts, self._later, self._fault = facts, later or facts, fault
 
     def again(self, assignments, _):
-        return Machine(self._facts, {**self.environ, **dict(assignments)}, self._fault)
+        return Machine(self._later, environ={**self.environ, **dict(assignments)}, fault=self._fault)
 
     def finish(self, _):
         if self._fault:
@@ -102,7 +108,7 @@ def proven(tmp_path):
     path = tmp_path / "fake_obeys.py"
     path.write_text(PROBE)
 
-    def prove(*rules, variants, budget_s=60.0, fault=None, from_cache=False):
+    def prove(*rules, variants, budget_s=60.0, fault=None, from_cache=False, later=None):
         package = Package(
             name="flashinfer-python",
             version="0.7.2",
@@ -116,8 +122,8 @@ def proven(tmp_path):
         spec = catalog.parse(PROBE, str(path), "tests")
         request = Request(depth=Depth.RUN, jobs=1, budget_s=60)
         [planned] = plan.plan((spec,), facts, request)
-        planned = (replace(planned, variants=variants),)
-        machine = Machine(facts, fault=fault)
+        planned = (replace(planned, variants=tuple(name for name in planned.variants if name in variants)),)
+        machine = Machine(facts, later=later(facts) if later else None, fault=fault)
         outcomes, _ = run.run_all(planned, facts=facts, request=request, watch=Silent(), environ=machine.environ)
         if from_cache:
             cells = tuple(replace(cell, module_from="cache") for cell in outcomes[0].cells)
@@ -188,6 +194,24 @@ def test_what_empty_caches_mend_is_not_credited_to_the_change(proven):
     proof = report.recommendations[0].proof
     assert proof.result is Proven.NOT_PROVEN
     assert proof.why == "what it is meant to turn works with empty caches, without the change too"
+
+
+def with_package(facts):
+    found = replace(facts.packages["flashinfer-python"], name="found")
+    return replace(facts, packages={**facts.packages, "found": found})
+
+
+def test_what_could_not_be_tried_before_is_tried_with_the_change(proven):
+    a = rule("a", "needs", "export MENDS=first")
+    [trial] = proven(a, variants=("needs",), later=with_package).recommendations[0].proof.trials
+    assert (trial.variant, trial.before.evidence, trial.before.verdict) == ("needs", Evidence.NONE, Verdict.UNKNOWN)
+    assert (trial.after.verdict, trial.turned) == (Verdict.WORKS, True)
+
+
+def test_what_can_be_tried_neither_before_nor_after_proves_nothing(proven):
+    report = proven(rule("a", "needs", "export MENDS=first"), variants=("needs",))
+    proof = report.recommendations[0].proof
+    assert (proof.result, proof.why) == (Proven.NOT_PROVEN, "with it nothing could be tried either")
 
 
 UNTRIED = {
