@@ -3,7 +3,7 @@
     python starting.py REQUEST.json ANSWER.json
 
 The request: config (what config.json has), engine (keyword arguments of vLLM's LLM), fresh (whether FlashInfer's cache
-is to lie in the temporary folder too). The answer is written anew after each phase, since a kernel may end the process:
+is to lie beside the answer too). The answer is written anew after each phase, since a kernel may end the process:
 importing, starting, started, generated. Runs in the examined interpreter, on its GPU, and imports nothing of ours but
 the files beside it; asks nothing of the network. What vLLM logs goes to stdout and stderr, for who started this.
 """
@@ -15,12 +15,11 @@ import importlib.util
 import json
 import os
 import sys
-import tempfile
 import traceback
 from typing import Any
 
 # Paths go to and come from vLLM and torch as text.
-# ruff: noqa: PTH100, PTH105, PTH118, PTH120, PTH123
+# ruff: noqa: PTH100, PTH103, PTH105, PTH118, PTH120, PTH123
 
 QUIET = {
     "HF_HUB_OFFLINE": "1",
@@ -43,8 +42,7 @@ def main(request_path: str, answer_path: str) -> None:
         request = json.load(file)
     answer: dict[str, Any] = {"phase": "importing", "choices": [], "unknown": []}
     try:
-        with tempfile.TemporaryDirectory(prefix="fi-doctor-starting-") as scratch:
-            _answer(request, answer, answer_path, scratch)
+        _answer(request, answer, answer_path)
     except BaseException as error:
         answer["error"] = f"{type(error).__name__}: {error}"[:2000]
         answer["traceback"] = traceback.format_exc()[-3000:]
@@ -54,7 +52,9 @@ def main(request_path: str, answer_path: str) -> None:
     os._exit(0)  # threads of the engine are not waited for
 
 
-def _answer(request: dict[str, Any], answer: dict[str, Any], path: str, scratch: str) -> None:
+def _answer(request: dict[str, Any], answer: dict[str, Any], path: str) -> None:
+    scratch = path + ".files"  # beside the answer, whose folder is removed even where this process is killed
+    os.makedirs(scratch)
     os.environ.update(QUIET)
     folders = ("VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "HF_HOME")
     for name in (*folders, *(("FLASHINFER_WORKSPACE_BASE", "TRITON_CACHE_DIR") if request.get("fresh") else ())):
@@ -84,8 +84,7 @@ def read_worker(worker: Any) -> dict[str, Any]:
     """What the layers of a worker's model hold."""
     result: dict[str, Any] = {"choices": [], "unknown": []}
     heard = _beside("selecting_watch").Watch()  # nothing was heard: only what the layers hold is known
-    model = worker.get_model() if hasattr(worker, "get_model") else worker.model_runner.get_model()
-    _beside("selecting_layers").read(model, heard, result)
+    _beside("selecting_layers").read(worker.get_model(), heard, result)
     return result
 
 

@@ -18,9 +18,10 @@ def told(proof: Proof | None) -> list[str]:
     if proof.result is Proven.NOT_PROVEN:
         return [f"not proven: {clean(proof.why)}"]
     lines = [f"tried here: {line}" for line in _grouped(one for one in proof.trials if one.turned)]
-    rest = list(_grouped(one for one in proof.trials if not one.turned))
+    rest = [one for one in proof.trials if not one.turned]
     still = "not turned: " if lines else "tried here, did not help: "
-    lines += [f"{still}{line}" for line in rest]
+    lines += [f"{still}{line}" for line in _grouped(one for one in rest if one.after.verdict is not Verdict.UNKNOWN)]
+    lines += [f"not known: {line}" for line in _grouped(one for one in rest if one.after.verdict is Verdict.UNKNOWN)]
     if proof.why:
         lines.append(f"tried here, did not help: {clean(proof.why)}")
     return [*lines[:-1], f"{lines[-1]}, {proof.seconds:.0f} s"] if lines else []

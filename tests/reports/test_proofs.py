@@ -16,6 +16,7 @@ FAILED = Tried(verdict=Verdict.BROKEN, evidence=Evidence.BUILT, why="cannot find
 MENDED = Tried(verdict=Verdict.WORKS, evidence=Evidence.VERIFIED, why="numbers agree", seconds=1.5)
 BUILT = Tried(verdict=Verdict.UNKNOWN, evidence=Evidence.BUILT, why="it compiled and loaded here; not run")
 ANOTHER = Tried(verdict=Verdict.BROKEN, evidence=Evidence.BUILT, why="cannot find -lcuda")
+CUT_OFF = Tried(verdict=Verdict.UNKNOWN, evidence=Evidence.NONE, why="budget of 1 s used up")
 
 
 def trial(after, variant="bf16"):
@@ -48,6 +49,13 @@ SAID = "tried here: norm.rmsnorm on SM90 (bf16, fp16) broken -> works (verified)
             VAIN,
             ["tried here, did not help: norm.rmsnorm on SM90 (bf16) broken -> broken (built): cannot find -lcuda, 3 s"],
         ),
+        (
+            replace(IN_PART, trials=(trial(MENDED), trial(CUT_OFF, "fp16"))),
+            [
+                "tried here: norm.rmsnorm on SM90 (bf16) broken -> works (verified)",
+                "not known: norm.rmsnorm on SM90 (fp16) broken -> unknown (none): budget of 1 s used up, 9 s",
+            ],
+        ),
         (UNPROVEN, ["not proven: it installs a package"]),
         (
             Proof(result=Proven.DID_NOT_HELP, why="Python does not start", seconds=1.0),
@@ -75,6 +83,13 @@ def test_every_format_for_people_has_both(report, render):
     assert "norm.rmsnorm on SM90 (bf16, fp16) broken -" in text
     assert "export CUDA_HOME=/bad" in text
     assert "cannot find -lcuda, 3 s" in text
+
+
+def test_a_mend_that_did_not_help_is_not_among_those_of_its_finding(report):
+    finding = replace(REPORT.findings[0], id="a-finding", fix=("export CUDA_HOME=/bad", "something else"))
+    text = console.render(replace(report, findings=(finding,)), width=200)
+    assert text.count("export CUDA_HOME=/bad") == 1
+    assert "fix: something else" in text
 
 
 def test_a_report_without_trials_says_nothing_of_them(report):
