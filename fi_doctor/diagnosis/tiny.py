@@ -16,7 +16,7 @@ _PERIODS = ("full_attention_interval", "sliding_window_pattern", "decoder_sparse
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _ACTIVE = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_top_k")
 _WIDTHS = ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size")
-_MOST_EXPERTS = 32
+_EXPERTS_KEPT = 64  # and what their number is more than a multiple of it: the gate is a linear layer of that width
 _LAYERS = 2
 _QUANTIZED: tuple[Served, ...] = ("moe", "linear")  # operators that depend on how weights are stored
 
@@ -105,10 +105,11 @@ def _small(config: Mapping[str, Any], ranks: int) -> tuple[dict[str, Any], str]:
     if isinstance(dense, int) and dense > 1:
         small["first_k_dense_replace"] = 1
     for key in _EXPERTS:
-        experts, least = config.get(key), max(_number(config, name) for name in _ACTIVE)
-        if isinstance(experts, int) and experts > _MOST_EXPERTS >= least:
-            small[key] = _MOST_EXPERTS
-            said.append(f"{_MOST_EXPERTS} of {experts} experts")
+        experts = _number(config, key)
+        kept = _EXPERTS_KEPT + experts % _EXPERTS_KEPT
+        if experts > kept >= max(_number(config, name) for name in _ACTIVE):
+            small[key] = kept
+            said.append(f"{kept} of {experts} experts")
     for key in _WIDTHS:
         width = config.get(key)
         if isinstance(width, int) and ranks > 1 and width % ranks == 0:

@@ -41,9 +41,9 @@ def test_widths_are_those_of_one_rank_and_sizes_of_heads_stay():
     _, small = tiny.models(wanted("deepseek-v3", tensor_parallel=8))
     assert small.config["moe_intermediate_size"] == before["moe_intermediate_size"] // 8
     assert small.config["hidden_size"] == before["hidden_size"]
-    assert small.config["n_routed_experts"] == 32
+    assert small.config["n_routed_experts"] == 64
     assert small.config["first_k_dense_replace"] == 1, "the second layer has experts"
-    assert small.words == "2 of 61 layers, 32 of 256 experts, one rank of 8"
+    assert small.words == "2 of 61 layers, 64 of 256 experts, one rank of 8"
 
 
 KINDS = ["sliding", "sliding", "full", "sliding"] * 8
@@ -55,6 +55,13 @@ def test_each_kind_of_layer_is_among_the_few(key, layers):
     [small] = tiny.models(replace(model, config={**model.config, **key}))
     assert small.config["num_hidden_layers"] == layers
     assert small.config.get("layer_types", KINDS[:layers]) == KINDS[:layers]
+
+
+@pytest.mark.parametrize(("experts", "kept"), [(128, 64), (160, 96), (72, 72), (8, 8)])
+def test_the_width_of_the_gate_stays_as_even_as_it_was(experts, kept):
+    model = wanted("qwen3-30b-a3b")
+    [small] = tiny.models(replace(model, config={**model.config, "num_experts": experts}))
+    assert small.config["num_experts"] == kept
 
 
 def test_of_a_configuration_with_parts_no_tiny_model_is_made():
