@@ -7,10 +7,11 @@ from concurrent.futures import Future
 
 from msgspec.structs import replace
 
-from fi_doctor.diagnosis import deployment, operators
+from fi_doctor.diagnosis import deployment, operators, tiny
 from fi_doctor.facts import choices as asking
+from fi_doctor.facts import starting
 from fi_doctor.knowledge import choosing
-from fi_doctor.model import Depth, Facts, Gpu, Missing, Package, PlannedProbe, Request
+from fi_doctor.model import Depth, Evidence, Facts, Gpu, Missing, Package, PlannedProbe, Report, Request
 from fi_doctor.model.choices import Choice
 from fi_doctor.model.deployed import Wanted
 from fi_doctor.workers import Workers
@@ -52,6 +53,58 @@ def ask_vllm(wanted: Wanted, facts: Facts, request: Request, environ: Mapping[st
     if request.depth is not Depth.RUN or isinstance(facts.vllm, Missing) or gpu is None:
         return None
     return Workers().submit(_asked, wanted, facts, gpu, environ)
+
+
+def by_start(
+    wanted: Wanted, predicted: Choices, facts: Facts, environ: Mapping[str, str], *, fresh: bool
+) -> tuple[Choices, tuple[str, ...]]:
+    """The choices as vLLM made them when it was started on tiny models here, and sentences on what that leaves open.
+
+    What was not measured is as predicted. fresh: FlashInfer's cache is neither read nor written.
+    """
+    gpu, small = _gpu(facts), tiny.models(wanted)
+    lack = facts.vllm.reason if isinstance(facts.vllm, Missing) else "" if gpu else "CUDA sees no GPU"
+    if lack or isinstance(small, Missing) or gpu is None or isinstance(gpu.sm, Missing):
+        why = lack or (small.reason if isinstance(small, Missing) else "the GPU's compute capability is not known")
+        return predicted, (f"which kernels vLLM really takes: it was not started, since {why}",)
+    options = deployment.options_of(wanted.deployment, facts.environment)
+    traits = deployment.traits(wanted, gpu.sm, facts)
+    found: Choices = predicted
+    notes = list(tiny.limits(wanted))
+    for model in small:
+        seen = starting.start(
+            [facts.interpreter.executable],
+            model.config,
+            tiny.engine_of(options),
+            environ=environ,
+            fresh=fresh,
+        )
+        which = f"the tiny model for {', '.join(model.operators)} ({model.words})"
+        if isinstance(seen, Missing):
+            notes.append(f"{which}: {seen.reason}")
+            continue
+        if seen.fault:
+            notes.append(f"{which} ended before it had generated tokens: {seen.fault}")
+        measured = [
+            replace(one, features=choosing.features_of(one, traits, seen.vllm)) if one.is_flashinfer else one
+            for one in seen.choices
+        ]
+        found = tiny.with_measured(() if isinstance(found, Missing) else found, measured, model.operators)
+    return found if isinstance(found, Missing) else operators.whole(found, wanted.model), tuple(notes)
+
+
+def as_recorded(wanted: Wanted, predicted: Choices, recorded: Report) -> Choices:
+    """The choices for a recording: what was measured then for the same model, so deployed, is still what was seen."""
+    then = recorded.deployed
+    if (
+        then is None
+        or isinstance(predicted, Missing)
+        or then.model != wanted.model
+        or then.deployment != wanted.deployment
+    ):
+        return predicted
+    measured = [part.choice for part in then.parts if part.choice.evidence.rank >= Evidence.BUILT.rank]
+    return tiny.with_measured(predicted, measured, {one.operator for one in measured})
 
 
 def _asked(wanted: Wanted, facts: Facts, gpu: Gpu, environ: Mapping[str, str]) -> Choices:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from types import MappingProxyType
 
 import msgspec
 
-from fi_doctor import __version__, choosing, settings, upgrading
+from fi_doctor import __version__, choosing, proving, settings, upgrading
 from fi_doctor.diagnosis import (
     advice,
     called,
@@ -21,6 +22,7 @@ from fi_doctor.diagnosis import (
     forecast,
     gate,
     matrix,
+    proofs,
     serving,
 )
 from fi_doctor.facts import Gathering
@@ -42,7 +44,7 @@ from fi_doctor.model import (
 from fi_doctor.model.deployed import Wanted
 from fi_doctor.model.given import Stated
 from fi_doctor.model.registry import Registry
-from fi_doctor.probing import budget, refusals
+from fi_doctor.probing import budget, refusals, surroundings
 from fi_doctor.probing import plan as planning
 from fi_doctor.probing import run as running
 from fi_doctor.probing import warm as warming
@@ -58,11 +60,15 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     watch: Watch,
     wanted: Wanted | None = None,
     stated: tuple[Stated, ...] = (),
+    proves: bool = False,
+    starts: bool = False,
 ) -> Report:
     """A report on the interpreter whose facts are being gathered, as this machine stands.
 
     request: what is to be done, or None for `asked` at the deepest depth that the machine allows.
     wanted: what is to be served; then only what that runs through is looked at, unless rows were asked for.
+    proves: whether recommended changes are tried, in what the probes leave of the budget.
+    starts: whether vLLM is started on tiny models beforehand, to see what it takes; no budget bounds that.
     Errors: TargetError when the interpreter cannot be used.
     """
     begun = time.monotonic()
@@ -70,15 +76,20 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     request = request or msgspec.structs.replace(asked, depth=planning.deepest(facts))
     planned = planning.plan(specs, facts, request)
     chosen, sm, answer = None, choosing.capability(planned), None
+    open_: tuple[str, ...] = ()  # what is not known of the choices
     if wanted is not None:
         chosen = choosing.by_table(wanted, facts, sm)
         answer = choosing.ask_vllm(wanted, facts, request, gathering.environ)
         if isinstance(chosen, Missing) and answer is not None:
             chosen = answer.result()  # what is to be looked at depends on it
+        if starts:
+            chosen, open_ = _started(wanted, chosen, answer, facts, request, gathering, watch)
+            answer = None
         request = deployment.narrowed(request, () if isinstance(chosen, Missing) else chosen)
         planned = planning.plan(specs, facts, request)
     planned = serving.with_served(kb, facts, matrix.with_deciding(kb, facts, planned))
     watch.planned(planned, request.budget_s)
+    deadline = time.monotonic() + request.budget_s
     outcomes, builds = running.run_all(planned, facts=facts, request=request, watch=watch, environ=gathering.environ)
     report = conclude(
         request,
@@ -90,14 +101,37 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
         stated=stated,
         registries=settings.read_installed(facts, stated),
     )
+    if proves:
+        examined = proving.Examined(kb, gathering, symbols_of(kb, specs), planned, watch)
+        report = proving.prove(report, examined, deadline)
     if wanted is not None and chosen is not None:
         told = answer.result() if answer is not None else chosen
         report = _deployed(report, wanted, chosen if isinstance(told, Missing) else told, kb, sm)
         report = _with_upgrade(report, kb, specs, stated)
-        if isinstance(told, Missing) and report.deployed and answer is not None:
-            notes = (*report.deployed.notes, f"what vLLM's own selectors say: {told.reason}")
+        if isinstance(told, Missing) and answer is not None:
+            open_ = (*open_, f"what vLLM's own selectors say: {told.reason}")
+        if open_ and report.deployed:
+            notes = (*report.deployed.notes, *open_)
             report = msgspec.structs.replace(report, deployed=msgspec.structs.replace(report.deployed, notes=notes))
     return msgspec.structs.replace(report, seconds=round(time.monotonic() - begun, 1), builds=builds)
+
+
+def _started(  # noqa: PLR0913, PLR0917 - as diagnose
+    wanted: Wanted,
+    chosen: choosing.Choices,
+    answer: Future[choosing.Choices] | None,
+    facts: Facts,
+    request: Request,
+    gathering: Gathering,
+    watch: Watch,
+) -> tuple[choosing.Choices, tuple[str, ...]]:
+    """The choices as vLLM was seen to make them, beside those that are predicted best, and what that leaves open."""
+    told = answer.result() if answer is not None else chosen
+    if facts.gpus.cuda_sees_any:
+        watch.note("Starting vLLM on tiny models; that takes some minutes, which the budget does not count")
+    fresh = request.fresh_cache or bool(surroundings.foreign_cache(facts))
+    predicted = chosen if isinstance(told, Missing) else told
+    return choosing.by_start(wanted, predicted, facts, gathering.environ, fresh=fresh)
 
 
 def warm(  # noqa: PLR0913 - as diagnose
@@ -162,7 +196,7 @@ def rejudge(  # noqa: PLR0913 - what is recorded, what is asked, what is known
     asked = None
     if wanted is not None:
         sm = choosing.capability(planning.plan(specs, recorded.facts, request))
-        choices = choosing.by_table(wanted, recorded.facts, sm)
+        choices = choosing.as_recorded(wanted, choosing.by_table(wanted, recorded.facts, sm), recorded)
         request = deployment.narrowed(request, () if isinstance(choices, Missing) else choices)
         asked = wanted, choices, sm
     planned = cells.as_recorded(planning.plan(specs, recorded.facts, request), recorded.outcomes)
@@ -177,7 +211,9 @@ def rejudge(  # noqa: PLR0913 - what is recorded, what is asked, what is known
         created=recorded.created,
         locked={(row.feature, _number(row.sm)): row.locked for row in recorded.features if row.locked},
         stated=stated,
+        refuted=frozenset(one.line for one in recorded.disproved),
     )
+    report = proofs.as_recorded(report, recorded)
     if asked is not None:
         wanted, choices, sm = asked
         report = _with_upgrade(_deployed(report, wanted, choices, kb, sm), kb, specs, stated)
@@ -207,11 +243,13 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
     locked: Mapping[tuple[str, int | None], str] = MappingProxyType({}),
     stated: tuple[Stated, ...] = (),
     registries: Mapping[str, Registry] = MappingProxyType({}),
+    refuted: frozenset[str] = frozenset(),
 ) -> Report:
     """The report that these facts and outcomes amount to; pure.
 
     locked: (feature, SM) -> the day of the measurement, of rows whose outcomes are those of a lock.
     stated: settings that were given beside those of the facts. registries: those that were read from installed files.
+    refuted: lines that were tried here and did not help, which are not recommended.
     """
     found = findings.find(kb, facts, outcomes)
     judged = matrix.judge(kb, facts, planned, outcomes, found, selected=request.features)
@@ -228,7 +266,7 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
         facts=facts,
         features=rows,
         findings=found,
-        recommendations=advice.advise(kb, facts, outcomes, rows, found),
+        recommendations=advice.advise(kb, facts, outcomes, rows, found, refuted=refuted),
         outcomes=outcomes,
         gate=gate.decide(request, rows, found, facts),
     )

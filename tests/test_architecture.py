@@ -31,7 +31,9 @@ ARROWS = {
     "upgraded": PURE | {"diagnosis", "facts", "knowledge"},
     "consequences": PURE | {"diagnosis", "knowledge", "probing", "settings", "upgraded"},
     "upgrading": PURE | {"conditions", "consequences", "diagnosis", "knowledge", "upgraded"},
-    "pipeline": PURE | {"__init__", "choosing", "settings", "upgrading", "facts", "probing", "knowledge", "diagnosis"},
+    "proving": PURE | {"diagnosis", "facts", "probing"},
+    "pipeline": PURE
+    | {"__init__", "choosing", "proving", "settings", "upgrading", "facts", "probing", "knowledge", "diagnosis"},
     "pruning": PURE,
     "explaining": PURE | {"conditions", "knowledge"},
     "knowing": PURE | {"facts", "knowledge", "probing"},

@@ -39,6 +39,8 @@ from fi_doctor.cli.options import (
     Output,
     Pid,
     Pp,
+    Prove,
+    ProveVllm,
     Python,
     Quiet,
     ReportDepth,
@@ -118,6 +120,8 @@ def check(  # noqa: PLR0913 - the options of the main command
     env_file: EnvFile = None,
     manifest: Manifest = None,
     vllm_args: VllmArgs = None,
+    prove: Prove = False,
+    prove_vllm: ProveVllm = False,
     quiet: Quiet = False,
 ) -> int:
     """Build, run and check the kernels, print the matrix.
@@ -158,6 +162,8 @@ def check(  # noqa: PLR0913 - the options of the main command
         env_files=tuple(env_file or ()),
         manifests=tuple(manifest or ()),
         vllm_args=vllm_args,
+        prove=prove,
+        prove_vllm=prove_vllm,
     )
     if lock is not None or locked or frozen or thorough:
         asked, quick = begin_locked(asked, lock, is_locked=locked, is_frozen=frozen, is_thorough=thorough)
@@ -203,6 +209,7 @@ def report(  # noqa: PLR0913 - the options of a command
     env_file: EnvFile = None,
     manifest: Manifest = None,
     vllm_args: VllmArgs = None,
+    prove: Prove = False,
     output: Output = None,
     quiet: Quiet = False,
 ) -> int:
@@ -238,6 +245,7 @@ def report(  # noqa: PLR0913 - the options of a command
         env_files=tuple(env_file or ()),
         manifests=tuple(manifest or ()),
         vllm_args=vllm_args,
+        prove=prove,
     )
     asked, gathering = begin(asked)
     from fi_doctor.cli import commands

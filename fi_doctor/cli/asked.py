@@ -54,6 +54,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     env_files: tuple[str, ...] = ()
     manifests: tuple[str, ...] = ()
     vllm_args: str | None = None
+    prove: bool = False
+    prove_vllm: bool = False
     # Of these nothing is typed.
     policy: Written | None = None
     targets: tuple[outputs.Target, ...] = ()
@@ -112,6 +114,7 @@ def begin(asked: Asked) -> tuple[Asked, Gathering | None]:
     """
     _check_source(asked)
     asked = _with_wanted(_with_stated(_ready(asked)))
+    _check_proving(asked)
     if asked.is_recorded:
         return asked, None
     python, environ, who = serving.examined(asked.python, asked.as_user, asked.pid)
@@ -224,6 +227,24 @@ def _check_source(asked: Asked) -> None:
         )
 
 
+def _check_proving(asked: Asked) -> None:
+    """UsageError where something is to be tried and nothing is to be run."""
+    depths = {"--prove": (Depth.STATIC.value,), "--prove-vllm": (Depth.STATIC.value, Depth.BUILD.value)}
+    given = {"--prove": asked.prove, "--prove-vllm": asked.prove_vllm}
+    for option in (name for name, is_given in given.items() if is_given):
+        if asked.is_recorded:
+            source = "--from" if asked.from_file is not None else "--example"
+            why = "what is to be proven is tried on the machine that it is for"
+            raise UsageError(f"{option}: nothing is run with {source}", why=why, todo="leave one of the two out")
+        if asked.depth in depths[option]:
+            raise UsageError(
+                f"{option} and {asked.origin('depth')} {asked.depth}: nothing is tried at that depth",
+                todo=f"--depth {'run' if asked.prove_vllm else 'build'}",
+            )
+    if asked.prove_vllm and asked.wanted is None:
+        raise UsageError("--prove-vllm without --model", todo="fi-doctor check --model gpt-oss-20b --prove-vllm")
+
+
 def check_python(python: str | None, command: str) -> None:
     """UsageError where it names none."""
     if python == "":
@@ -251,6 +272,8 @@ def _check_unmeasured(asked: Asked) -> None:
         "--env-file": bool(asked.env_files),
         "--manifest": bool(asked.manifests),
         "--vllm-args": asked.vllm_args is not None,
+        "--prove": asked.prove,
+        "--prove-vllm": asked.prove_vllm,
     }
     others = {"--as-user": asked.as_user is not None, "--pid": asked.pid is not None}
     for option in (name for name, is_given in others.items() if is_given):

@@ -213,6 +213,8 @@ def _judged(
             watch=watch,
             wanted=asked.wanted,
             stated=asked.stated,
+            proves=asked.prove,
+            starts=asked.prove_vllm,
         )
 
 

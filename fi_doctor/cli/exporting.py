@@ -18,6 +18,7 @@ from fi_doctor.cli.options import (
     Memory,
     Output,
     Pid,
+    Prove,
     Python,
     Quiet,
     ReportDepth,
@@ -49,6 +50,7 @@ def env(  # noqa: PLR0913 - the options of a command
     env_file: EnvFile = None,
     manifest: Manifest = None,
     vllm_args: VllmArgs = None,
+    prove: Prove = False,
     output: Output = None,
     quiet: Quiet = False,
 ) -> int:
@@ -80,6 +82,7 @@ def env(  # noqa: PLR0913 - the options of a command
             env_files=tuple(env_file or ()),
             manifests=tuple(manifest or ()),
             vllm_args=vllm_args,
+            prove=prove,
         )
     )
     from fi_doctor.cli import commands, installed
@@ -88,6 +91,6 @@ def env(  # noqa: PLR0913 - the options of a command
     report = commands.judge(asked, gathering, kb, specs)
     done = exports.export(report, form, optional=optional)
     emit.write(done.text, output)
-    for line in (*done.told, *exports.settings_told(report.findings)):
+    for line in (*done.told, *exports.settings_told(report.findings), *exports.disproved_told(report)):
         emit.say(line)
     return 0

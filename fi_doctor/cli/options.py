@@ -150,6 +150,21 @@ VllmArgs = Annotated[
     str | None,
     typer.Option("--vllm-args", metavar="WORDS", help="The command line of vllm serve, quoted as one word."),
 ]
+Prove = Annotated[
+    bool,
+    typer.Option(
+        "--prove",
+        help="Try each recommended variable on the probes that failed; what does not help is not recommended.",
+    ),
+]
+ProveVllm = Annotated[
+    bool,
+    typer.Option(
+        "--prove-vllm",
+        help="With --model: start vLLM on tiny models with dummy weights and see what it takes; needs a GPU, and some "
+        "minutes beside the budget.",
+    ),
+]
 Output = Annotated[
     str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here, not to stdout.")
 ]

@@ -39,20 +39,23 @@ _ORDER = (
 )
 
 
-def advise(
+def advise(  # noqa: PLR0913 - what is known, what was judged, what was tried
     kb: KnowledgeBase,
     facts: Facts,
     outcomes: tuple[Outcome, ...],
     rows: tuple[FeatureRow, ...],
     findings: tuple[Finding, ...],
+    *,
+    refuted: frozenset[str] = frozenset(),
 ) -> tuple[Recommendation, ...]:
     """For each finding the first of its fixes that applies here, then what the rows ask for; equal lines are merged.
 
     What turns on something that works and is off is optional, and comes last.
+    refuted: lines that were tried here and did not help; the next fix is given in their place.
     """
     view = View(facts, outcomes)
     rules = {rule.id: rule for rule in kb.rules}
-    asked = [one for finding in findings if (one := _chosen(finding, rules.get(finding.id), view, kb))]
+    asked = [one for finding in findings if (one := _chosen(finding, rules.get(finding.id), view, kb, refuted))]
     held = frozenset(finding.id for finding in findings)
     asked += asked_by_rows(kb, view, rows, lambda name: is_read(name, facts, kb.settings), held)
     recommended = (
@@ -66,6 +69,7 @@ def advise(
             holds=read_in(one.setting, facts, kb.settings),
         )
         for one in _merged(asked)
+        if one.line not in refuted
     )
     return tuple(sorted(recommended, key=_place))
 
@@ -117,7 +121,9 @@ def _merged(asked: Iterable[Asked]) -> list[Asked]:
     return list(lines.values())
 
 
-def _chosen(finding: Finding, rule: Rule | None, view: View, kb: KnowledgeBase) -> Asked | None:
+def _chosen(
+    finding: Finding, rule: Rule | None, view: View, kb: KnowledgeBase, refuted: frozenset[str]
+) -> Asked | None:
     asked_by = (finding.id,)
     if finding.id == UNEXPLAINED_FAILURE:
         whom = addressee(kb, finding.features[0])
@@ -131,7 +137,7 @@ def _chosen(finding: Finding, rule: Rule | None, view: View, kb: KnowledgeBase) 
     if rule is None:
         return None
     for action in rule.fix:
-        if _applies(action, view, kb.settings):
+        if _applies(action, view, kb.settings) and filled_line(action, view) not in refuted:
             why = conditions.fill(action.why, view) if action.why else finding.title
             return Asked(action.kind, filled_line(action, view), why, action.setting, asked_by)
     return None

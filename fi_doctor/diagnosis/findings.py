@@ -68,7 +68,7 @@ def of_selected(found: Iterable[Finding], globs: tuple[str, ...]) -> tuple[Findi
 
 def explains(rule: Rule, feature: str, cell: Cell) -> bool:
     """Whether a failure is to be laid to a rule that holds."""
-    return _is_telling(rule, rule.severity) and _is_its(rule, feature, cell)
+    return concerns(rule, feature) and _is_its(rule, rule.severity, cell)
 
 
 def is_measured(verdict: Verdict, evidence: Evidence) -> bool:
@@ -102,6 +102,21 @@ def _as_called(finding: Finding, rule: Rule, kb: KnowledgeBase, view: View) -> F
         return finding
     title = f"{finding.title}; only when turned on ({called.caller(kb, view.facts)})"
     return replace(finding, severity=Severity.INFO, title=title)
+
+
+def laid_to(rule: Rule, finding: Finding, row: FeatureRow, cell: Cell) -> bool:
+    """Whether what a cell shows is laid to a finding of this rule."""
+    return row.feature in finding.features and _is_its(rule, finding.severity, cell)
+
+
+def _is_its(rule: Rule, severity: Severity, cell: Cell) -> bool:
+    """Whether a cell's failure can be that of a rule, which is grave, or foretells failures, or says which are its own.
+
+    What fails in other words than the rule's has another cause, which must not be hidden.
+    """
+    is_telling = severity is Severity.ERROR or rule.predicts is not None or bool(rule.explains)
+    said = f"{cell.variant}: {cell.why}" if cell.variant else cell.why
+    return is_telling and re.search(rule.explains, said) is not None
 
 
 def filled_line(action: Action, view: View) -> str:
@@ -160,31 +175,15 @@ def _unexplained(
 ) -> list[Finding]:
     """One finding for each failure that no finding explains; equal words share one."""
     rules = {rule.id: rule for rule in kb.rules}
-    telling = [(finding, rules[finding.id]) for finding in found if _tells(finding, rules)]
+    known = [(finding, rules[finding.id]) for finding in found if finding.id in rules]
     groups: defaultdict[str, list[tuple[FeatureRow, Cell]]] = defaultdict(list)
     for row in rows:
         bad = [cell for cell in row.cells if cell.verdict.is_failure and is_measured(cell.verdict, cell.evidence)]
-        bad = [cell for cell in bad if not any(_is_its(rule, row.feature, cell) for _, rule in telling)]
+        bad = [cell for cell in bad if not any(laid_to(rule, finding, row, cell) for finding, rule in known)]
         if bad:
             worst = max(bad, key=lambda cell: cell.verdict is Verdict.WRONG_RESULT)
             groups[worst.why].append((row, worst))
     return [_failure(kb, facts, why, members) for why, members in groups.items()]
-
-
-def _tells(finding: Finding, rules: dict[str, Rule]) -> bool:
-    """Whether a finding is one that failures may be laid to."""
-    return finding.id in rules and _is_telling(rules[finding.id], finding.severity)
-
-
-def _is_telling(rule: Rule, severity: Severity) -> bool:
-    """Whether it is grave, or foretells failures, or says which ones are its own."""
-    return severity is Severity.ERROR or rule.predicts is not None or bool(rule.explains)
-
-
-def _is_its(rule: Rule, feature: str, cell: Cell) -> bool:
-    """Whether a cell's failure is this one: what fails in other words has another cause, which must not be hidden."""
-    said = f"{cell.variant}: {cell.why}" if cell.variant else cell.why
-    return concerns(rule, feature) and re.search(rule.explains, said) is not None
 
 
 def _failure(kb: KnowledgeBase, facts: Facts, why: str, members: list[tuple[FeatureRow, Cell]]) -> Finding:

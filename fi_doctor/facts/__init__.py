@@ -21,6 +21,7 @@ from fi_doctor.facts.site import read_site
 from fi_doctor.facts.sources import read_calls, read_named, read_vllm
 from fi_doctor.facts.system import read_system
 from fi_doctor.model import Binaries, Calls, Facts, FlashInfer, Interpreter, Library, Missing, Named, Vllm
+from fi_doctor.model.assignments import Assignment, changed
 from fi_doctor.workers import Workers
 
 SOURCES = {
@@ -133,6 +134,21 @@ class Gathering:
             ray_copies=self._ray.result(),
         )
         return with_machine(facts, seen, self.environ, self._serving)
+
+    def again(self, assignments: tuple[Assignment, ...], facts: Facts) -> Gathering:
+        """Reading begun anew for a process in which these variables are set too, once this one is finished.
+
+        What variables do not change, the sources of packages, is taken from `facts`.
+        """
+        return Gathering(
+            self._python,
+            changed(self.environ, assignments),
+            vllm=lambda _: facts.vllm,
+            calls=lambda _: facts.calls,
+            named=self._read_named,
+            libraries=self._find_libraries,
+            serving=self._serving,
+        )
 
     def _finish_binaries(self, package: FlashInfer | Missing) -> Binaries | Missing:
         reader = self._binaries.result()

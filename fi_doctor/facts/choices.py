@@ -121,14 +121,18 @@ def read(data: bytes) -> Asked | Missing:
     )
 
 
-def _choice(answered: _Answered) -> Choice:
+def is_flashinfer(operator: Served, chosen: str) -> bool | None:
+    """Whether it is FlashInfer, by vLLM's own name of it; None where that does not say it."""
     # A gated delta rule says forward_cuda, behind which FlashInfer may stand or Triton.
-    known = answered.operator != "mixer" and bool(answered.chosen)
+    return bool(_FLASHINFER.search(chosen)) if operator != "mixer" and chosen else None
+
+
+def _choice(answered: _Answered) -> Choice:
     return Choice(
         operator=answered.operator,
         layers=answered.layers,
         chosen=answered.chosen,
-        is_flashinfer=bool(_FLASHINFER.search(answered.chosen)) if known else None,
+        is_flashinfer=is_flashinfer(answered.operator, answered.chosen),
         rejected=answered.rejected,
         how=answered.how,
         evidence=Evidence.PREDICTED,

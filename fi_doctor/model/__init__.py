@@ -76,6 +76,7 @@ from fi_doctor.model.probes import (
     Stage,
     Subset,
 )
+from fi_doctor.model.proofs import Proof, Proven, Trial, Tried
 from fi_doctor.model.report import (
     SCHEMA,
     ActionKind,
@@ -192,6 +193,8 @@ __all__ = [
     "Policy",
     "PolicyFile",
     "ProbeSpec",
+    "Proof",
+    "Proven",
     "Ptxas",
     "Quantized",
     "RayCopies",
@@ -220,6 +223,8 @@ __all__ = [
     "Subset",
     "SystemFacts",
     "ToolkitFacts",
+    "Trial",
+    "Tried",
     "TritonPtxas",
     "Unbound",
     "Used",

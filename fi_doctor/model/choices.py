@@ -30,3 +30,4 @@ class Choice(Data, frozen=True):
         ""  # how it is known: "asked vLLM's selector: vllm/platforms/cuda.py:420", "read from the layer", the table
     )
     evidence: Evidence = Evidence.NONE
+    predicted: str = ""  # of what was measured: what had been predicted, where that is something else

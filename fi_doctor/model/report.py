@@ -12,6 +12,7 @@ from fi_doctor.model.deployed import Deployed
 from fi_doctor.model.facts import Facts
 from fi_doctor.model.policy import Gate, Policy
 from fi_doctor.model.probes import Depth, Outcome
+from fi_doctor.model.proofs import Proof
 from fi_doctor.model.upgrade import Upgrade
 from fi_doctor.model.words import Evidence, Scope, Severity, Verdict
 
@@ -103,6 +104,7 @@ class Recommendation(Data, frozen=True):
     features: tuple[str, ...] = ()  # rows whose verdict asks for it
     optional: bool = False  # it turns on what works here and is off; nothing is wrong without it
     holds: str = ""  # in which versions: "vllm >=0.17.1,<0.34"; "": as this environment stands
+    proof: Proof | None = None  # what came of trying it here, where that was asked for
 
 
 class Request(Data, frozen=True):
@@ -201,3 +203,4 @@ class Report(Data, frozen=True):
     builds: Builds = Builds()
     deployed: Deployed | None = None  # what becomes of the model that is to be served, where one was named
     upgrade: Upgrade | None = None  # where something fails that a known version mends and no setting helps
+    disproved: tuple[Recommendation, ...] = ()  # what would be recommended, was tried here and did not help

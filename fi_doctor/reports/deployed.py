@@ -84,8 +84,9 @@ def _part(part: Part, width: int) -> Iterator[Text]:
     choice = part.choice
     layers = f" ({clean(choice.layers, 100)})" if choice.layers not in ("all", "") else ""
     chosen = clean(choice.chosen, 100) or "not known"
+    predicted = f"; {clean(choice.predicted, 100)} was predicted" if choice.predicted else ""
     why = "" if part.effect is Effect.OTHER else f": {clean(part.why)}"
-    head = f"{choice.operator.replace('_', ' ')}{layers}: {chosen} ({choice.evidence}){why}"
+    head = f"{choice.operator.replace('_', ' ')}{layers}: {chosen} ({choice.evidence}{predicted}){why}"
     for line in wrap(head, width, "  ", "    "):
         yield Text(line, style=_STYLES[part.effect] if part.effect not in (Effect.OTHER, Effect.FLASHINFER) else "")
     for line in _rejected(choice):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import shlex
@@ -11,19 +10,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from fi_doctor.model import ActionKind, Finding, Recommendation, Report
+from fi_doctor.model import ActionKind, Finding, Proven, Recommendation, Report
+from fi_doctor.model.assignments import Assignment, variables_of, without_remark
+from fi_doctor.reports import proofs
 from fi_doctor.reports.text import clean
 from fi_doctor.reports.upgrades import in_brief
 
 FORMS = ("shell", "dotenv", "docker", "k8s", "vllm-args", "sglang-args", "json")
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-
-
-class Assignment(NamedTuple):
-    """One variable to set, or with None to leave unset."""
-
-    name: str
-    value: str | None
 
 
 class Exported(NamedTuple):
@@ -56,38 +49,16 @@ def settings_told(findings: tuple[Finding, ...]) -> list[str]:
     return [f"{line} [{one.id}]" for line, one in zip(lines, told, strict=True)]
 
 
-def variables_of(line: str) -> tuple[Assignment, ...] | None:
-    """What a line of shell sets, "unset A; export B=c D=e"; None where it is more than that, or a placeholder."""
-    if "$" in line or "`" in line:
-        return None
-    lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|()<>")
-    lexer.whitespace_split, lexer.commenters = True, ""
-    try:
-        words = list(lexer)
-    except ValueError:
-        return None
-    found: list[Assignment] = []
-    for is_end, group in itertools.groupby(words, lambda word: word == ";"):
-        if is_end:
-            continue
-        words = list(group)
-        if words[:1] == ["unset"] and len(words) > 1:
-            found += [Assignment(name, None) for name in words[1:]]
-        elif words[:1] == ["export"] and len(words) > 1:
-            pairs = [_ASSIGNMENT.fullmatch(word) for word in words[1:]]
-            if not all(pairs) or any(pair and pair[2].startswith("/path/") for pair in pairs):
-                return None
-            found += [Assignment(pair[1], pair[2]) for pair in pairs if pair]
-        else:
-            return None
-    return tuple(found)
+def disproved_told(report: Report) -> list[str]:
+    """What would stand among the settings and was tried here in vain."""
+    return [f"left out: {clean(one.line)}; {'; '.join(proofs.told(one.proof))}" for one in report.disproved]
 
 
 def _record(one: Recommendation) -> dict[str, object]:
     """A recommendation with its variables or words apart."""
     record = msgspec.to_builtins(one)
     if one.kind is ActionKind.SET:
-        named = variables_of(one.line)
+        named = _variables(one)
         record["variables"] = None if named is None else {each.name: each.value for each in named}
     if one.kind is ActionKind.FLAG:
         record["arguments"] = _words(one.line)
@@ -97,11 +68,17 @@ def _record(one: Recommendation) -> dict[str, object]:
 def _settings(wanted: Iterable[Recommendation], form: str) -> Iterator[str]:
     for one in wanted:
         yield from _why(one)
-        named = variables_of(one.line) if one.kind is ActionKind.SET else None
+        named = _variables(one) if one.kind is ActionKind.SET else None
         if named is None:
             yield f"# {_as_comment(one)}"
             continue
         yield from (_variable(each, form) for each in named)
+
+
+def _variables(one: Recommendation) -> tuple[Assignment, ...] | None:
+    """What it sets. A value with a reservation is for a person to choose, unless it was seen to help here."""
+    helps = one.proof is not None and one.proof.result in (Proven.TURNED, Proven.IN_PART)
+    return variables_of(without_remark(one.line) if helps else one.line)
 
 
 def _variable(one: Assignment, form: str) -> str:
@@ -120,7 +97,7 @@ def _variable(one: Assignment, form: str) -> str:
 
 def _k8s(wanted: list[Recommendation]) -> Iterator[str]:
     """The fields of a container; quoted as JSON, which YAML reads."""
-    variables = [(one, named) for one in wanted if one.kind is ActionKind.SET and (named := variables_of(one.line))]
+    variables = [(one, named) for one in wanted if one.kind is ActionKind.SET and (named := _variables(one))]
     flags = [(one, words) for one in wanted if one.kind is ActionKind.FLAG and (words := _words(one.line))]
     for one in wanted:
         if one not in [each for each, _ in (*variables, *flags)]:
@@ -183,6 +160,7 @@ def _why(one: Recommendation, indent: str = "") -> Iterator[str]:
         f"({clean(one.holds)})" if one.holds else "",
     ]
     yield f"{indent}# {' '.join(part for part in said if part)}"
+    yield from (f"{indent}# {line}" for line in proofs.told(one.proof))
 
 
 def _as_comment(one: Recommendation) -> str:

@@ -36,7 +36,7 @@ def findings(report: Report, width: int) -> Iterator[Text]:
 
 def _advised(finding: Finding, report: Report) -> tuple[str, ...]:
     """What to do about it that stands further up under its name."""
-    return tuple(one.line for one in report.recommendations if finding.id in one.findings)
+    return tuple(one.line for one in (*report.recommendations, *report.disproved) if finding.id in one.findings)
 
 
 def _by_cause(found: tuple[Finding, ...]) -> list[list[Finding]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from fi_doctor.model import FeatureRow, Holds, Report, Severity, Verdict
+from fi_doctor.model import FeatureRow, Holds, Recommendation, Report, Severity, Verdict
+from fi_doctor.reports import proofs
 from fi_doctor.reports.answer import EXIT_MEANINGS
 from fi_doctor.reports.document import in_order
 from fi_doctor.reports.standing import State, of_row
@@ -48,7 +49,13 @@ def _notes(report: Report) -> Iterator[_Note]:
         if one.rows or one.findings
     )
     for one in report.recommendations:
-        yield _Note("notice", "works here and is off" if one.optional else "to do", f"{one.line} ({one.why})")
+        yield _Note("notice", "works here and is off" if one.optional else "to do", _to_do(one))
+    for one in report.disproved:
+        yield _Note("notice", "does not help here", _to_do(one))
+
+
+def _to_do(one: Recommendation) -> str:
+    return "; ".join((f"{one.line} ({one.why})", *proofs.told(one.proof)))
 
 
 def _rows(report: Report) -> Iterator[_Note]:

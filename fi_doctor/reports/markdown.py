@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from fi_doctor.model import ActionKind, FeatureRow, Report, Scope, Verdict
-from fi_doctor.reports import binaries, failures, upgrades
+from fi_doctor.reports import binaries, failures, proofs, upgrades
 from fi_doctor.reports.answer import EXIT_MEANINGS, basis, headline, not_installed
 from fi_doctor.reports.built import compiling
 from fi_doctor.reports.document import in_order
@@ -69,15 +69,22 @@ def _gate(report: Report) -> Iterator[str]:
 
 
 def _settings(report: Report) -> Iterator[str]:
-    if not report.recommendations:
-        return
-    yield "## What to do"
-    yield ""
+    if report.recommendations:
+        yield "## What to do"
+        yield ""
     for one in report.recommendations:
         flag = one.kind is ActionKind.FLAG and one.line.startswith("-")
         line = code(one.line) if flag or one.kind in _PASTED else words(one.line)
         off = "works here and is off by default; " if one.optional else ""
         yield f"- {'add to vllm serve: ' if flag else ''}{line} ({off}{words(one.why)})"
+        yield from (f"  - {words(said)}" for said in proofs.told(one.proof))
+    if report.disproved:
+        yield ""
+        yield proofs.DISPROVED
+        yield ""
+    for one in report.disproved:
+        yield f"- {code(one.line)}"
+        yield from (f"  - {words(said)}" for said in proofs.told(one.proof))
 
 
 def _rows(report: Report) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from rich.text import Text
 
 from fi_doctor.model import ActionKind, Missing, Recommendation, Report
+from fi_doctor.reports import proofs
 from fi_doctor.reports.answer import not_installed
 from fi_doctor.reports.text import clean, names, wrap
 
@@ -23,6 +24,11 @@ def settings(report: Report, width: int) -> Iterator[Text]:
     if optional:
         yield from _title("Works here and is off by default:")
         yield from _block(optional, report, width)
+    if report.disproved:
+        yield from _title(proofs.DISPROVED)
+        for one in report.disproved:
+            yield Text(f"  # {clean(one.line)}")
+            yield from _proof(one, width)
 
 
 def _needed_title(report: Report, needed: list[Recommendation]) -> str:
@@ -51,6 +57,13 @@ def _block(recommendations: Iterable[Recommendation], report: Report, width: int
     titles = {finding.title for finding in report.findings}
     for recommendation in recommendations:
         yield from _action(recommendation, width, is_told=recommendation.why in titles)
+        yield from _proof(recommendation, width)
+
+
+def _proof(recommendation: Recommendation, width: int) -> Iterator[Text]:
+    """What trying it showed, below it, as comments."""
+    for line in proofs.told(recommendation.proof):
+        yield from (Text(text, style="dim") for text in wrap(line, width, "  #   ", "  #     "))
 
 
 def _action(recommendation: Recommendation, width: int, *, is_told: bool) -> Iterator[Text]:

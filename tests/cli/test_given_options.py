@@ -135,3 +135,24 @@ def test_the_ids_can_be_explained(doctor):
 
     for name in (*IDS, *FORMER_IDS):
         assert doctor("explain", name).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("check", "--prove", "--example", "h200"), "--prove: nothing is run with --example"),
+        (("env", "--prove", "--from", "report.json", "--depth", "run"), "--prove: nothing is run with --from"),
+        (("check", "--prove", "--depth", "static"), "--prove and --depth static: nothing is tried at that depth"),
+        (("report", "--prove"), "--prove and --depth static: nothing is tried at that depth"),
+        (("check", "--prove-vllm"), "--prove-vllm without --model"),
+        (
+            ("check", "--prove-vllm", "--model", "gpt-oss-20b", "--depth", "build"),
+            "--prove-vllm and --depth build: nothing is tried at that depth",
+        ),
+        (("check", "--locked", "--prove"), "--prove and --locked: the lock says what was measured"),
+    ],
+)
+def test_nothing_is_proven_where_nothing_runs(doctor, options, said):
+    done = doctor(*options)
+    assert done.returncode == 2
+    assert in_three_parts(done.stderr)["error"] == said

@@ -200,6 +200,22 @@ def test_the_advice_for_an_nvcc_wrapper_mends_the_build_in_the_same_cache(machin
     assert "cached-build-uses-other-toolkit" not in _findings(report)
 
 
+def test_the_advice_for_an_nvcc_wrapper_is_proven_by_a_build_with_it(machine, toolkit, stubs, tmp_path):
+    machine.set(PATH=os.pathsep.join([str(_wrapper_folder(toolkit, tmp_path)), machine.env["PATH"]]))
+    libcuda = tmp_path / "libcuda"
+    libcuda.mkdir()
+    (libcuda / "libcuda.so").symlink_to(stubs / "libcuda.so")  # not libcudart, which the change is to bring
+    machine.link_with(libcuda)
+    code, report, row, _ = machine.check("--prove")
+    assert (code, row["verdict"], report["disproved"]) == (1, "broken", [])
+    [one] = [one for one in report["recommendations"] if one["findings"] == ["cuda-home-derived-from-nvcc-wrapper"]]
+    assert one["proof"]["result"] == "turned"
+    assert {trial["before"]["verdict"] for trial in one["proof"]["trials"]} == {"broken"}
+    assert all("cannot find -lcudart" in trial["before"]["why"] for trial in one["proof"]["trials"])
+    assert {trial["after"]["evidence"] for trial in one["proof"]["trials"]} == {"built"}
+    assert not list(machine.folder.rglob("silu_and_mul.so")), "the trial has caches of its own"
+
+
 def _findings(report):
     return {finding["id"]: finding for finding in report["findings"]}
 
