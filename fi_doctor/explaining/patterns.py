@@ -31,6 +31,11 @@ def wrong(pattern: str) -> str:
     return ""
 
 
+def same(text: str) -> str:
+    """The text without what differs from rank to rank and from run to run: numbers and addresses."""
+    return str(_compiled(r"0x[0-9a-fA-F]+|[0-9]+").sub("#", text))
+
+
 class Literals:
     """Many literals that are looked for at once."""
 
