@@ -10,15 +10,16 @@ from pathlib import Path
 import msgspec
 
 from fi_doctor.cli import emit, outputs
-from fi_doctor.errors import UsageError
-from fi_doctor.explaining import inputs, machine
+from fi_doctor.errors import DataError, UsageError
+from fi_doctor.explaining import embedded, inputs, machine
 from fi_doctor.explaining.diagnose import Source, diagnose
 from fi_doctor.model import Explanation, LogFact, Report
 from fi_doctor.reports import explained as written
 
 # No id ends so; a file that does is never taken for one.
 _ENDINGS = (".log", ".txt", ".out", ".err", ".gz", ".zst", ".json", ".yaml", ".yml", ".md", ".stderr", ".stdout")
-_NOTHING, _UNKNOWN = 3, 3
+_HEAD = 16 << 20  # bytes of a file in which a report is looked for
+_UNKNOWN = 3
 
 
 class AskedExplain(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +38,7 @@ def explain(asked: AskedExplain) -> int:
 
     0 where a cause is named or no error is told, 3 where there is an error and no cause, or nothing to read.
     """
+    _check(asked)
     if is_id(asked):
         from fi_doctor.cli import commands
 
@@ -72,8 +74,19 @@ def is_id(asked: AskedExplain) -> bool:
 def code(found: Explanation) -> int:
     """The exit code of an answer."""
     if not any(one.bytes for one in found.read):
-        return _NOTHING
+        return _UNKNOWN
     return _UNKNOWN if found.errors and not found.diagnoses else 0
+
+
+def _check(asked: AskedExplain) -> None:
+    if asked.python is not None and not asked.is_here:
+        raise UsageError(
+            "--python: only --here reads an interpreter", todo="fi-doctor explain FILE --here --python PATH"
+        )
+    if (asked.formats or asked.output is not None) and is_id(asked):
+        raise UsageError(
+            "--format and --output are for what a log tells", why="the text behind an id is text", todo="leave them out"
+        )
 
 
 def _explained(asked: AskedExplain) -> Explanation:
@@ -86,10 +99,12 @@ def _explained(asked: AskedExplain) -> Explanation:
     with ExitStack() as stack:
         sources = []
         for name, is_environment in (*((one, True) for one in asked.env_files), *((one, False) for one in asked.names)):
-            if (report := _report(name)) is not None:
+            pasted = _pasted(name)
+            if pasted is not None and (report := _report(pasted, name)) is not None:
                 reports.append(report)
                 known += machine.told(report.facts, name)
-                continue
+                if pasted.is_all:
+                    continue
             sources.append(Source(name, stack.enter_context(inputs.opened(name)), is_environment))
         found = diagnose(sources, known=tuple(known))
     for report in reports:
@@ -97,17 +112,27 @@ def _explained(asked: AskedExplain) -> Explanation:
     return found
 
 
-def _report(name: str) -> Report | None:
-    """A report of fi-doctor's, which tells of the machine and is no log; None for any other file."""
+def _pasted(name: str) -> embedded.Found | None:
+    """A report of fi-doctor's in the first mebibytes of a file; nothing is looked for in what is piped in or packed."""
     if name == "-" or not Path(name).is_file():
         return None
     with Path(name).open("rb") as file:
-        head = file.read(4096)
-    if b"fi-doctor.report/" not in head or not head.lstrip().startswith((b"{", b"schema:")):
-        return None
+        return embedded.report(file.read(_HEAD))
+
+
+def _report(pasted: embedded.Found, name: str) -> Report | None:
+    """The report, which tells of the machine; None where only a part of one was pasted into a log.
+
+    Errors: DataError where a file is nothing but a report that cannot be read.
+    """
     from fi_doctor.reports import document
 
-    return document.read_file(Path(name))
+    try:
+        return document.read(pasted.data, name)
+    except DataError:
+        if pasted.is_all:
+            raise
+        return None
 
 
 def _here(python: str | None) -> Report:

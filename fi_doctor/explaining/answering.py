@@ -27,6 +27,7 @@ from fi_doctor.model import (
 )
 
 _MOST_LINES = 8  # shown of one diagnosis
+_OF_ONE_MACHINE = ("package", "sm", "driver")
 
 
 class Findings(NamedTuple):
@@ -80,20 +81,36 @@ def _sentence(diagnoses: tuple[Diagnosis, ...], found: Findings) -> str:
 
 def _helps(found: Findings) -> tuple[str, ...]:
     """What would make it surer, where the first diagnosis is not sure; what would tell more, where there is none."""
+    differs = _differing(found.facts)
     if found.causes:
         first = found.causes[0]
         if first.confidence is Confidence.HIGH:
-            return ()
+            return differs
         wanted = [f"tell whether {one}: {_how(one)}" for one in _unknown(first)]
-        return (*wanted, *first.fault.confirm)
+        return (*differs, *wanted, *first.fault.confirm)
     if not found.errors:
-        return ()
+        return differs
     lacking = [name for name in ("sm", "nvcc", "driver") if not found.facts.of(name)]
     lacking += [] if found.facts.of("package", "flashinfer-python") else ["the versions of vllm and flashinfer-python"]
     helps = [f"add what the log does not tell ({', '.join(lacking)}): --env-file FILE, or --here"] if lacking else []
     if all(error.follows for error in found.errors):
         helps.append("add the log from its beginning, and those of the other ranks: the first error is not in it")
-    return (*helps, "fi-doctor check on that machine builds and runs the kernels, and says which fail")
+    return (*differs, *helps, "fi-doctor check on that machine builds and runs the kernels, and says which fail")
+
+
+def _differing(facts: LogFacts) -> tuple[str, ...]:
+    """What the log tells otherwise than the machine or the report that was given with it."""
+    given = {(fact.name, fact.key): fact for fact in reversed(facts.facts) if not fact.line}
+    said = []
+    for fact in _once(facts):
+        other = given.get((fact.name, fact.key))
+        if fact.line and other is not None and fact.name in _OF_ONE_MACHINE and other.value != fact.value:
+            word = fact.key or fact.name
+            said.append(
+                f"{other.file} has {word} {other.value}, and line {fact.line} tells {fact.value}: "
+                "the log may be of another machine"
+            )
+    return tuple(said[:2])
 
 
 def _how(part: str) -> str:

@@ -14,6 +14,8 @@ from fi_doctor.explaining.stream import Readable
 from fi_doctor.knowledge import faults
 from fi_doctor.model import Event, Explanation, LogFact, LogFacts, Read, Used
 
+# What is kept of each kind: a log that was made to harm has millions of lines that differ.
+_MOST = 5_000
 _TOLD = 3  # lines that are the same but for numbers: those after them tell no new fact
 
 
@@ -85,15 +87,15 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
         if hit.alike > _TOLD and not own:
             continue
         line = lines.read(source.name, hit.number, hit.raw, place=len(seen.read))
-        if hit.alike <= _TOLD:
+        if hit.alike <= _TOLD and len(seen.told) < _MOST:
             seen.told += telling.told(line, hit.literals)
         if source.is_environment:
             continue
-        if hit.alike <= _TOLD:
+        if hit.alike <= _TOLD and len(seen.used) < _MOST:
             seen.used += usage.used(line, hit.literals)
-        if own and (event := events.read(line)) is not None:
+        if own and len(seen.errors) < _MOST and (event := events.read(line)) is not None:
             seen.errors.append(event)
-        if signed := signs.keys() & own:
+        if (signed := signs.keys() & own) and len(seen.lines) < _MOST:
             seen.literals |= signed
             seen.lines.append(line)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))

@@ -51,20 +51,21 @@ class Line(NamedTuple):
     text: str
     level: Level = Level.NONE
     place: int = 0  # of the file among the inputs
+    time: str = ""  # "08-13 11:11:59", of its prefix; "" where none is told
 
 
 def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:
     """The line as text: what is not UTF-8 as escapes, prefixes away."""
     text = _unpacked(raw.decode("utf-8", "backslashreplace")).replace("\r", " ")
-    rank, level = "", Level.NONE
+    rank, level, time = "", Level.NONE, ""
     for _ in range(_MOST):
         found = search(_PREFIX, text)
         if not found or not (whole := found.pop("whole")):
             break
         named = "".join(found.values()).strip()
-        rank, level = rank or named, _level(whole) or level
+        rank, level, time = rank or named, _level(whole) or level, _time(whole) or time
         text = text[len(whole) :].lstrip(" ") if named else text[len(whole) :]
-    return Line(file, number, rank, text, level, place)
+    return Line(file, number, rank, text, level, place, time)
 
 
 def _level(prefix: str) -> Level | None:
@@ -73,6 +74,12 @@ def _level(prefix: str) -> Level | None:
         return None
     letter = found["level"][0]
     return {"D": Level.INFO, "I": Level.INFO, "W": Level.WARNING}.get(letter, Level.ERROR)
+
+
+def _time(prefix: str) -> str:
+    """Month, day and time: what loggers with and without a year, and collectors, have in common."""
+    found = search(r"(?P<day>\d\d-\d\d)[T -](?P<time>\d\d:\d\d:\d\d(?:[.,]\d+)?)", prefix)
+    return f"{found['day']} {found['time']}" if found else ""
 
 
 def _unpacked(text: str) -> str:

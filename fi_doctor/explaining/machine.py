@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
+from fi_doctor.explaining.readers import VARIABLES
 from fi_doctor.model import Facts, LogFact, Missing, Package, Part, Report, Used, Verdict
 
 # The rows of the matrix that could serve a part.
@@ -44,13 +45,7 @@ def _named(fact: LogFact, name: str) -> LogFact:
 
 
 def _told(facts: Facts) -> Iterator[LogFact]:
-    if not isinstance(facts.gpus.gpus, Missing):
-        for gpu in facts.gpus.gpus:
-            yield LogFact(name="gpu", value=gpu.name)
-            yield from _one("sm", gpu.sm)
-    if not isinstance(facts.gpus.driver, Missing):
-        yield from _one("driver", facts.gpus.driver.version)
-        yield from _one("driver_cuda", facts.gpus.driver.cuda)
+    yield from _of_gpus(facts)
     jit = facts.toolkit.jit
     if not isinstance(jit, Missing):
         yield from _one("cuda_home", jit.cuda_home)
@@ -63,7 +58,18 @@ def _told(facts: Facts) -> Iterator[LogFact]:
         elif package.absent:
             yield LogFact(name="installed", key=name, value="no")
     for name, value in facts.environment.items():
-        yield LogFact(name="env", key=name, value=value)
+        if name.startswith(VARIABLES):
+            yield LogFact(name="env", key=name, value=value)
+
+
+def _of_gpus(facts: Facts) -> Iterator[LogFact]:
+    if not isinstance(facts.gpus.gpus, Missing):
+        for gpu in facts.gpus.gpus:
+            yield LogFact(name="gpu", value=gpu.name)
+            yield from _one("sm", gpu.sm)
+    if not isinstance(facts.gpus.driver, Missing):
+        yield from _one("driver", facts.gpus.driver.version)
+        yield from _one("driver_cuda", facts.gpus.driver.cuda)
 
 
 def _one(name: str, value: object, key: str = "") -> Iterator[LogFact]:

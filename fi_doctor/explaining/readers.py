@@ -5,9 +5,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 _VERSION = r"v?(?P<value>\d+(?:\.\d+)+[\w.+]*)"
-_NAMED = r"(?P<key>[A-Z][A-Z0-9_]{2,80})"
-_VARIABLES = (
-    "VLLM_|FLASHINFER_|CUDA_|TORCH_|NCCL_|SGLANG_|SGL_|NVIDIA_|LD_LIBRARY_PATH|PYTHONPATH|MAX_JOBS|TRTLLM_|TRITON_"
+# How the names of variables begin that may matter.
+VARIABLES = (
+    "VLLM_",
+    "FLASHINFER_",
+    "CUDA_",
+    "TORCH_",
+    "NCCL_",
+    "SGLANG_",
+    "SGL_",
+    "NVIDIA_",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "MAX_JOBS",
+    "TRTLLM_",
+    "TRITON_",
 )
 # distribution -> how logs, lists of packages and people call it
 _PACKAGES = {
@@ -103,8 +115,9 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         "env",
-        tuple(f"{word}" for word in _VARIABLES.split("|")),
-        rf"(?:^|[\s;\"'])(?P<key>(?:{_VARIABLES})[A-Z0-9_]{{0,80}})(?:=|: )[\"']?(?P<value>[^\s\"';,]{{1,300}})",
+        VARIABLES,
+        rf"(?:^|[\s;\"'])(?P<key>(?:{'|'.join(VARIABLES)})[A-Z0-9_]{{0,80}})"
+        r"(?:=|: )[\"']?(?P<value>[^\s\"';,]{1,300})",
     ),
     Reader(
         "argument",

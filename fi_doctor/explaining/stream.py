@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from fi_doctor.explaining.patterns import Literals
 
 _BLOCK = 1 << 20
-_LINE = 1 << 14  # bytes of a line on either side of a literal that are looked at
+_LINE = 1 << 12  # bytes of a line on either side of a literal that are looked at
 _OVERLAP = 1 << 10  # the longest literal
 # Lines with one literal that are the same but for numbers, and lines with it at all: those that come later tell
 # nothing new, and are no longer looked for. A log of gigabytes repeats itself.
@@ -88,12 +88,12 @@ class _Searched:
         return self._forms[form]
 
     def _tire(self) -> None:
-        """Take away what was found often enough; to make the search anew costs what some thousand lines do."""
+        """Take away what was found often enough; to make the search anew costs what some hundred lines do."""
         self._since = 0
         tired = {one for one, count in self._same.items() if count > _ENOUGH}
         tired |= {one for one, count in self._all.items() if count > _MOST}
         if tired:
-            self.literals = Literals([one for one in self.literals.literals if one not in tired])
+            self.literals.leave_out(tired)
         for one in tired:
             del self._same[one], self._all[one]
 

@@ -14,6 +14,7 @@ from fi_doctor.cli import explaining
 from fi_doctor.cli.explaining import AskedExplain, explain, is_id
 from fi_doctor.errors import DataError, UsageError
 from fi_doctor.knowledge import examples
+from fi_doctor.reports import document
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -133,3 +134,33 @@ def test_what_cannot_be_read_is_said(tmp_path):
             explain(AskedExplain(names=(str(name),)))
     with pytest.raises(DataError, match="cannot be unpacked"):
         explain(AskedExplain(names=(str(tmp_path / "x.gz"),)))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        AskedExplain(names=("x.log",), python="/usr/bin/python3"),
+        AskedExplain(names=("norm.rmsnorm",), formats=("json",)),
+        AskedExplain(env_files=("env.txt",)),
+        AskedExplain(names=("-",), env_files=("-",)),
+    ],
+    ids=["--python alone", "a format of an id", "no log", "stdin twice"],
+)
+def test_what_cannot_be_meant_is_said(asked):
+    with pytest.raises(UsageError):
+        explain(asked)
+
+
+def test_the_machine_counts_before_what_the_log_tells(tmp_path, capfd, monkeypatch):
+    report = document.read(examples.data(examples.names()[0]), "example")
+    monkeypatch.setattr(explaining, "_here", lambda python: report)
+    (tmp_path / "x.log").write_bytes(b"NVIDIA driver: 1.2\n")
+    _, found = told(capfd, tmp_path / "x.log", is_here=True)
+    assert next(fact for fact in found["facts"] if fact["name"] == "driver")["file"] == "this machine"
+
+
+def test_the_command_explains_a_log(doctor, tmp_path):
+    (tmp_path / "x.log").write_bytes(LOG)
+    done = doctor("explain", tmp_path / "x.log")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "nvcc-not-found" in done.stdout

@@ -167,3 +167,11 @@ def test_what_is_wrong_with_a_fault_is_told_with_its_place(folder, signs, more, 
     with pytest.raises(DataError) as caught:
         faults.load_all(folder.path)
     assert f"driver/a-fault.yaml: {said}" in caught.value.why or said in caught.value.why
+
+
+def test_of_the_logs_of_several_ranks_the_earlier_error_is_first(folder):
+    folder.add("a-fault", sign("it broke"))
+    folder.add("another-fault", sign("it burnt"))
+    logs = (b"ERROR 05-26 07:50:29 [a.py:1] it burnt", b"ERROR 05-26 07:50:27 [a.py:1] it broke")
+    sources = [Source(str(at), io.BytesIO(log)) for at, log in enumerate(logs)]
+    assert [one.rule for one in diagnose(sources, folder=folder.path).diagnoses] == ["a-fault", "another-fault"]

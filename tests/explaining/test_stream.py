@@ -72,3 +72,9 @@ def test_colours_within_a_message_are_passed_over():
 def test_binary_data_and_crlf_are_lines_like_others():
     hits, _ = found(b"\x00\xff\xfe\x00needle\x80\r\n\x00\n", b"needle")
     assert [hit.raw for hit in hits] == [b"\x00\xff\xfe\x00needle\x80"]
+
+
+def test_where_all_is_found_too_often_the_rest_is_still_counted(monkeypatch):
+    monkeypatch.setattr(stream, "_LOOK", 300)
+    hits, reading = found(b"pin 7\n" * 2000, b"pin")
+    assert (len(hits), reading.lines) == (100, 2000)
