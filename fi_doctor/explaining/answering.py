@@ -128,7 +128,7 @@ def _how(part: str) -> str:
         "env": "env",
         "argument": "the command line of the server",
     }
-    return commands.get(word, "fi-doctor env")
+    return commands.get(word, "nvidia-smi, nvcc --version and pip list")
 
 
 def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
@@ -206,12 +206,17 @@ def _unknown(one: Candidate) -> tuple[str, ...]:
 
 
 def in_words(part: Condition) -> str:
-    """A leaf of a condition: "sm >=120", "package vllm <0.16"."""
+    """A leaf of a condition: "sm >=120", "package vllm <0.16", "nvcc newer than driver"."""
     [(word, test)] = part.items()
-    if isinstance(test, dict) and word in ("package", "installed", "env", "argument"):
+    said = word.replace("_", " ")
+    if isinstance(test, dict) and word in LOG.keyed:
         [(key, test)] = test.items()
-        word = f"{word} {key}"
-    return f"{word} {test}"
+        said = f"{said} {key}"
+    if isinstance(test, dict):
+        test = f"matches {test['matches']!r}"
+    if isinstance(test, bool):
+        return said if test else f"not {said}"
+    return f"{said} {test}"
 
 
 def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:

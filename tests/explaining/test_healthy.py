@@ -40,6 +40,7 @@ USED = {
     },
     "sglang-0.5.10-b200": {
         Part.ATTENTION: "trtllm_mha",
+        Part.MOE: "flashinfer_mxfp4",
         Part.ALL_REDUCE: "FlashInfer AllReduce Fusion",
         Part.AUTOTUNE: "Running FlashInfer autotune",
     },
