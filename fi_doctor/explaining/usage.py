@@ -19,6 +19,14 @@ class _Form(NamedTuple):
     pattern: str  # RE2 with a group `choice`, and `among` where the other candidates are named
 
 
+# The rows of the matrix that could serve a part.
+ROWS = {
+    Part.ATTENTION: "attention.",
+    Part.MOE: "moe.",
+    Part.LINEAR: "gemm.",
+    Part.SAMPLER: "sampling.",
+    Part.ALL_REDUCE: "comm.",
+}
 # What SGLang was started with, as it says itself: "server_args=ServerArgs(...)", newer releases "server_args={...}".
 _GIVEN = r"['\s(,{]KEY(?:=|': )'(?P<choice>[\w.-]{2,40})'"
 _WORD = r"(?P<choice>[\w .+:/-]{2,60}?)"
@@ -127,6 +135,11 @@ def used(line: Line, found: Iterable[bytes]) -> Iterator[Used]:
         parts.add(form.part)
         choice = groups["choice"].strip().removeprefix("AttentionBackendEnum.")
         yield Used(part=form.part, choice=choice, among=groups.get("among", ""), line=line.number, file=line.file)
+
+
+def is_other(one: Used) -> bool:
+    """Whether something else than FlashInfer serves a part that FlashInfer has kernels for."""
+    return one.part in ROWS and not any(word in one.choice.lower() for word in ("flashinfer", "trtllm"))
 
 
 def once(several: Iterable[Used]) -> tuple[Used, ...]:
