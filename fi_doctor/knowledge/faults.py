@@ -20,6 +20,7 @@ from fi_doctor.model import FAMILIES, ActionKind, Fault, Mend, Rule, Setting
 
 FOLDER = Path(__file__).parent / "data" / "faults"
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
+_CAUSE = re.compile(r"[a-z0-9.]+(-[a-z0-9.]+)+")  # "needs-cuda-12.6"
 # Every `text` and `near` stands on a line of its own, so that it is found without a YAML parser, which takes a
 # thousand times as long.
 _LITERAL = re.compile(rb"^ *(?:- )?(?:text|near): +(.+?) *$", re.MULTILINE)
@@ -82,7 +83,7 @@ def check(place: str, fault: Fault) -> list[str]:
     demands = (
         ("id: expected the file's name", fault.id != path.stem),
         ("id: expected words joined by hyphens", not _ID.fullmatch(fault.id)),
-        ("cause: expected words joined by hyphens", not _ID.fullmatch(fault.cause)),
+        ("cause: expected words joined by hyphens", not _CAUSE.fullmatch(fault.cause)),
         (f"family: expected one of {', '.join(FAMILIES)}", fault.family not in FAMILIES),
         ("family: expected the folder's name", fault.family != path.parent.name),
         ("signs: empty", not fault.signs),
