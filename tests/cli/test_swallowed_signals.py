@@ -85,7 +85,8 @@ def ended(place, then, number="SIGTERM"):
 def test_a_signal_that_is_swallowed_ends_the_command(place, then):
     done = ended(f"in_{place}", then)
     assert done.stdout == "went on\n"
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (143, "fi-doctor: terminated; no verdict")
+    assert done.returncode == 143
+    assert done.stderr.endswith("fi-doctor: terminated; no verdict\n")  # in the middle of Python's words, if need be
     assert "Terminated" not in done.stderr
 
 
