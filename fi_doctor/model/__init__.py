@@ -35,6 +35,8 @@ from fi_doctor.model.knowledge import (
     Operator,
     Rule,
     Setting,
+    SglangUse,
+    Use,
     VllmUse,
 )
 from fi_doctor.model.machine import DriverFiles, Folder, Machine, Network, User
@@ -183,6 +185,7 @@ __all__ = [
     "Server",
     "Setting",
     "Severity",
+    "SglangUse",
     "Silent",
     "Site",
     "Stage",
@@ -192,6 +195,7 @@ __all__ = [
     "ToolkitFacts",
     "TritonPtxas",
     "Unbound",
+    "Use",
     "User",
     "Variable",
     "Verdict",

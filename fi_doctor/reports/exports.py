@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from fi_doctor.model import ActionKind, Finding, Recommendation, Report
-from fi_doctor.reports.text import clean
+from fi_doctor.reports.text import add_to, clean
 
 FORMS = ("shell", "dotenv", "docker", "k8s", "vllm-args", "sglang-args", "json")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
@@ -184,7 +184,7 @@ def _why(one: Recommendation, indent: str = "") -> Iterator[str]:
 
 def _as_comment(one: Recommendation) -> str:
     label = {
-        ActionKind.FLAG: "add to the command line of the server",
+        ActionKind.FLAG: add_to(one).removesuffix(": ") or "add to the command line of the server",
         ActionKind.REPORT: "report upstream",
         ActionKind.SET: "choose, then set",
         ActionKind.RUN: "run",
