@@ -122,13 +122,11 @@ def read(data: bytes) -> Asked | Missing:
 
 
 def _choice(answered: _Answered) -> Choice:
-    # A gated delta rule says forward_cuda, behind which FlashInfer may stand or Triton.
-    known = answered.operator != "mixer" and bool(answered.chosen)
     return Choice(
         operator=answered.operator,
         layers=answered.layers,
         chosen=answered.chosen,
-        is_flashinfer=bool(_FLASHINFER.search(answered.chosen)) if known else None,
+        is_flashinfer=bool(_FLASHINFER.search(answered.chosen)) if answered.chosen else None,
         rejected=answered.rejected,
         how=answered.how,
         evidence=Evidence.PREDICTED,
