@@ -36,6 +36,7 @@ def main():
     text = fill(text, "upgrade", title + rest.partition("\n\n")[0])
     text = fill(text, "recorded", printed("benchmarks/recorded.py"))
     text = fill(text, "builds", printed("benchmarks/builds.py"))
+    text = fill(text, "selection", printed("benchmarks/selection.py", "summary"))
     if asked.python:
         text = fill(text, "startup", printed("benchmarks/startup.py", "--python", asked.python))
         text = fill(text, "static", printed("benchmarks/static.py", "--python", asked.python))

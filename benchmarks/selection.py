@@ -1,11 +1,13 @@
 """The table of choices beside vLLM's own selectors: what was recorded and what the table says.
 
     python benchmarks/selection.py                      compare the table with the recorded cells
-    python benchmarks/selection.py record OUT.json...   make the recording of answers of inside/selecting.py
+    python benchmarks/selection.py summary              only how many cells agree, as README.md has it
+    python benchmarks/selection.py record OUT.json...   put answers of inside/selecting.py into the recording
     python benchmarks/selection.py request SM90 > R     a request for inside/selecting.py, with all cells but those that
                                                         set variables: `request SM90 batch-invariant` has such a one
 
-A file that is named later replaces cells of earlier ones.
+The files are named anything-SM90.json. Their cells replace those that are recorded, a later file's those of earlier
+ones.
 
 A cell is one model with one set of options on one GPU in one release; an operator of it agrees, disagrees, or could not
 be executed, which is counted and named and never passes. The recordings are under tests/knowledge/data/.
@@ -16,24 +18,26 @@ import pathlib
 import sys
 
 from fi_doctor.facts.served_model import model_of
-from fi_doctor.knowledge.choosing import choose
+from fi_doctor.knowledge.choosing import choose, has_table
 from fi_doctor.model.traits import traits_of
 
 DATA = pathlib.Path(__file__).parents[1] / "tests" / "knowledge" / "data"
 RECORDED = DATA / "selectors.json"
-OPERATORS = ("attention", "moe", "linear", "sampling", "allreduce_fusion", "allreduce", "all2all")
+OPERATORS = ("attention", "moe", "linear", "mixer", "sampling", "allreduce_fusion", "allreduce", "all2all")
 GPUS = {
     "SM90": {"sm": [9, 0], "name": "NVIDIA H200", "memory_gib": 141, "multiprocessors": 132, "count": 8},
     "SM100": {"sm": [10, 0], "name": "NVIDIA B200", "memory_gib": 180, "multiprocessors": 148, "count": 8},
     "SM120": {"sm": [12, 0], "name": "NVIDIA RTX PRO 6000", "memory_gib": 96, "multiprocessors": 188, "count": 8},
 }
-TENSOR_PARALLEL = {"deepseek-v3": 8, "qwen3-235b-a22b-fp8": 4}
+TENSOR_PARALLEL = {"deepseek-v3": 8, "deepseek-v3.2": 8, "deepseek-r1-nvfp4": 8, "qwen3-235b-a22b-fp8": 4}
 VARIED = {
     "batch-invariant": ("gpt-oss-20b", {"variables": {"VLLM_BATCH_INVARIANT": "1"}}),
     "attention-flashinfer": ("gpt-oss-20b", {"attention_backend": "FLASHINFER"}),
     "tp2": ("gpt-oss-20b", {"tensor_parallel_size": 2}),
     "lora": ("gpt-oss-20b", {"enable_lora": True}),
     "kv-fp8": ("llama-3.1-8b", {"kv_cache_dtype": "fp8"}),
+    "mla-kv-fp8": ("deepseek-v3", {"kv_cache_dtype": "fp8"}),
+    "sparse-kv-fp8": ("deepseek-v3.2", {"kv_cache_dtype": "fp8"}),
     "tp2-eager": ("llama-3.1-8b", {"tensor_parallel_size": 2, "enforce_eager": True}),
     "tp4-pp2": ("llama-3.1-8b", {"tensor_parallel_size": 4, "pipeline_parallel_size": 2}),
     "dp2-tp4-ep": (
@@ -47,16 +51,20 @@ VARIED = {
 
 def main():
     if sys.argv[1:2] == ["record"]:
-        RECORDED.write_text(written(record([pathlib.Path(name) for name in sys.argv[2:]])))
+        paths = [pathlib.Path(name) for name in sys.argv[2:]]
+        RECORDED.write_text(written(record(paths, json.loads(RECORDED.read_text()))))
         return
     if sys.argv[1:2] == ["request"]:
         print(json.dumps(request(*sys.argv[2:4])))
         return
-    print("\n".join(lines(compare(json.loads(RECORDED.read_text())))))
+    compared = compare(json.loads(RECORDED.read_text()))
+    print("\n".join(summary(compared) if sys.argv[1:2] == ["summary"] else lines(compared)))
 
 
 def models():
-    return json.loads((DATA / "models.json").read_text())
+    """config.json of each model by name; `like` names another one, whose fields hold where it has none of its own."""
+    written = json.loads((DATA / "models.json").read_text())
+    return {name: {**written.get(own.pop("like", ""), {}), **own} for name, own in written.items()}
 
 
 def options_of(cell):
@@ -84,9 +92,9 @@ def request(sm, only=""):
     return {"gpu": GPUS[sm], "reachable": True, "variables": variables, "cells": cells}
 
 
-def record(paths):
-    """Answers of inside/selecting.py, one for each release and GPU, without logs, times and local paths."""
-    found = []
+def record(paths, before):
+    """What was recorded before, and answers of inside/selecting.py, without logs, times and local paths."""
+    found = list(before["cells"])
     for path in paths:
         answer = json.loads(path.read_text())
         sm = path.stem.rpartition("-")[2]
@@ -101,13 +109,15 @@ def record(paths):
             }
             for cell in answer["cells"]
         )
-    order = {"versions": {}, "cells": []}
+    order = {"versions": dict(before["versions"]), "cells": []}
     for path in paths:
         answer = json.loads(path.read_text())
         keys = ("vllm", "torch", "flashinfer-python", "transformers", "python")
-        order["versions"].setdefault(
-            answer["vllm"], {**{key: answer[key] for key in keys}, "replaced": [clean(s) for s in answer["replaced"]]}
-        )
+        replaced = order["versions"].get(answer["vllm"], {}).get("replaced", [])
+        order["versions"][answer["vllm"]] = {
+            **{key: answer[key] for key in keys},
+            "replaced": list(dict.fromkeys((*replaced, *(clean(said) for said in answer["replaced"])))),
+        }
     last = {(cell["cell"], cell["vllm"], cell["sm"]): cell for cell in found}
     order["cells"] = [last[key] for key in sorted(last)]
     return order
@@ -140,7 +150,7 @@ def tail(word):
 
 
 def compare(recorded):
-    """[(cell, vllm, sm, operator, "agrees" | "differs" | "not executed", what was recorded, what the table says)]."""
+    """[(cell, vllm, sm, operator, kind as `verdict` has it, what was recorded, what the table says)]."""
     known = models()
     found = []
     for cell in recorded["cells"]:
@@ -149,8 +159,11 @@ def compare(recorded):
         told = choose(traits_of(model_of(known[model], model, model), options, sm), options, cell["vllm"])
         for operator in OPERATORS:
             real = names(cell, operator)
-            said = sorted({choice.chosen for choice in told if choice.operator == operator})
-            found.append((cell["cell"], cell["vllm"], cell["sm"], operator, verdict(real, said), real, said))
+            said = sorted({choice.chosen for choice in told if choice.operator == operator and choice.chosen})
+            kind = verdict(real, said)
+            # Between releases that were read, what these do not choose alike is told to be unknown.
+            kind = "said to be unknown" if kind == "not in the table" and not has_table(cell["vllm"]) else kind
+            found.append((cell["cell"], cell["vllm"], cell["sm"], operator, kind, real, said))
     return found
 
 
@@ -158,7 +171,7 @@ def names(cell, operator):
     """What vLLM's selectors answered; None where they could not be executed. Modules outside quantisation aside."""
     chosen = [choice for choice in cell["choices"] if choice["operator"] == operator]
     failed = [part for part in cell["unknown"] if part["operator"] in (operator, "layers")]
-    if operator in ("moe", "linear") and failed and not chosen:
+    if operator in ("attention", "moe", "linear") and failed and not chosen:
         # No candidate serves: that is an answer of the selector. What would have come after it was not asked.
         refused = operator == "moe" and any(" MoE backend supports the deployment" in part["why"] for part in failed)
         return ["none"] if refused else None
@@ -186,9 +199,20 @@ def lines(compared):
         rows = [row for row in compared if row[4] == kind]
         for cell, vllm, sm, operator, _, real, said in rows:
             yield f"{kind:16} {vllm:7} {sm:6} {cell:42} {operator:17} vLLM: {real}  table: {said}"
-    for kind in ("agrees", "differs", "not executed", "not in the table"):
-        rows = [row for row in compared if row[4] == kind]
-        yield f"{len(rows):5} {kind}, in {len({row[:3] for row in rows})} cells"
+    yield from summary(compared)
+
+
+def summary(compared):
+    """The counts of each release, in a table for README.md."""
+    kinds = ("agrees", "differs", "not in the table", "not executed", "said to be unknown")
+    models = {row[0].partition("+")[0] for row in compared}
+    varied = len({row[0] for row in compared}) - len(models)
+    yield f"{len(models)} models, and {varied} times one with other options, on SM90, SM100 and SM120"
+    yield f"{'vLLM':8}{'cells':>6}  " + "  ".join(kinds)
+    for vllm in sorted({row[1] for row in compared}, key=lambda one: [int(part) for part in one.split(".")]):
+        rows = [row for row in compared if row[1] == vllm]
+        counts = "  ".join(f"{sum(row[4] == kind for row in rows):{len(kind)}}" for kind in kinds)
+        yield f"{vllm:8}{len({row[:3] for row in rows}):6}  {counts}" + ("" if has_table(vllm) else "  (between)")
 
 
 if __name__ == "__main__":

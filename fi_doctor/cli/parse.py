@@ -7,6 +7,8 @@ import fnmatch
 import re
 from collections.abc import Iterable
 
+from packaging.version import InvalidVersion, Version
+
 from fi_doctor.errors import UsageError
 from fi_doctor.model.policy import DURATION, MOST_JOBS, SIZE
 
@@ -62,6 +64,17 @@ def memory_mib(value: str, option: str) -> int:
     if not 1 <= mib <= _MOST_MIB:
         raise UsageError(f"{option}: {value!r} is not a size", why="a number of m, g or t", todo=written(option, "16g"))
     return mib
+
+
+def version(value: str, option: str) -> str:
+    """A version that can be compared, as it was written; UsageError for anything else."""
+    try:
+        Version(value)
+    except (InvalidVersion, ValueError) as error:  # Python converts no number of more than 4300 digits
+        raise UsageError(
+            f"{option}: {value!r} is no version", why="a release, as pip names it", todo=written(option, "0.5.18")
+        ) from error
+    return value
 
 
 def whole(value: str) -> int:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from fi_doctor import conditions
 from fi_doctor.conditions import View
-from fi_doctor.diagnosis import given
+from fi_doctor.diagnosis import called, given
 from fi_doctor.diagnosis.findings import UNEXPLAINED_FAILURE, addressee, filled_line, report_command
 from fi_doctor.diagnosis.reads import is_read, read_in
 from fi_doctor.diagnosis.uses import Asked, asked_by_rows
@@ -19,7 +19,9 @@ from fi_doctor.model import (
     FeatureRow,
     Finding,
     KnowledgeBase,
+    Missing,
     Outcome,
+    Package,
     Recommendation,
     Report,
     Rule,
@@ -57,7 +59,8 @@ def advise(  # noqa: PLR0913 - what is known, what was judged, what was tried
     rules = {rule.id: rule for rule in kb.rules}
     asked = [one for finding in findings if (one := _chosen(finding, rules.get(finding.id), view, kb, refuted))]
     held = frozenset(finding.id for finding in findings)
-    asked += asked_by_rows(kb, view, rows, lambda name: is_read(name, facts, kb.settings), held)
+    for server in called.servers(facts):
+        asked += asked_by_rows(kb, view, rows, server, held)
     recommended = (
         Recommendation(
             kind=one.kind,
@@ -66,7 +69,7 @@ def advise(  # noqa: PLR0913 - what is known, what was judged, what was tried
             findings=one.findings,
             features=one.features,
             optional=one.optional,
-            holds=read_in(one.setting, facts, kb.settings),
+            holds=read_in(one.setting, facts, kb.settings, one.server or "vllm"),
         )
         for one in _merged(asked)
         if one.line not in refuted
@@ -97,6 +100,14 @@ def with_upgrade(report: Report, upgrade: Upgrade | None) -> Report:
     )
 
 
+def advise_sglang(kb: KnowledgeBase, report: Report, version: str) -> tuple[Recommendation, ...]:
+    """What is recommended where this release of SGLang serves, which need not be installed."""
+    why = Missing(reason="it was asked for, and not looked for")
+    asked = Package(name="sglang", version=version, location="", editable=False, commit=why, requires=(), shadowed=())
+    facts = replace(report.facts, packages={**report.facts.packages, "sglang": asked})
+    return advise(kb, facts, report.outcomes, report.features, report.findings)
+
+
 def _place(one: Recommendation) -> tuple[bool, int, tuple[str, ...], tuple[str, ...], str]:
     return (one.optional, _ORDER.index(one.kind), one.findings, one.features, one.line)
 
@@ -106,18 +117,19 @@ def _merged(asked: Iterable[Asked]) -> list[Asked]:
 
     What would set to one value what is needed at another is left out.
     """
-    lines: dict[tuple[ActionKind, str], Asked] = {}
-    taken: set[str] = set()
+    lines: dict[tuple[ActionKind, str, str], Asked] = {}
+    taken: set[tuple[str, str]] = set()
     for one in sorted(asked, key=lambda each: each.optional):
-        known = lines.get((one.kind, one.line))
+        server = one.server or "vllm"
+        known = lines.get((one.kind, one.line, server))
         if known is not None:
-            lines[one.kind, one.line] = known._replace(
+            lines[one.kind, one.line, server] = known._replace(
                 findings=tuple(dict.fromkeys((*known.findings, *one.findings))),
                 features=tuple(dict.fromkeys((*known.features, *one.features))),
             )
-        elif not one.optional or one.setting not in taken:
-            lines[one.kind, one.line] = one
-            taken |= {one.setting} if one.setting else set()
+        elif not one.optional or (one.setting, server) not in taken:
+            lines[one.kind, one.line, server] = one
+            taken |= {(one.setting, server)} if one.setting else set()
     return list(lines.values())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from packaging.version import Version
 
@@ -16,10 +17,43 @@ from fi_doctor.model import (
     KnowledgeBase,
     Missing,
     Package,
+    Use,
     VllmUse,
 )
 
 _ANY = Version("9999")
+_CALLED = {"vllm": "vLLM", "sglang": "SGLang"}
+_Use = TypeVar("_Use", bound=Use)
+
+
+class Server(NamedTuple):
+    """A server for which settings are recommended, in one of its releases."""
+
+    owner: str  # distribution: "vllm", "sglang"
+    version: str
+
+    @property
+    def name(self) -> str:
+        """In words, "SGLang 0.5.18"."""
+        return f"{_CALLED[self.owner]} {self.version}".rstrip()
+
+    def use_of(self, feature: Feature, sm: int | Missing) -> Use | None:
+        """What this release does with a feature on this SM; None as for `vllm_use`."""
+        uses = (use for use in self._uses(feature) if self.version and _holds(use, self.version, sm))
+        return _unless_other(next(uses, None), sm)
+
+    def knows(self, feature: Feature) -> bool:
+        """Whether anything is known of what this release does with it."""
+        return any(version_in(self.version, use.releases) for use in self._uses(feature))
+
+    def _uses(self, feature: Feature) -> tuple[Use, ...]:
+        return feature.sglang if self.owner == "sglang" else feature.vllm
+
+
+def servers(facts: Facts) -> tuple[Server, ...]:
+    """Those that are installed; vLLM always, without a version where none is known."""
+    sglang = facts.version_of("sglang")
+    return (Server("vllm", facts.vllm_version), *((Server("sglang", sglang),) if sglang else ()))
 
 
 def use_of(feature: Feature, sm: int | Missing, facts: Facts) -> VllmUse | None:
@@ -71,7 +105,7 @@ def depends_on_gpu(feature: Feature, sm: int | Missing, facts: Facts) -> bool:
     return isinstance(sm, Missing) and use_of(feature, sm, facts) is None and any(use.sm for use in uses)
 
 
-def is_on(use: VllmUse, facts: Facts, is_read: Callable[[str], bool]) -> bool:
+def is_on(use: Use, facts: Facts, is_read: Callable[[str], bool]) -> bool:
     """Whether it is called as this environment stands; what a command line will say is not known."""
     if use.default:
         return not _is_set(use.avoid, facts, is_read)
@@ -86,16 +120,16 @@ def _is_set(actions: tuple[Action, ...], facts: Facts, is_read: Callable[[str], 
     )
 
 
-def _holds(use: VllmUse, version: str, sm: int | Missing) -> bool:
-    return bool(version_in(version, use.vllm)) and _is_for(use, sm)
+def _holds(use: Use, version: str, sm: int | Missing) -> bool:
+    return bool(version_in(version, use.releases)) and _is_for(use, sm)
 
 
-def _is_for(use: VllmUse, sm: int | Missing) -> bool:
+def _is_for(use: Use, sm: int | Missing) -> bool:
     """Whether it is for this GPU; where nothing is known of it, whether it may be."""
     return not use.sm or isinstance(sm, Missing) or number_in(sm, use.sm)
 
 
-def _unless_other(use: VllmUse | None, sm: int | Missing) -> VllmUse | None:
+def _unless_other(use: _Use | None, sm: int | Missing) -> _Use | None:
     """What comes first of all that may be: where it is for some GPUs, others have another."""
     return None if use is None or (use.sm and isinstance(sm, Missing)) else use
 

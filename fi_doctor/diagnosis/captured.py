@@ -19,8 +19,8 @@ from fi_doctor.model import (
     Finding,
     KnowledgeBase,
     Severity,
+    Use,
     Verdict,
-    VllmUse,
 )
 
 FAILS_IN_GRAPH = "works-only-outside-cuda-graphs"
@@ -28,7 +28,7 @@ GRAPH = "graph"  # how the variants begin that are captured
 _CAUSE = "cuda-graph-capture"
 
 
-def failing(use: VllmUse | None, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
+def failing(use: Use | None, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
     """The captured cells that fail, where nothing else that decides the row does and their eager kin works."""
     deciding = deciding_cells(use, cells)
     bad = tuple(cell for cell in deciding if cell.verdict.is_failure and is_measured(cell.verdict, cell.evidence))

@@ -47,7 +47,9 @@ _INVARIANT = "VLLM_BATCH_INVARIANT"
 _MAY_CHANGE = {
     "--attention-config*": ("attention",),
     "--decode-context-parallel-size": ("attention",),
+    "--additional-config*": ("mixer",),
     "--dtype": ("attention", "moe", "linear"),
+    "--gdn-prefill-backend": ("mixer",),
     "--hf-overrides": ("attention", "moe", "linear", "sampling"),
     "--kernel-config*": ("moe", "linear"),
     "--linear-backend": ("linear",),

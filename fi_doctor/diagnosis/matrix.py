@@ -33,8 +33,8 @@ from fi_doctor.model import (
     Requires,
     Rule,
     Scope,
+    Use,
     Verdict,
-    VllmUse,
     selects,
 )
 
@@ -81,7 +81,7 @@ def with_deciding(kb: KnowledgeBase, facts: Facts, planned: tuple[PlannedProbe, 
     return tuple(found)
 
 
-def deciding_cells(use: VllmUse | None, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
+def deciding_cells(use: Use | None, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
     """Of a row's cells those that the installed vLLM would call; all of them where that is not known.
 
     A gate that is open says nothing where there are other cells: it lets through what then works or does not.
@@ -89,6 +89,15 @@ def deciding_cells(use: VllmUse | None, cells: tuple[Cell, ...]) -> tuple[Cell, 
     globs = use.variants if use is not None else ()
     called = tuple(cell for cell in cells if globs and selects(globs, cell.variant)) or cells
     return tuple(cell for cell in called if not _is_open_gate(cell)) or called
+
+
+def worst_of(cells: tuple[Cell, ...]) -> tuple[Verdict, Evidence, list[Cell]]:
+    """The worst verdict of some cells, how it is known, and the cells that have it."""
+    verdict = min((cell.verdict for cell in cells), key=_WORST.index)
+    same = [cell for cell in cells if cell.verdict is verdict]
+    if verdict.is_failure:  # one that was seen is enough, whatever is foretold of the others
+        same = [cell for cell in same if is_measured(cell.verdict, cell.evidence)] or same
+    return verdict, min((cell.evidence for cell in same), key=lambda word: word.rank), same
 
 
 def _is_open_gate(cell: Cell) -> bool:
@@ -223,11 +232,7 @@ def _decide(
         return Verdict.UNSUPPORTED, Evidence.DECLARED, Scope.FULL, lack
     if not deciding:
         return _undecided(feature, facts, rules)
-    verdict = min((cell.verdict for cell in deciding), key=_WORST.index)
-    same = [cell for cell in deciding if cell.verdict is verdict]
-    if verdict.is_failure:  # one that was seen is enough, whatever is foretold of the others
-        same = [cell for cell in same if is_measured(cell.verdict, cell.evidence)] or same
-    evidence = min((cell.evidence for cell in same), key=lambda word: word.rank)
+    verdict, evidence, same = worst_of(deciding)
     scope = min((cell.scope for cell in same), key=lambda word: word.rank)
     if verdict is Verdict.WORKS:  # the reason is that of what is known least well
         same.sort(key=lambda cell: (cell.evidence.rank, cell.scope.rank))

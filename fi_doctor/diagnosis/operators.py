@@ -18,10 +18,9 @@ def whole(choices: tuple[Choice, ...], model: ServedModel) -> tuple[Choice, ...]
     odd = [
         size for size in {one.head_size for one in model.attention} if size % 8 or (size > 256 and size not in _LARGE)
     ]
-    known = {"sparse_mla": "sparse MLA", "chunked": "chunked attention"}
     uncovered = {
-        "attention": next((word for kind, word in known.items() if kind in kinds), f"heads of {odd[0]}" if odd else ""),
-        "mixer": ", ".join(sorted(kinds & _MIXERS)),
+        "attention": "chunked attention" if "chunked" in kinds else f"heads of {odd[0]}" if odd else "",
+        "mixer": ", ".join(sorted(kinds & _MIXERS - {"gdn"})),
     }
     has = {
         "attention": bool(kinds - _MIXERS),

@@ -5,17 +5,26 @@ from __future__ import annotations
 from fi_doctor.conditions.ranges import version_in
 from fi_doctor.model import Facts, FlashInfer, Missing, Package, Setting, Vllm
 
-
-def is_read(name: str, facts: Facts, settings: tuple[Setting, ...]) -> bool:
-    """Whether an installed package reads this setting in its installed version."""
-    return any(setting.name == name and _owner_reads(setting, facts) for setting in settings)
+_SERVERS = frozenset(("vllm", "sglang"))
 
 
-def read_in(name: str, facts: Facts, settings: tuple[Setting, ...]) -> str:
+def is_read(name: str, facts: Facts, settings: tuple[Setting, ...], server: str = "vllm") -> bool:
+    """Whether an installed package reads this setting in its installed version.
+
+    server: the one that is told it; of another one, which calls flags alike, no setting counts.
+    """
+    return _read_by(name, facts, settings, server) is not None
+
+
+def read_in(name: str, facts: Facts, settings: tuple[Setting, ...], server: str = "vllm") -> str:
     """The versions that read a setting, "vllm >=0.17.1,<0.34", by the entry that holds here; "" for no setting."""
-    found = (one for one in settings if name and one.name == name and _owner_reads(one, facts))
-    one = next(found, None)
+    one = _read_by(name, facts, settings, server) if name else None
     return f"{one.owner} {one.read_by}" if one else ""
+
+
+def _read_by(name: str, facts: Facts, settings: tuple[Setting, ...], server: str) -> Setting | None:
+    named = (one for one in settings if one.name == name and one.owner not in _SERVERS - {server})
+    return next((one for one in named if _owner_reads(one, facts)), None)
 
 
 def _owner_reads(setting: Setting, facts: Facts) -> bool:

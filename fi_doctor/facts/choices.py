@@ -121,10 +121,9 @@ def read(data: bytes) -> Asked | Missing:
     )
 
 
-def is_flashinfer(operator: Served, chosen: str) -> bool | None:
-    """Whether it is FlashInfer, by vLLM's own name of it; None where that does not say it."""
-    # A gated delta rule says forward_cuda, behind which FlashInfer may stand or Triton.
-    return bool(_FLASHINFER.search(chosen)) if operator != "mixer" and chosen else None
+def is_flashinfer(chosen: str) -> bool | None:
+    """Whether it is FlashInfer, by vLLM's own name of it; None where there is none."""
+    return bool(_FLASHINFER.search(chosen)) if chosen else None
 
 
 def _choice(answered: _Answered) -> Choice:
@@ -132,7 +131,7 @@ def _choice(answered: _Answered) -> Choice:
         operator=answered.operator,
         layers=answered.layers,
         chosen=answered.chosen,
-        is_flashinfer=is_flashinfer(answered.operator, answered.chosen),
+        is_flashinfer=is_flashinfer(answered.chosen),
         rejected=answered.rejected,
         how=answered.how,
         evidence=Evidence.PREDICTED,

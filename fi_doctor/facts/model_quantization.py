@@ -10,6 +10,7 @@ from fi_doctor.facts.config_fields import Fields
 from fi_doctor.model import Quantized
 
 _LINEAR = ("linear", "self_attn", "q_proj", "qkv", "o_proj", "gate_proj", "down_proj", "attn")
+_DENSE = ("linear", "gate_proj", "down_proj", "shared_expert", "mlp.*")
 _EXPERTS = ("expert", "moe", "block_sparse")
 # ModelOpt's quant_algo -> weights, activations.
 _MODELOPT = {
@@ -33,14 +34,15 @@ def read_quantized(whole: Fields, text: Fields) -> Quantized | None:
     if found is None or not found.names():
         return None
     method = found.word("quant_method").lower()
-    if method == "compressed-tensors" or "config_groups" in found:
-        return _compressed(found, method or "compressed-tensors")
     if "quant_algo" in found or method.startswith("modelopt"):
-        return _modelopt(found)
+        return _modelopt(found, text)
+    if method == "compressed-tensors" or "config_groups" in found:
+        return _compressed(found, text, method or "compressed-tensors")
     if method in ("fp8", "fbgemm_fp8"):
         block = found.numbers("weight_block_size")
         weights = "fp8_block" if block else "fp8_per_channel" if method == "fbgemm_fp8" else "fp8_per_tensor"
-        return Quantized(method=method, weights=weights, activations="fp8", block=block)
+        dynamic = (found.word("activation_scheme") or "dynamic") == "dynamic"
+        return Quantized(method=method, weights=weights, activations="fp8", block=block, dynamic=dynamic)
     if method in ("mxfp4", "gpt_oss_mxfp4"):
         left_out = " ".join(found.words("modules_to_not_convert"))
         return Quantized(method="mxfp4", weights="mxfp4", linear=not any(word in left_out for word in _LINEAR))
@@ -50,7 +52,7 @@ def read_quantized(whole: Fields, text: Fields) -> Quantized | None:
     return Quantized(method=method or "unknown", weights="unknown")
 
 
-def _modelopt(found: Fields) -> Quantized:
+def _modelopt(found: Fields, text: Fields) -> Quantized:
     algorithm = found.word("quant_algo").upper()
     weights, activations = _MODELOPT.get(algorithm, ("unknown", ""))
     scheme = found.below("kv_cache_scheme")
@@ -61,12 +63,12 @@ def _modelopt(found: Fields) -> Quantized:
         weights=weights,
         activations=activations,
         kv_cache=cache,
-        linear=not _leaves_out(left_out, _LINEAR),
+        linear=_has_linear(left_out, text),
         experts=not _leaves_out(left_out, _EXPERTS),
     )
 
 
-def _compressed(found: Fields, method: str) -> Quantized:
+def _compressed(found: Fields, text: Fields, method: str) -> Quantized:
     groups = found.below("config_groups")
     named = [group for name in groups.names() if (group := groups.below(name))] if groups else []
     kinds = {_of_group(group) for group in named}
@@ -81,9 +83,10 @@ def _compressed(found: Fields, method: str) -> Quantized:
         method=method,
         weights=weights,
         activations=activations,
+        dynamic=any(inputs.flag("dynamic") for group in named if (inputs := group.below("input_activations"))),
         block=block,
         kv_cache=_cache(scheme) if scheme else "",
-        linear=not _leaves_out(left_out, _LINEAR) and not (targets and _only_experts(targets)),
+        linear=_has_linear(left_out, text) and not (targets and _only_experts(targets)),
         experts=not _leaves_out(left_out, _EXPERTS),
     )
 
@@ -125,6 +128,14 @@ def _cache(scheme: Fields) -> str:
 def _leaves_out(names: str, kinds: tuple[str, ...]) -> bool:
     """Whether patterns of modules that stay as they are name all layers of a kind: "re:.*self_attn.*"."""
     return any(word in names and ("*" in names) for word in kinds)
+
+
+def _has_linear(left_out: str, text: Fields) -> bool:
+    """Whether layers beside the experts are quantised: all, or, where attention is left out, those of dense MLPs."""
+    if not _leaves_out(left_out, _LINEAR):
+        return True
+    dense = text.number("first_k_dense_replace", least=0) or text.number("n_shared_experts", least=0)
+    return bool(dense) and not _leaves_out(left_out, _DENSE)
 
 
 def _only_experts(targets: str) -> bool:

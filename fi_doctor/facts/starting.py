@@ -103,7 +103,7 @@ def _choice(operator: Served, chosen: str, layers: str, source: str, evidence: E
         operator=operator,
         layers=layers,
         chosen=chosen,
-        is_flashinfer=is_flashinfer(operator, chosen),
+        is_flashinfer=is_flashinfer(chosen),
         how=f"vLLM was started here on a tiny model: read from {source}",
         evidence=evidence,
     )

@@ -56,9 +56,15 @@ def stub_compiled(said: list[str]) -> None:
     folder = os.path.join(root, "third_party", "deep_gemm")
     built = [name for name in (os.listdir(folder) if os.path.isdir(folder) else ()) if name.startswith("_C")]
     tags = (f"cpython-{sys.version_info[0]}{sys.version_info[1]}-", ".abi3.")
-    if built and not any(tag in name for name in built for tag in tags):
+    ours = [os.path.join(folder, name) for name in built if any(tag in name for tag in tags)]
+    why = "" if ours or not built else "it is compiled for other versions of Python"
+    try:
+        _ = [ctypes.CDLL(path) for path in ours]
+    except OSError as error:
+        why = str(error).splitlines()[0]
+    if why:
         _stand_in("vllm.third_party.deep_gemm")
-        said.append("vllm.third_party.deep_gemm is an empty module: it is compiled for other versions of Python")
+        said.append(f"vllm.third_party.deep_gemm is an empty module: {why}")
 
 
 def _stand_in(name: str) -> None:
@@ -103,7 +109,7 @@ def _schemas(path: str) -> list[str]:
     """The operators' schemas, which are plain text in the file that registers them."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         found = re.findall(
-            rb"\0([a-z][a-zA-Z0-9_]{2,60}\([^\0()]*(?:\([a-zA-Z0-9!, ]*\)[^\0()]*)*\) *-> *[^\0]{1,80})(?=\0)", data
+            rb"\0([a-z][a-zA-Z0-9_.]{2,60}\([^\0()]*(?:\([a-zA-Z0-9!, ]*\)[^\0()]*)*\) *-> *[^\0]{1,80})(?=\0)", data
         )
     return [" ".join(schema.decode("ascii", "replace").split()) for schema in dict.fromkeys(found)]
 

@@ -224,21 +224,34 @@ def _which(names: list[str]) -> str:
 
 
 def _mixers(modules: list[Any], watch: Any) -> list[dict[str, Any]]:
-    """Layers that are neither attention nor experts and choose a kernel: Mamba and gated delta rule."""
-    found: dict[tuple[str, str], int] = {}
-    for _, module in modules:
-        kind = type(module)
-        rule = getattr(module, "chunk_gated_delta_rule", None)
-        if rule is not None:
-            forward = getattr(rule, "_forward_method", None)
-            name = getattr(forward, "__name__", "") or type(rule).__name__
-            key = (kind.__name__, name)
-            found[key] = found.get(key, 0) + 1
+    """Layers that are neither attention nor experts and choose a kernel: those of the gated delta rule, for prefill."""
     del watch
+    found: dict[str, list[str]] = {}
+    for _, module in modules:
+        if "GatedDelta" in type(module).__name__ and hasattr(module, "A_log"):
+            found.setdefault(_rule_of(module), []).append(type(module).__name__)
     return [
-        {"chosen": chosen, "layers": layer, "count": count, "rejected": [], "how": "read from the constructed layers"}
-        for (layer, chosen), count in found.items()
+        {
+            "chosen": chosen,
+            "layers": "gated delta rule",
+            "count": len(kinds),
+            "class": kinds[0],
+            "rejected": [],
+            "how": f"read from the constructed layers: {kinds[0]}",
+        }
+        for chosen, kinds in found.items()
     ]
+
+
+def _rule_of(module: Any) -> str:
+    """flashinfer, cutedsl or triton, as later releases call them; before, two methods of which one is FlashInfer's."""
+    rule = getattr(module, "chunk_gated_delta_rule", None)
+    if rule is None:  # a release in which Triton's function, imported by the model's file, is all there is
+        function: Any = vars(importlib.import_module(type(module).__module__)).get("chunk_gated_delta_rule")
+        return "triton" if ".fla." in getattr(function, "__module__", "") else ""
+    named = str(getattr(rule, "gdn_prefill_backend", ""))
+    forward = getattr(getattr(rule, "_forward_method", None), "__name__", "")
+    return named or {"forward_cuda": "flashinfer", "forward_native": "triton"}.get(forward, forward)
 
 
 def _union(parts: list[dict[str, str]]) -> list[dict[str, str]]:

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec.structs import replace
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
@@ -66,13 +67,30 @@ class _Table(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def choose(traits: Traits, options: Mapping[str, object], vllm_version: str) -> tuple[Choice, ...]:
-    """The choices for the traits of a model, a deployment and a GPU; none for a release that was not read.
+    """The choices for the traits of a model, a deployment and a GPU; none for a release older or newer than was read.
 
+    Between two releases that were read, what both choose; an operator for which they differ is not known.
     traits: model/traits.py makes them of config.json, the options and the GPU.
     """
     table = _table_for(vllm_version)
-    if table is None:
+    if table is not None:
+        return _by_table(table, traits, options)
+    sides = _sides(vllm_version)
+    if sides is None:
         return ()
+    before, after = sides
+    earlier = {(one.operator, one.layers): one for one in _by_table(before, traits, options)}
+    later = {(one.operator, one.layers): one for one in _by_table(after, traits, options)}
+    keys = dict.fromkeys((*earlier, *later))
+    return tuple(_between(earlier.get(key), later.get(key), sides, vllm_version) for key in keys)
+
+
+def has_table(vllm_version: str) -> bool:
+    """Whether a release was read itself, or one that differs by its patch only."""
+    return _table_for(vllm_version) is not None
+
+
+def _by_table(table: _Table, traits: Traits, options: Mapping[str, object]) -> tuple[Choice, ...]:
     seen: set[tuple[str, str]] = set()
     found: list[Choice] = []
     for row in table.rows:
@@ -83,10 +101,40 @@ def choose(traits: Traits, options: Mapping[str, object], vllm_version: str) -> 
     return tuple(found)
 
 
+def _between(one: Choice | None, other: Choice | None, sides: tuple[_Table, _Table], vllm_version: str) -> Choice:
+    """What the releases before and after choose alike, or that it is not known."""
+    before, after = sides
+    known = one or other
+    if known is None:
+        raise BrokenDoctorError("BUG: an operator for which neither release has a choice", todo="report it")
+    if one and other and (one.chosen, one.features) == (other.chosen, other.features):
+        how = f"vLLM {before.read_in} and {after.read_in} choose alike, {vllm_version} was not read; {one.how}"
+        return replace(one, rejected=tuple(part for part in one.rejected if part in other.rejected), how=how)
+    first, second = (choice.chosen if choice else "something" for choice in (one, other))
+    how = f"vLLM {before.read_in} {first} and {after.read_in} {second} would choose; {vllm_version} was not read"
+    return Choice(operator=known.operator, layers=known.layers, chosen="", is_flashinfer=None, how=how)
+
+
+def _sides(vllm_version: str) -> tuple[_Table, _Table] | None:
+    """The tables of the releases that were read just before and just after this one; None where one is lacking."""
+    try:
+        asked = Version(vllm_version)
+    except InvalidVersion:
+        return None
+    before = [table for table in tables() if Version(table.read_in) < asked]
+    after = [table for table in tables() if Version(table.read_in) > asked]
+    return (before[-1], after[0]) if before and after else None
+
+
 def features_of(choice: Choice, traits: Traits, vllm_version: str) -> tuple[str, ...]:
     """The rows of features.yaml that a choice runs through, by its name in the table: for what vLLM itself answered."""
     table = _table_for(vllm_version)
-    rows = [row for row in table.rows if row.operator == choice.operator] if table else []
+    found = [_features(one, choice, traits) for one in ((table,) if table else _sides(vllm_version) or ())]
+    return found[0] if found and all(one == found[0] for one in found) else ()
+
+
+def _features(table: _Table, choice: Choice, traits: Traits) -> tuple[str, ...]:
+    rows = [row for row in table.rows if row.operator == choice.operator and _holds(row.when, traits)]
     named = (candidate for row in rows for candidate in row.candidates if candidate.name == choice.chosen)
     candidate = next(named, None)
     return tuple(runs.id for runs in candidate.features if _holds(runs.when, traits)) if candidate else ()

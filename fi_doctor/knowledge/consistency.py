@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from fi_doctor import conditions
 from fi_doctor.conditions.ranges import number_in, number_range, version_in, version_range
-from fi_doctor.model import Action, ActionKind, Feature, Operator, Rule, Setting, Verdict, VllmUse
+from fi_doctor.model import Action, ActionKind, Feature, Operator, Rule, Setting, Use, Verdict
 
 _RULE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 _FEATURE_ID = re.compile(r"[a-z0-9]+\.[a-z0-9_]+")
@@ -98,8 +98,9 @@ def _check_actions(place: str, actions: dict[str, tuple[Action, ...]], settings:
 def _check_feature(feature: Feature, settings: set[str]) -> list[str]:
     place = f"features.yaml: {feature.id}"
     errors = [] if _FEATURE_ID.fullmatch(feature.id) else [f"{place}: expected family.name"]
-    for number, use in enumerate(feature.vllm):
-        errors += _check_use(place, f"vllm[{number}]", use, settings)
+    for name, uses in (("vllm", feature.vllm), ("sglang", feature.sglang)):
+        for number, use in enumerate(uses):
+            errors += _check_use(place, f"{name}[{number}].{name}", use, settings)
     if feature.call and not _is_call_of(feature.call, feature.entry):
         errors.append(f"{place}: call: expected one of entry with literals by name, got {feature.call!r}")
     if feature.runner and not _RUNNER.fullmatch(feature.runner):
@@ -119,8 +120,9 @@ def _is_call_of(text: str, names: tuple[str, ...]) -> bool:
     return all(one.arg is not None and isinstance(one.value, ast.Constant) for one in call.keywords)
 
 
-def _check_use(place: str, path: str, use: VllmUse, settings: set[str]) -> list[str]:
-    errors = [f"{place}: {path}.vllm: {wrong}"] if (wrong := _wrong_range(use.vllm)) else []
+def _check_use(place: str, name: str, use: Use, settings: set[str]) -> list[str]:
+    path = name.rpartition(".")[0]
+    errors = [f"{place}: {name}: {wrong}"] if (wrong := _wrong_range(use.releases)) else []
     if wrong := _wrong_numbers(use.sm):
         errors.append(f"{place}: {path}.sm: {wrong}")
     actions = {f"{path}.enable": use.enable, f"{path}.avoid": use.avoid}
@@ -162,7 +164,7 @@ def _unread(rules: dict[str, Rule], features: tuple[Feature, ...], settings: tup
     unread = {setting.name for setting in settings} - read
     actions = [(place, action) for place, rule in rules.items() for action in rule.fix]
     for feature in features:
-        for use in feature.vllm:
+        for use in (*feature.vllm, *feature.sglang):
             actions += [(f"features.yaml: {feature.id}", action) for action in (*use.enable, *use.avoid)]
     return [
         f"{place}: {action.line!r}: no release reads {action.setting}, so that nobody may be told to set it"

@@ -21,8 +21,8 @@ from fi_doctor.model import (
     Rule,
     Scope,
     Setting,
+    Use,
     Verdict,
-    VllmUse,
 )
 
 WORDS = {
@@ -205,6 +205,8 @@ def _feature(feature: Feature) -> str:
         parts.append("Enters FlashInfer by:\n" + "\n".join(f"  {name}" for name in feature.entry))
     if feature.vllm:
         parts.append("What vLLM does with it:\n" + "\n".join(_use(use) for use in feature.vllm))
+    if feature.sglang:
+        parts.append("What SGLang does with it:\n" + "\n".join(_use(use) for use in feature.sglang))
     decided = "Decided by the probes: " + ", ".join(feature.probes)
     parts.append(decided if feature.probes else wrapped(_UNPROBED))
     if feature.fallback:
@@ -241,9 +243,9 @@ def _needs(requires: Requires) -> str:
     return ", ".join([*named, *packages, *requires.symbols])
 
 
-def _use(use: VllmUse) -> str:
+def _use(use: Use) -> str:
     where = f", SM {use.sm}" if use.sm else ""
-    return textwrap.fill(f"{use.vllm}{where}: {use.use}", 80, initial_indent="  ", subsequent_indent="    ")
+    return textwrap.fill(f"{use.releases}{where}: {use.use}", 80, initial_indent="  ", subsequent_indent="    ")
 
 
 def _setting(setting: Setting) -> str:

@@ -47,6 +47,8 @@ from fi_doctor.model.knowledge import (
     Operator,
     Rule,
     Setting,
+    SglangUse,
+    Use,
     VllmUse,
 )
 from fi_doctor.model.logs import LogFact, LogFacts
@@ -214,6 +216,7 @@ __all__ = [
     "Server",
     "Setting",
     "Severity",
+    "SglangUse",
     "Sign",
     "Silent",
     "Site",
@@ -227,6 +230,7 @@ __all__ = [
     "Tried",
     "TritonPtxas",
     "Unbound",
+    "Use",
     "Used",
     "User",
     "Variable",

@@ -35,6 +35,7 @@ class Quantized(Data, frozen=True, omit_defaults=True):
     method: str  # "fp8", "compressed-tensors", "modelopt", "mxfp4", "awq", ...
     weights: str  # "fp8_block", "fp8_per_tensor", "fp8_per_channel", "nvfp4", "mxfp4", "mxfp8", "int4", ...
     activations: str = ""  # "fp8", "nvfp4", "mxfp8", "int8"; "": as the model computes
+    dynamic: bool = False  # whether activations in FP8 are scaled as they come, and not by what is stored
     block: tuple[int, ...] = ()  # rows and columns of weights with one scale
     kv_cache: str = ""  # "fp8": the checkpoint has scales for an FP8 cache
     linear: bool = True  # whether the layers beside the experts are so

@@ -286,5 +286,9 @@ class Facts(Data, frozen=True):
     @property
     def vllm_version(self) -> str:
         """Of the installed vLLM; "" where none is installed or its version is not known."""
-        package = self.packages.get("vllm")
+        return self.version_of("vllm")
+
+    def version_of(self, name: str) -> str:
+        """Of an installed distribution; "" where it is not installed or its version is not known."""
+        package = self.packages.get(name)
         return package.version if isinstance(package, Package) and isinstance(package.version, str) else ""

@@ -45,10 +45,9 @@ class Rule(Strict, frozen=True):
     aliases: tuple[str, ...] = ()
 
 
-class VllmUse(Strict, frozen=True):
-    """What a range of vLLM releases does with a feature."""
+class Use(Strict, frozen=True, kw_only=True):
+    """What a range of releases of a server does with a feature."""
 
-    vllm: str  # version range
     use: str  # in words: "not called", "sampler, off by default"
     entry: str = ""  # dotted name that it calls
     sm: str = ""  # range of compute capability that this holds for; "": any
@@ -60,6 +59,33 @@ class VllmUse(Strict, frozen=True):
     enable: tuple[Action, ...] = ()  # what turns it on where it is off; the first whose setting is read is given
     avoid: tuple[Action, ...] = ()  # what takes the fallback instead
 
+    @property
+    def releases(self) -> str:
+        """The version range."""
+        raise NotImplementedError
+
+
+class VllmUse(Use, frozen=True, kw_only=True):
+    """What a range of vLLM releases does with a feature."""
+
+    vllm: str  # version range
+
+    @property
+    def releases(self) -> str:
+        """The version range."""
+        return self.vllm
+
+
+class SglangUse(Use, frozen=True, kw_only=True):
+    """What a range of SGLang releases does with a feature."""
+
+    sglang: str  # version range
+
+    @property
+    def releases(self) -> str:
+        """The version range."""
+        return self.sglang
+
 
 class Feature(Strict, frozen=True):
     """One row of the matrix."""
@@ -69,6 +95,7 @@ class Feature(Strict, frozen=True):
     entry: tuple[str, ...]  # dotted FlashInfer names; the first one decides whether the package has it
     probes: tuple[str, ...]
     vllm: tuple[VllmUse, ...]
+    sglang: tuple[SglangUse, ...] = ()  # of releases that are not named nothing is known, and nothing recommended
     fallback: str = ""  # what serves instead when it does not work
     needs_gpu: bool = True
     # The call whose source says for which GPUs it is, where arguments decide that, with literals by name:

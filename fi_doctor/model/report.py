@@ -88,7 +88,7 @@ class ActionKind(Closed):
 
     NOTE = "note"
     SET = "set"  # an environment variable: `line` is shell
-    FLAG = "flag"  # a command-line flag of vllm serve
+    FLAG = "flag"  # a flag of the command line of vllm serve, or of SGLang
     RUN = "run"  # `line` is a command
     INSTALL = "install"  # `line` is a command that changes what is installed
     REPORT = "report-upstream"

@@ -15,13 +15,16 @@ class Traits(TypedDict):
 
     sm: int
     major: int
+    architecture: str  # of config.json, "DeepseekV32ForCausalLM"
     mla: bool
+    sparse: bool  # MLA over the keys that an indexer picks
     sinks: bool
     window: bool
     head_size: int
     kv_cache_dtype: str  # auto, fp8, ...
-    linear: str  # none, fp8_block, fp8_channel, fp8_tensor, nvfp4, other
-    experts: str  # absent, none, fp8_block, fp8_tensor, nvfp4, mxfp4, other
+    # none, fp8_block, fp8_channel, fp8_tensor (activations have one scale, which is stored), nvfp4, other
+    linear: str
+    experts: str  # those, mxfp4 and absent
     tp: int
     dp: int
     pp: int
@@ -45,7 +48,9 @@ def traits_of(model: ServedModel, options: Mapping[str, Any], sm: int) -> Traits
     return Traits(
         sm=sm,
         major=sm // 10,
+        architecture=model.architecture,
         mla=bool(kinds & {"mla", "sparse_mla"}),
+        sparse="sparse_mla" in kinds,
         sinks=any(layers.sinks for layers in attending),
         window="window" in kinds,
         head_size=attending[0].head_size,
@@ -67,6 +72,8 @@ def traits_of(model: ServedModel, options: Mapping[str, Any], sm: int) -> Traits
 def _word(quantized: Quantized) -> str:
     """How weights are quantised, in the words of Traits."""
     if quantized.weights == "fp8_block" and quantized.block not in ((), (128, 128)):
+        return "other"
+    if quantized.weights == "fp8_per_tensor" and quantized.dynamic:
         return "other"
     words = {"fp8_block": "fp8_block", "fp8_per_channel": "fp8_channel", "fp8_per_tensor": "fp8_tensor"}
     return words.get(quantized.weights, quantized.weights if quantized.weights in ("nvfp4", "mxfp4") else "other")

@@ -13,7 +13,7 @@ import msgspec
 from fi_doctor.model import ActionKind, Finding, Proven, Recommendation, Report
 from fi_doctor.model.assignments import Assignment, variables_of, without_remark
 from fi_doctor.reports import proofs
-from fi_doctor.reports.text import clean
+from fi_doctor.reports.text import add_to, clean
 from fi_doctor.reports.upgrades import in_brief
 
 FORMS = ("shell", "dotenv", "docker", "k8s", "vllm-args", "sglang-args", "json")
@@ -165,7 +165,7 @@ def _why(one: Recommendation, indent: str = "") -> Iterator[str]:
 
 def _as_comment(one: Recommendation) -> str:
     label = {
-        ActionKind.FLAG: "add to the command line of the server",
+        ActionKind.FLAG: add_to(one).removesuffix(": ") or "add to the command line of the server",
         ActionKind.REPORT: "report upstream",
         ActionKind.SET: "choose, then set",
         ActionKind.RUN: "run",

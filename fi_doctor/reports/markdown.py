@@ -12,7 +12,7 @@ from fi_doctor.reports.built import compiling
 from fi_doctor.reports.document import in_order
 from fi_doctor.reports.rulings import others
 from fi_doctor.reports.table import evidence, group_cells
-from fi_doctor.reports.text import clean, names, reason
+from fi_doctor.reports.text import add_to, clean, names, reason
 from fi_doctor.reports.used import USES, by_use
 
 _WHY = 400  # characters in the table; the machine formats have all of it
@@ -76,7 +76,7 @@ def _settings(report: Report) -> Iterator[str]:
         flag = one.kind is ActionKind.FLAG and one.line.startswith("-")
         line = code(one.line) if flag or one.kind in _PASTED else words(one.line)
         off = "works here and is off by default; " if one.optional else ""
-        yield f"- {'add to vllm serve: ' if flag else ''}{line} ({off}{words(one.why)})"
+        yield f"- {add_to(one)}{line} ({off}{words(one.why)})"
         yield from (f"  - {words(said)}" for said in proofs.told(one.proof))
     if report.disproved:
         yield ""

@@ -9,7 +9,7 @@ from rich.text import Text
 from fi_doctor.model import ActionKind, Missing, Recommendation, Report
 from fi_doctor.reports import proofs
 from fi_doctor.reports.answer import not_installed
-from fi_doctor.reports.text import clean, names, wrap
+from fi_doctor.reports.text import add_to, clean, names, wrap
 
 _COMMENTS = (ActionKind.NOTE, ActionKind.REPORT, ActionKind.FLAG)  # kinds whose line is no command
 
@@ -43,7 +43,8 @@ def _without_vllm(report: Report, width: int, first: str) -> Iterator[Text]:
     """That no setting of vLLM can be named, since there is none that would read it."""
     if isinstance(report.facts.packages.get("vllm"), Missing) and not not_installed(report):
         python = clean(report.facts.interpreter.executable)
-        said = f"vLLM is not installed in {python}: only FlashInfer's own settings are named."
+        of = "FlashInfer's and SGLang's" if report.facts.version_of("sglang") else "FlashInfer's own"
+        said = f"vLLM is not installed in {python}: only {of} settings are named."
         yield from (Text(line) for line in wrap(said, width, first))
 
 
@@ -78,7 +79,7 @@ def _action(recommendation: Recommendation, width: int, *, is_told: bool) -> Ite
         case ActionKind.SET | ActionKind.RUN | ActionKind.INSTALL:
             yield Text(f"  {line}", style="bold")
         case ActionKind.FLAG:  # a comment: pasted by itself, a flag is no command
-            yield Text(f"  # {'add to vllm serve: ' if line.startswith('-') else ''}{line}", style="bold")
+            yield Text(f"  # {add_to(recommendation)}{line}", style="bold")
         case ActionKind.NOTE | ActionKind.REPORT:
             label = "report upstream: " if recommendation.kind is ActionKind.REPORT else ""
             for text in wrap(f"{label}{line}{asked_by}", width, "  # "):

@@ -7,6 +7,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 
+from fi_doctor.model import ActionKind, Recommendation
 from fi_doctor.model.phrases import parted
 
 _COMMAND_LIMIT = 4000
@@ -15,6 +16,13 @@ LIMIT = 1000  # characters of one sentence; the machine formats keep all of it
 _COMMAND = re.compile(r"\b(?:export|unset) [A-Z_]\S*|\bfi-doctor [a-z]+(?: --[a-z-]+ [^\s-]\S*)*")
 _GLUE = "\u00a0"  # textwrap does not break at it, and `clean` leaves none in the text
 _PACKAGE_FOLDER = re.compile(r"(?:/[^\s/'\":,]+)+/(?:site|dist)-packages/")
+
+
+def add_to(one: Recommendation) -> str:
+    """What stands before a flag: whose command line it is for; "" where the line is a sentence, or no flag."""
+    if one.kind is not ActionKind.FLAG or not one.line.startswith("-"):
+        return ""
+    return f"add to {'sglang.launch_server' if one.holds.startswith('sglang') else 'vllm serve'}: "
 
 
 def clean(text: str, limit: int = LIMIT) -> str:

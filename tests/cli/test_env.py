@@ -21,6 +21,17 @@ def test_arguments_go_to_stdout_and_reasons_to_stderr(doctor):
     assert doctor("env", "--example", "h200", "--format", "vllm-args").stdout == ""
 
 
+def test_for_a_release_of_sglang_that_is_not_installed(doctor):
+    words = ("env", "--example", "h200", "--optional", "--format", "sglang-args")
+    done = doctor(*words, "--sglang", "0.5.18")
+    assert done.stdout.splitlines()[0] == "--attention-backend flashinfer"
+    assert "SGLang 0.5.18" in done.stderr
+    assert "vLLM" not in done.stderr
+    other = doctor(*words, "--sglang", "0.9")
+    assert (other.returncode, other.stdout) == (0, "")
+    assert "of SGLang 0.9 nothing is known" in other.stderr
+
+
 def test_into_a_file(doctor, tmp_path):
     done = doctor("env", "--example", "h200-nvcc-12.6", "--format", "json", "-o", tmp_path / "env.json")
     assert (done.returncode, done.stdout) == (0, "")
@@ -35,6 +46,7 @@ def test_into_a_file(doctor, tmp_path):
         (["--example", "h200", "-o", "/absent/x"], "-o: '/absent/x' cannot be written"),
         (["--example", "of-tomorrow"], "of-tomorrow"),
         (["--depth", "deep"], "--depth"),
+        (["--sglang", "newest"], "--sglang: 'newest' is no version"),
     ],
 )
 def test_words_that_mean_nothing(doctor, words, said):

@@ -170,7 +170,7 @@ class LLM:
 
     def collective_rpc(self, work):
         rule = types.SimpleNamespace(_forward_method=self.generate)
-        layer = types.SimpleNamespace(chunk_gated_delta_rule=rule)
+        layer = type("GatedDeltaNet", (), {"A_log": 1, "chunk_gated_delta_rule": rule})()
         model = types.SimpleNamespace(named_modules=lambda: [("layers.0", layer)])
         return [work(types.SimpleNamespace(get_model=lambda: model))]
 

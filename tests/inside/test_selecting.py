@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -64,11 +65,11 @@ def test_schemas_are_read_from_the_file_that_registers_them(tmp_path):
     path = tmp_path / "_C.abi3.so"
     path.write_bytes(
         b"\x7fELF\0rms_norm(Tensor! result, Tensor input, float epsilon) -> ()\0junk(\0"
-        b"quant(Tensor! out, (int, int)? group_shape=None) -> (Tensor, Tensor)\0"
+        b"quant.out(Tensor! out, (int, int)? group_shape=None) -> (Tensor, Tensor)\0"
     )
     assert selecting_compiled._schemas(str(path)) == [
         "rms_norm(Tensor! result, Tensor input, float epsilon) -> ()",
-        "quant(Tensor! out, (int, int)? group_shape=None) -> (Tensor, Tensor)",
+        "quant.out(Tensor! out, (int, int)? group_shape=None) -> (Tensor, Tensor)",
     ]
 
 
@@ -92,6 +93,17 @@ def test_the_same_reason_of_many_layers_is_told_once():
     assert selecting_layers._union(parts) == [{"name": "A", "why": "x; y; z"}, {"name": "B", "why": "x"}]
 
 
+def test_the_kernel_of_a_gated_delta_rule_is_named_in_the_shapes_of_all_releases():
+    def forward_cuda():
+        pass
+
+    named = types.SimpleNamespace(gdn_prefill_backend="cutedsl", _forward_method=forward_cuda)
+    older = types.SimpleNamespace(_forward_method=forward_cuda)
+    layers = [types.SimpleNamespace(chunk_gated_delta_rule=rule) for rule in (named, older)]
+    assert [selecting_layers._rule_of(layer) for layer in layers] == ["cutedsl", "flashinfer"]
+    assert selecting_layers._mixers([("a", types.SimpleNamespace(A_log=1))], None) == []
+
+
 def test_a_group_has_its_size_and_our_place_in_it():
     group = selecting_machine.Group("_TP", 4)
     assert (group.world_size, group.rank_in_group, group.device_group.size()) == (4, 0, 4)
@@ -103,13 +115,14 @@ def test_what_was_answered_becomes_choices_with_how_they_are_known():
         "choices": [
             {"operator": "attention", "layers": "MLA", "chosen": "FLASHINFER_MLA", "how": "asked vLLM's selector"},
             {"operator": "moe", "layers": "experts", "chosen": "SM100_FI_MXFP4_BF16", "rejected": []},
-            {"operator": "mixer", "layers": "GatedDeltaNet", "chosen": "forward_cuda"},
+            {"operator": "mixer", "layers": "gated delta rule", "chosen": "flashinfer"},
+            {"operator": "attention", "layers": "all", "chosen": ""},
             {"operator": "linear", "layers": "x", "chosen": "", "error": "ValueError: y"},
         ],
         "unknown": [{"operator": "all2all", "why": "z"}],
     }
     asked = asking.read(json.dumps({"vllm": "0.33.0", "replaced": ["a"], "cells": [cell]}).encode())
-    assert [choice.is_flashinfer for choice in asked.choices] == [True, True, None]
+    assert [choice.is_flashinfer for choice in asked.choices] == [True, True, True, None]
     assert {choice.evidence for choice in asked.choices} == {Evidence.PREDICTED}
     assert [part.name for part in asked.unknown] == ["all2all", "linear"]
     assert asked.replaced == ("a",)

@@ -14,20 +14,22 @@ from fi_doctor.model.registry import refuses
 from fi_doctor.reports.exports import variables_of
 
 KB = knowledge.load()
-SETTINGS = [setting for setting in KB.settings if setting.owner in ("vllm", "flashinfer-python") and setting.read_by]
+OWNERS = ("vllm", "flashinfer-python", "sglang")
+SETTINGS = [setting for setting in KB.settings if setting.owner in OWNERS and setting.read_by]
 
 
 def lines():
-    """Every line that sets something, with the range of vLLM that it is for; "": any."""
+    """Every line that sets something, with the server and the range of its releases that it is for; "": any."""
     for rule in KB.rules:
         for action in rule.fix:
-            yield rule.id, "", action
+            yield rule.id, "vllm", "", action
     for feature in KB.features:
         for action in feature.uncaptured:
-            yield feature.id, "", action
-        for use in feature.vllm:
-            for action in (*use.enable, *use.avoid):
-                yield feature.id, use.vllm, action
+            yield feature.id, "vllm", "", action
+        for server, uses in (("vllm", feature.vllm), ("sglang", feature.sglang)):
+            for use in uses:
+                for action in (*use.enable, *use.avoid):
+                    yield feature.id, server, use.releases, action
 
 
 def assignments(action):
@@ -49,10 +51,11 @@ def assignments(action):
 
 def asked():
     seen = set()
-    for where, wanted, action in lines():
+    for where, server, wanted, action in lines():
         if action.kind not in (ActionKind.SET, ActionKind.FLAG) or not action.setting:
             continue
-        owners = [setting for setting in SETTINGS if setting.name == action.setting]
+        others = {"vllm", "sglang"} - {server}
+        owners = [one for one in SETTINGS if one.name == action.setting and one.owner not in others]
         for setting in owners:
             for name, value in assignments(action).items():
                 if (setting.owner, name, value, wanted) not in seen:
@@ -67,11 +70,12 @@ ASKED = list(asked())
 
 def test_there_is_something_to_ask():
     assert len(ASKED) > 40
+    assert sum(one.values[2].owner == "sglang" for one in ASKED) >= 10
 
 
 @pytest.mark.parametrize(("where", "wanted", "setting", "name", "value"), ASKED)
 def test_a_recommended_value_is_taken_by_every_release_that_it_is_for(where, wanted, setting, name, value):
-    ranges = SpecifierSet(setting.read_by) & SpecifierSet(wanted if setting.owner == "vllm" else "")
+    ranges = SpecifierSet(setting.read_by) & SpecifierSet(wanted if setting.owner in ("vllm", "sglang") else "")
     releases = [one for one in registry.releases(setting.owner) if ranges.contains(one, prereleases=True)]
     for release in releases:
         known = registry.at(setting.owner, release)
