@@ -246,18 +246,7 @@ app.command()(documents.lock)
 app.command()(documents.diff)
 
 
-@app.command(context_settings={"ignore_unknown_options": True})  # settings may begin with dashes
-def explain(
-    name: Annotated[
-        str | None, typer.Argument(metavar="ID", help="What to explain; without it, all ids are listed.")
-    ] = None,
-) -> int:
-    """What an id means: of a finding, row, probe or verdict."""
-    from fi_doctor.cli import commands
-
-    return commands.explain(name)
-
-
+app.command(context_settings={"ignore_unknown_options": True})(documents.explain)  # settings may begin with dashes
 app.command()(documents.features)
 app.command()(documents.schema)
 

@@ -16,7 +16,7 @@ from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import findings, gate
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
-from fi_doctor.knowledge import examples
+from fi_doctor.knowledge import examples, faults
 from fi_doctor.knowledge import explain as explaining
 from fi_doctor.model import (
     Depth,
@@ -144,6 +144,7 @@ def _explained(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> dict[str, lis
             (spec.id, "") for spec in specs if spec.id not in rows
         ],
         "Findings": [(name, "") for name in sorted([*explaining.FINDINGS, *(rule.id for rule in kb.rules)])],
+        "Faults that logs tell": [(name, "") for name in sorted(faults.ids())],
         "Settings": [(name, "") for name in sorted({setting.name for setting in kb.settings})],
     }
 

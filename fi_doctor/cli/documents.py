@@ -1,4 +1,4 @@
-"""The options of the commands beside `check` and `report`: `lock`, `warm`, `diff`, `cache`, `features` and `schema`."""
+"""The options of `lock`, `warm`, `diff`, `cache`, `explain`, `features` and `schema`."""
 
 from __future__ import annotations
 
@@ -186,6 +186,48 @@ def diff(  # noqa: PLR0913 - the options of a command
     return differing.diff(asked)
 
 
+def explain(  # noqa: PLR0913 - the options of a command
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ID | FILE ...", help="An id, or logs ('-' reads stdin); without it, all ids."),
+    ] = None,
+    *,
+    env_file: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env-file",
+            metavar="FILE",
+            help="What tells of the machine of the log: collect-env, pip list, a report of fi-doctor; may be repeated.",
+        ),
+    ] = None,
+    here: Annotated[bool, typer.Option("--here", help="The log is of this machine: read its facts, too.")] = False,
+    python: Python = None,
+    format_: Annotated[
+        list[str] | None,
+        typer.Option("--format", "-f", metavar="FORMAT[:PATH]", help="console, json or markdown; may be repeated."),
+    ] = None,
+    output: Output = None,
+) -> int:
+    """What an id means, or a log tells.
+
+    Of a log: the cause, how sure it is, and what mends it. An id is of a finding, row, probe, fault or verdict. A name
+    with a slash, or that ends as a log does, is a file.
+
+    Exit codes: 0 a cause is named or no error is told, 3 there is an error and no cause, or nothing to read.
+    """
+    from fi_doctor.cli import explaining
+
+    asked = explaining.AskedExplain(
+        names=tuple(names or ()),
+        env_files=tuple(env_file or ()),
+        is_here=here,
+        python=python,
+        formats=tuple(format_ or ()),
+        output=output,
+    )
+    return explaining.explain(asked)
+
+
 def features(  # noqa: PLR0913 - the options of a command
     *,
     missing: Annotated[bool, typer.Option("--missing", help="Only what is missing somewhere, and where.")] = False,
@@ -225,7 +267,7 @@ def features(  # noqa: PLR0913 - the options of a command
 
 
 def schema(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="report, difference, policy, lock or coverage.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="report, difference, policy, lock, coverage or explain.")],
 ) -> int:
     """The JSON Schema of what fi-doctor writes or reads."""
     from fi_doctor.cli import schemas

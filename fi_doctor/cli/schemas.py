@@ -18,6 +18,7 @@ _MODULES = {
     "lock": "fi_doctor.locking.document",
     "coverage": "fi_doctor.reports.coverage",
     "cache": "fi_doctor.reports.caching",
+    "explain": "fi_doctor.reports.explained",
 }
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -2,55 +2,133 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import NamedTuple
 
 from fi_doctor.conditions import Truth
-from fi_doctor.conditions.logs import LOG
+from fi_doctor.conditions.logs import LOG, LogView
 from fi_doctor.explaining.matching import Match
+from fi_doctor.explaining.patterns import same as alike
 from fi_doctor.explaining.ranking import Candidate
 from fi_doctor.model import (
     EXPLAIN_SCHEMA,
     Condition,
     Confidence,
     Diagnosis,
+    Event,
     Explanation,
+    LogFact,
     LogFacts,
     Matched,
     Mend,
     Read,
     Setting,
     Strength,
+    Used,
 )
 
 _MOST_LINES = 8  # shown of one diagnosis
+_OF_ONE_MACHINE = ("package", "sm", "driver")
 
 
-def answer(
-    causes: tuple[Candidate, ...],
-    candidates: Iterable[Candidate],
-    facts: LogFacts,
-    read: tuple[Read, ...],
-    settings: tuple[Setting, ...],
-) -> Explanation:
-    """The whole answer; causes are in the order in which they are to be told."""
-    diagnoses = tuple(_diagnosis(one, settings) for one in causes)
-    follow_ons = tuple(line for one in candidates for line in _matched(_following(one.matches)))
+class Findings(NamedTuple):
+    """What the answer is made of."""
+
+    causes: tuple[Candidate, ...]  # in the order in which they are to be told
+    candidates: tuple[Candidate, ...]
+    facts: LogFacts
+    errors: tuple[Event, ...]
+    used: tuple[Used, ...]
+    read: tuple[Read, ...]
+    settings: tuple[Setting, ...]
+
+
+def answer(found: Findings) -> Explanation:
+    """The whole answer."""
+    diagnoses = tuple(_diagnosis(one, found.settings) for one in found.causes)
     return Explanation(
         schema=EXPLAIN_SCHEMA,
-        knowledge="",
-        answer=_sentence(diagnoses),
+        answer=_sentence(diagnoses, found),
         diagnoses=diagnoses,
-        follow_ons=tuple(dict.fromkeys(follow_ons)),
-        facts=facts.facts,
-        read=read,
+        errors=found.errors,
+        used=found.used,
+        helps=_helps(found),
+        facts=_once(found.facts),
+        read=found.read,
     )
 
 
-def _sentence(diagnoses: tuple[Diagnosis, ...]) -> str:
-    if not diagnoses:
-        return "not known: no line of the log decides"
-    first = diagnoses[0]
-    return f"{first.title} ({first.cause}, confidence {first.confidence})"
+def _once(facts: LogFacts) -> tuple[LogFact, ...]:
+    """Each fact with the first line that tells it."""
+    first: dict[tuple[str, str, str], LogFact] = {}
+    for fact in facts.facts:
+        first.setdefault((fact.name, fact.key, fact.value), fact)
+    return tuple(first.values())
+
+
+def _sentence(diagnoses: tuple[Diagnosis, ...], found: Findings) -> str:
+    if diagnoses:
+        first = diagnoses[0]
+        blame = "" if first.flashinfer_at_fault else ", which is not FlashInfer's fault"
+        return f"{first.title}{blame} (confidence {first.confidence})"
+    if not any(one.bytes for one in found.read):
+        return "there is nothing to read"
+    if own := [error for error in found.errors if not error.follows]:
+        return f"I do not know: no fault that is known fits the first error, in line {own[0].line}"
+    if found.errors:
+        return f"I do not know: line {found.errors[0].line} speaks of an error that stands before this log"
+    return "no error is told, and no sign of a fault that is known"
+
+
+def _helps(found: Findings) -> tuple[str, ...]:
+    """What would make it surer, where the first diagnosis is not sure; what would tell more, where there is none."""
+    differs = _differing(found.facts)
+    if found.causes:
+        first = found.causes[0]
+        if first.confidence is Confidence.HIGH:
+            return differs
+        wanted = [f"tell whether {one}: {_how(one)}" for one in _unknown(first)]
+        return (*differs, *wanted, *first.fault.confirm)
+    if not found.errors:
+        return differs
+    lacking = [name for name in ("sm", "nvcc", "driver") if not found.facts.of(name)]
+    lacking += [] if found.facts.of("package", "flashinfer-python") else ["the versions of vllm and flashinfer-python"]
+    helps = [f"add what the log does not tell ({', '.join(lacking)}): --env-file FILE, or --here"] if lacking else []
+    if all(error.follows for error in found.errors):
+        helps.append("add the log from its beginning, and those of the other ranks: the first error is not in it")
+    return (*differs, *helps, "fi-doctor check on that machine builds and runs the kernels, and says which fail")
+
+
+def _differing(facts: LogFacts) -> tuple[str, ...]:
+    """What the log tells otherwise than the machine or the report that was given with it."""
+    given = {(fact.name, fact.key): fact for fact in reversed(facts.facts) if not fact.line}
+    said = []
+    for fact in _once(facts):
+        other = given.get((fact.name, fact.key))
+        if fact.line and other is not None and fact.name in _OF_ONE_MACHINE and other.value != fact.value:
+            word = fact.key or fact.name
+            said.append(
+                f"{other.file} has {word} {other.value}, and line {fact.line} tells {fact.value}: "
+                "the log may be of another machine"
+            )
+    return tuple(said[:2])
+
+
+def _how(part: str) -> str:
+    """Where a fact is read."""
+    word = part.split(maxsplit=1)[0]
+    commands = {
+        "sm": "nvidia-smi --query-gpu=name,compute_cap --format=csv",
+        "gpu": "nvidia-smi -L",
+        "nvcc": "nvcc --version",
+        "driver": "nvidia-smi",
+        "driver_cuda": "nvidia-smi",
+        "package": "pip list",
+        "installed": "pip list",
+        "torch_cuda": "python -c 'import torch; print(torch.version.cuda)'",
+        "env": "env",
+        "argument": "the command line of the server",
+    }
+    return commands.get(word, "fi-doctor env")
 
 
 def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
@@ -62,9 +140,9 @@ def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
         family=fault.family,
         confidence=one.confidence,
         flashinfer_at_fault=fault.flashinfer_at_fault,
-        title=LOG.fill(fault.title, one.view),
-        why=LOG.fill(fault.why, one.view),
-        remedies=tuple(LOG.fill(mend.line, one.view) for mend in fault.fix if _applies(mend, one, settings)),
+        title=_said(fault.title, one.view),
+        why=_said(fault.why, one.view),
+        remedies=tuple(_line(mend.line, one.view) for mend in fault.fix if _applies(mend, one, settings)),
         matched=_matched(one.matches),
         reason=_reason(one, unknown),
         unknown=unknown,
@@ -74,8 +152,18 @@ def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
     )
 
 
-def _following(matches: tuple[Match, ...]) -> tuple[Match, ...]:
-    return tuple(match for match in matches if match.sign.strength is Strength.FOLLOWS_ON)
+def _said(text: str, view: LogView) -> str:
+    """A sentence, without the words that the log does not tell."""
+    for unknown in LOG.unknowns(text, view):
+        text = text.replace(f" {unknown}", "").replace(unknown, "")
+    return LOG.fill(text, view)
+
+
+def _line(text: str, view: LogView) -> str:
+    """A line to be pasted, with <words> to be filled in by hand for what the log does not tell."""
+    for unknown in LOG.unknowns(text, view):
+        text = text.replace(unknown, f"<{unknown.strip('{}').rpartition(':')[2]}>")
+    return LOG.fill(text, view)
 
 
 def _applies(mend: Mend, one: Candidate, settings: tuple[Setting, ...]) -> bool:
@@ -92,7 +180,7 @@ def _matched(matches: tuple[Match, ...]) -> tuple[Matched, ...]:
     """Each text once, with the ranks that say it; the first of them have their place."""
     same: dict[tuple[str, str], list[Match]] = {}
     for match in matches:
-        same.setdefault((match.sign.text, match.line.text), []).append(match)
+        same.setdefault((match.sign.text, alike(match.line.text)), []).append(match)
     return tuple(_one_text(several) for several in same.values())[:_MOST_LINES]
 
 
@@ -130,7 +218,21 @@ def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:
     deciding = [match for match in one.matches if match.sign.strength is Strength.DECIDES]
     if not deciding:
         return "its lines fit this cause, and others too"
-    where = f"line {deciding[0].line.number} is brought about by nothing else"
-    if one.confidence is Confidence.HIGH:
-        return where if not one.fault.when else f"{where}, as the facts of the log stand"
-    return f"{where}, if {' and '.join(unknown)}: that is not told"
+    where = f"nothing else brings line {deciding[0].line.number} about"
+    known = _known(one)
+    holds = f", since {' and '.join(known)}" if known else ""
+    if unknown:
+        return f"{where}{holds}, if {' and '.join(unknown)}: that is not told"
+    return f"{where}{holds}"
+
+
+def _known(one: Candidate) -> tuple[str, ...]:
+    """The parts of `when` that hold, each with what was read and where: "nvcc is 12.8 (line 3)"."""
+    said = []
+    for part in LOG.parts(one.fault.when) if one.fault.when else ():
+        [(word, test)] = part.items()
+        key = next(iter(test)) if isinstance(test, dict) and word in LOG.keyed else ""
+        if LOG.holds(part, one.view) is Truth.YES and (facts := one.view.facts.of(word, key)):
+            where = f"line {facts[0].line}" if facts[0].line else facts[0].file
+            said.append(f"{key or word.replace('_', ' ')} is {facts[0].value} ({where})")
+    return tuple(dict.fromkeys(said))

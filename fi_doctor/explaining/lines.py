@@ -12,8 +12,8 @@ _DAY = r"(?:\d{4}[-/]\d\d[-/]\d\d|\d\d/\d\d/\d{4}|\d\d-\d\d|[A-Z][a-z]{2} [ \d]\
 _TIME = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|[DIWEF])"
 _PREFIXES = (
-    rf"^\s*{_DAY}[T -]{_TIME} (?:std(?:out|err) [FP] )?",  # kubectl logs --timestamps, containerd
     rf"^{_DAY} {_TIME} [\w.-]{{1,80}} [\w./@-]{{1,80}}(?:\[\d+\])?: ",  # journald
+    rf"^\s*{_DAY}[T -]{_TIME} (?:std(?:out|err) [FP] )?",  # kubectl logs --timestamps, containerd
     r"^\[pod/[\w./-]{1,200}\] ",
     r"^[\w./-]{1,80} +\| ",  # docker compose
     r"^\((?P<rank>[A-Za-z_][\w .:-]{0,60}?pid=\d+)[^()]{0,80}\)",  # vLLM's processes, Ray's actors
@@ -26,6 +26,9 @@ _PREFIXES = (
     rf"^{_LEVEL} [\w./-]{{1,120}}\.py:\d+: ",  # SGLang
     rf"^{_LEVEL}:? {_DAY} {_TIME} ",
 )
+# All of them in one, since a name may stand once: rank0, rank1, ...
+_ANY = "|".join(prefix.lstrip("^").replace("?P<rank>", f"?P<rank{at}>") for at, prefix in enumerate(_PREFIXES))
+_PREFIX = f"^(?P<whole>{_ANY})"
 _LEVELS = rf"^(?:\[TRT-LLM\] )?\[?(?P<level>{_LEVEL})\b"
 _MOST = 8
 
@@ -47,23 +50,22 @@ class Line(NamedTuple):
     rank: str  # "rank0", "TP2", "Worker_TP1 pid=12"; "" where none is told
     text: str
     level: Level = Level.NONE
+    place: int = 0  # of the file among the inputs
+    time: str = ""  # "08-13 11:11:59", of its prefix; "" where none is told
 
 
-def read(file: str, number: int, raw: bytes) -> Line:
+def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:
     """The line as text: what is not UTF-8 as escapes, prefixes away."""
     text = _unpacked(raw.decode("utf-8", "backslashreplace")).replace("\r", " ")
-    rank, level = "", Level.NONE
+    rank, level, time = "", Level.NONE, ""
     for _ in range(_MOST):
-        for prefix in _PREFIXES:
-            found = search(f"(?P<whole>{prefix})", text)
-            if found and found["whole"]:
-                rank = rank or found.get("rank", "").strip()
-                level = _level(found["whole"]) or level
-                text = text[len(found["whole"]) :].lstrip(" ") if found.get("rank") else text[len(found["whole"]) :]
-                break
-        else:
+        found = search(_PREFIX, text)
+        if not found or not (whole := found.pop("whole")):
             break
-    return Line(file, number, rank, text, level)
+        named = "".join(found.values()).strip()
+        rank, level, time = rank or named, _level(whole) or level, _time(whole) or time
+        text = text[len(whole) :].lstrip(" ") if named else text[len(whole) :]
+    return Line(file, number, rank, text, level, place, time)
 
 
 def _level(prefix: str) -> Level | None:
@@ -72,6 +74,12 @@ def _level(prefix: str) -> Level | None:
         return None
     letter = found["level"][0]
     return {"D": Level.INFO, "I": Level.INFO, "W": Level.WARNING}.get(letter, Level.ERROR)
+
+
+def _time(prefix: str) -> str:
+    """Month, day and time: what loggers with and without a year, and collectors, have in common."""
+    found = search(r"(?P<day>\d\d-\d\d)[T -](?P<time>\d\d:\d\d:\d\d(?:[.,]\d+)?)", prefix)
+    return f"{found['day']} {found['time']}" if found else ""
 
 
 def _unpacked(text: str) -> str:

@@ -31,17 +31,19 @@ def wrong(pattern: str) -> str:
     return ""
 
 
+def same(text: str) -> str:
+    """The text without what differs from rank to rank and from run to run: numbers and addresses."""
+    return str(_compiled(r"0x[0-9a-fA-F]+|[0-9]+").sub("#", text))
+
+
 class Literals:
     """Many literals that are looked for at once."""
 
     def __init__(self, literals: Iterable[bytes]) -> None:
-        self.literals = tuple(sorted(set(literals)))
-        quoted = [re2.escape(literal) for literal in self.literals]
-        self._any = re2.compile(b"|".join(quoted), _options())
-        self._every = re2.Set.SearchSet(_options())
-        for one in quoted:
-            self._every.Add(one)
-        self._every.Compile()
+        self._literals = tuple(sorted(set(literals)))
+        self._left = frozenset(self._literals)
+        self._any = _one_of(self._literals)
+        self._every: re2.Set | None = None  # costs as much again, and is for lines that have one
 
     def find(self, block: bytes, start: int, end: int) -> tuple[int, int] | None:
         """Where the next one stands in a block."""
@@ -50,7 +52,18 @@ class Literals:
 
     def among(self, line: bytes) -> tuple[bytes, ...]:
         """Those that stand in a line."""
-        return tuple(self.literals[at] for at in self._every.Match(line))
+        if self._every is None:
+            self._every = re2.Set.SearchSet(_options())
+            for literal in self._literals:
+                self._every.Add(re2.escape(literal))
+            self._every.Compile()
+        found = (self._literals[at] for at in self._every.Match(line))
+        return tuple(literal for literal in found if literal in self._left)
+
+    def leave_out(self, literals: Iterable[bytes]) -> None:
+        """Look no longer for these."""
+        self._left -= frozenset(literals)
+        self._any = _one_of(sorted(self._left))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -58,6 +71,12 @@ def _compiled(pattern: str) -> re2._Regexp[str]:
     options = re2.Options()
     options.log_errors = False
     return re2.compile(pattern, options)
+
+
+def _one_of(literals: Iterable[bytes]) -> re2._Regexp[bytes]:
+    # No literal at all is looked for as what stands nowhere: an empty alternative would stand everywhere.
+    quoted = [re2.escape(literal) for literal in literals]
+    return re2.compile(b"|".join(quoted) or rb"[^\x00-\xff]", _options())
 
 
 def _options() -> re2.Options:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from fi_doctor.conditions import Truth
 from fi_doctor.conditions.logs import LOG, LogView
+from fi_doctor.explaining.events import is_following
 from fi_doctor.explaining.lines import Level
 from fi_doctor.explaining.matching import Match
 from fi_doctor.model import Confidence, Fault, LogFacts, Strength
@@ -26,6 +27,11 @@ class Candidate(NamedTuple):
         """Whether none of its signs is of its own."""
         return all(match.sign.strength is Strength.FOLLOWS_ON for match in self.matches)
 
+    @property
+    def is_on_follow_ons(self) -> bool:
+        """Whether its signs are all in lines that other errors bring about: no cause where another one stands."""
+        return all(is_following(match.line.text) for match in self.matches)
+
 
 def candidate(fault: Fault, matches: tuple[Match, ...], facts: LogFacts) -> Candidate | None:
     """A fault with signs of which `when` is not known to be false."""
@@ -39,9 +45,13 @@ def candidate(fault: Fault, matches: tuple[Match, ...], facts: LogFacts) -> Cand
 def ranked(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     """Those that are causes, each cause once, the likeliest first."""
     causes = [one for one in candidates if not one.is_follow_on]
+    if any(not one.is_on_follow_ons for one in causes):
+        causes = [one for one in causes if not one.is_on_follow_ons]
     standing = [one for one in causes if not any(_beats(other, one) for other in causes)]
     best: dict[str, Candidate] = {}
-    for one in sorted(standing, key=_order):
+    # The logs of several ranks are of one time; what stands first in the second file may be the first of all.
+    timed = all(_deciding(one)[0].line.time for one in standing)
+    for one in sorted(standing, key=lambda one: _order(one, timed=timed)):
         best.setdefault(one.fault.cause, one)
     return tuple(best.values())
 
@@ -65,13 +75,19 @@ def _beats(one: Candidate, other: Candidate) -> bool:
     return other.fault.id in one.fault.beats and one.confidence.rank >= other.confidence.rank
 
 
-def _order(one: Candidate) -> tuple[object, ...]:
-    """Surer first, errors before warnings, then those seen first, then those of which more is known."""
+def _deciding(one: Candidate) -> list[Match]:
+    """Its strongest signs, in the order of the log."""
     own = [match for match in one.matches if match.sign.strength is not Strength.FOLLOWS_ON]
     strongest = max(match.sign.strength.rank for match in own)
-    deciding = [match for match in own if match.sign.strength.rank == strongest]
+    return [match for match in own if match.sign.strength.rank == strongest]
+
+
+def _order(one: Candidate, *, timed: bool) -> tuple[object, ...]:
+    """Surer first, errors before warnings, then those seen first, then those of which more is known."""
+    deciding = _deciding(one)
     is_warning = all(match.line.level in (Level.INFO, Level.WARNING) for match in deciding)
     longest = max(len(match.sign.text) for match in deciding)
-    first = deciding[0].line
+    first = min((match.line for match in deciding), key=lambda line: line.time) if timed else deciding[0].line
     known = sum(LOG.holds(part, one.view) is Truth.YES for part in LOG.parts(one.fault.when)) if one.fault.when else 0
-    return (-one.confidence.rank, is_warning, first.file, first.number, -known, -longest, one.fault.id)
+    place = (first.time if timed else "", first.place, first.number)
+    return (-one.confidence.rank, is_warning, place, -known, -longest, one.fault.id)

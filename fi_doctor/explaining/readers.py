@@ -5,9 +5,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 _VERSION = r"v?(?P<value>\d+(?:\.\d+)+[\w.+]*)"
-_NAMED = r"(?P<key>[A-Z][A-Z0-9_]{2,80})"
-_VARIABLES = (
-    "VLLM_|FLASHINFER_|CUDA_|TORCH_|NCCL_|SGLANG_|SGL_|NVIDIA_|LD_LIBRARY_PATH|PYTHONPATH|MAX_JOBS|TRTLLM_|TRITON_"
+# How the names of variables begin that may matter.
+VARIABLES = (
+    "VLLM_",
+    "FLASHINFER_",
+    "CUDA_",
+    "TORCH_",
+    "NCCL_",
+    "SGLANG_",
+    "SGL_",
+    "NVIDIA_",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "MAX_JOBS",
+    "TRTLLM_",
+    "TRITON_",
 )
 # distribution -> how logs, lists of packages and people call it
 _PACKAGES = {
@@ -34,6 +46,7 @@ class Reader(NamedTuple):
     literals: tuple[str, ...]  # one of them stands in each line that is meant
     pattern: str  # RE2 with a group `value`, and `key` where the fact has one
     key: str = ""
+    without: str = ""  # RE2: lines that it matches tell nothing of the kind
 
 
 READERS: tuple[Reader, ...] = (
@@ -41,7 +54,7 @@ READERS: tuple[Reader, ...] = (
         Reader(
             "package",
             tuple(f"{word}{end}" for word in _words for end in _SEPARATORS),
-            rf"(?:^|[\s\[('\"/,|])(?:{_pattern})(?:==|=| ?: *| +v?|-| \(|: nvcc )(?:\S{{1,40}} )?{_VERSION}",
+            rf"(?:^|[\s\[('\"/,|])(?:{_pattern})(?:==|=| *: *| +v?|-| \(|: nvcc ){_VERSION}",
             _name,
         )
         for _name, _pattern in _PACKAGES.items()
@@ -87,7 +100,7 @@ READERS: tuple[Reader, ...] = (
         ("compute capability", "Compute capability", "Compute Capability"),
         r"(?i)compute capability *[:=]? *\(?(?P<value>\d{1,2}\.\d|\d{2,3})[af]?\b",
     ),
-    Reader("sm", ("capability",), r"(?i)capability[^\d(]{0,20}\((?P<value>\d{1,2}, ?\d)\)"),
+    Reader("sm", ("capability",), r"(?i)capability(?:\(\w*\))?[^\d(]{0,20}\((?P<value>\d{1,2}, ?\d)\)"),
     Reader("sm", ("with capability ", "device capability"), r"(?:with|device) capability:? (?P<value>\d{2,3})\b"),
     Reader("sm", ("current device sm_", "arch=sm"), r"(?:current device sm_|\barch=sm_?)(?P<value>\d{2,3})"),
     Reader("sm", ("| SM1", "| SM9", "| SM8", "| SM7"), r"\| SM(?P<value>\d{2,3})\b"),
@@ -102,10 +115,16 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         "env",
-        tuple(f"{word}" for word in _VARIABLES.split("|")),
-        rf"(?:^|[\s;\"'])(?P<key>(?:{_VARIABLES})[A-Z0-9_]{{0,80}})(?:=|: )[\"']?(?P<value>[^\s\"';,]{{1,300}})",
+        VARIABLES,
+        rf"(?:^|[\s;\"'])(?P<key>(?:{'|'.join(VARIABLES)})[A-Z0-9_]{{0,80}})"
+        r"(?:=|: )[\"']?(?P<value>[^\s\"';,]{1,300})",
     ),
-    Reader("argument", ("--",), r"(?:^|\s)--(?P<key>[a-z][a-z0-9-]{2,60})[= ]\"?(?P<value>[\w./:+-]{1,120})"),
+    Reader(
+        "argument",
+        ("--",),
+        r"(?:^|\s)--(?P<key>[a-z][a-z0-9-]{2,60})[= ]\"?(?P<value>[\w./:+][\w./:+-]{0,120})",
+        without=r"nvcc|--build-arg|\bninja\b|^\s*(?:File|raise) ",
+    ),
     Reader(
         "argument",
         ("non-default args: ", "ServerArgs("),

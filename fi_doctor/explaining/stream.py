@@ -5,16 +5,29 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple, Protocol
 
 from fi_doctor.explaining.patterns import Literals
 
 _BLOCK = 1 << 20
-_LINE = 1 << 14  # bytes of a line on either side of a literal that are looked at
+_LINE = 1 << 12  # bytes of a line on either side of a literal that are looked at
 _OVERLAP = 1 << 10  # the longest literal
-_ENOUGH = 200  # lines with one literal: those that come later tell nothing new, and are no longer looked for
+# Lines with one literal that are the same but for numbers, and lines with it at all: those that come later tell
+# nothing new, and are no longer looked for. A log of gigabytes repeats itself.
+_ENOUGH, _MOST = 200, 20_000
+_ALIKE = 100  # lines that are the same but for numbers: as many as there may be ranks
+_LOOK = 2_000  # lines after which it is looked at what is found too often
+_DIGITS = b"0123456789"
 # Colours stand within messages of compilers: "\x1b[01;31merror: \x1b[0m".
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\))")
+
+
+class Readable(Protocol):
+    """What bytes can be read from, packed or not."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most so many bytes; none at the end."""
+        ...
 
 
 class Hit(NamedTuple):
@@ -23,6 +36,7 @@ class Hit(NamedTuple):
     number: int  # counted from 1
     raw: bytes  # without its end; of a very long line what stands around the literal
     literals: tuple[bytes, ...]
+    alike: int = 1  # how many lines were the same but for numbers, this one included
 
 
 class Reading:
@@ -33,26 +47,55 @@ class Reading:
         self.bytes = 0
 
 
-def hits(stream: BinaryIO, literals: Iterable[bytes], reading: Reading) -> Iterator[Hit]:
-    """The lines in which a literal stands, each once, in their order."""
-    searched, counts = Literals(literals), Counter[bytes]()
+def hits(stream: Readable, literals: Iterable[bytes], reading: Reading) -> Iterator[Hit]:
+    """The lines in which a literal stands, each once, in their order; the same line but for numbers 100 times."""
+    searched = _Searched(literals)
     rest = b""
     while True:
         chunk = stream.read(_BLOCK)
         reading.bytes += len(chunk)
         block = rest + (_ESCAPE.sub(b"", chunk) if b"\x1b" in chunk else chunk)
         cut = _cut(block) if chunk else len(block)
-        for hit in _in_block(block, cut, searched, reading.lines):
-            counts.update(hit.literals)
-            yield hit
+        yield from _in_block(block, cut, searched, reading.lines)
         reading.lines += block.count(b"\n", 0, cut)
         rest = block[cut:]
         if not chunk:
             reading.lines += bool(block) and not block.endswith(b"\n")
             return
-        if tired := {literal for literal, count in counts.items() if count > _ENOUGH}:
-            searched = Literals([literal for literal in searched.literals if literal not in tired])
-            counts = Counter({literal: count for literal, count in counts.items() if literal not in tired})
+
+
+class _Searched:
+    """The literals that are looked for, less those that have been found often enough."""
+
+    def __init__(self, literals: Iterable[bytes]) -> None:
+        self.literals = Literals(literals)
+        self._forms = Counter[int]()
+        self._same = Counter[bytes]()
+        self._all = Counter[bytes]()
+        self._since = 0
+
+    def alike(self, hit: Hit) -> int:
+        """How many lines there were that are the same but for numbers, this one included."""
+        form = hash(hit.raw.translate(None, _DIGITS))
+        self._all.update(hit.literals)
+        if form in self._forms:
+            self._same.update(hit.literals)
+        if form in self._forms or len(self._forms) < _MOST:
+            self._forms[form] += 1
+        self._since += 1
+        if self._since >= _LOOK:
+            self._tire()
+        return self._forms[form]
+
+    def _tire(self) -> None:
+        """Take away what was found often enough; to make the search anew costs what some hundred lines do."""
+        self._since = 0
+        tired = {one for one, count in self._same.items() if count > _ENOUGH}
+        tired |= {one for one, count in self._all.items() if count > _MOST}
+        if tired:
+            self.literals.leave_out(tired)
+        for one in tired:
+            del self._same[one], self._all[one]
 
 
 def _cut(block: bytes) -> int:
@@ -61,10 +104,10 @@ def _cut(block: bytes) -> int:
     return end if len(block) - end <= _BLOCK else len(block) - _OVERLAP
 
 
-def _in_block(block: bytes, cut: int, searched: Literals, before: int) -> Iterator[Hit]:
+def _in_block(block: bytes, cut: int, searched: _Searched, before: int) -> Iterator[Hit]:
     at = counted = 0
     number = before + 1
-    while found := searched.find(block, at, len(block)):
+    while found := searched.literals.find(block, at, len(block)):
         start, end = found
         if start >= cut:
             return
@@ -74,4 +117,6 @@ def _in_block(block: bytes, cut: int, searched: Literals, before: int) -> Iterat
         last = block.find(b"\n", end, end + _LINE)
         at = last if last >= 0 else min(end + _LINE, len(block))
         line = block[first:at].rstrip(b"\r")
-        yield Hit(number, line, searched.among(line))
+        hit = Hit(number, line, searched.literals.among(line))
+        if (alike := searched.alike(hit)) <= _ALIKE:
+            yield hit._replace(alike=alike)

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 from fi_doctor.explaining.gpus import sm_of
 from fi_doctor.explaining.lines import Line
-from fi_doctor.explaining.patterns import every
+from fi_doctor.explaining.patterns import every, search
 from fi_doctor.explaining.readers import READERS, Reader
 from fi_doctor.model import LogFact
+
+_ENGINES = ("vllm", "sglang", "tensorrt-llm")
 
 
 def literals() -> frozenset[bytes]:
@@ -21,6 +23,8 @@ def told(line: Line, found: tuple[bytes, ...]) -> Iterator[LogFact]:
     standing = {literal.decode() for literal in found}
     for reader in READERS:
         if standing.isdisjoint(reader.literals):
+            continue
+        if reader.without and search(reader.without, line.text) is not None:
             continue
         for groups in every(reader.pattern, line.text):
             if fact := _fact(reader, groups, line):
@@ -50,6 +54,8 @@ def _capability(text: str) -> str:
 
 
 def _following(fact: LogFact) -> Iterator[LogFact]:
-    """The compute capability of a GPU that is named."""
+    """The compute capability of a GPU that is named, the engine of a package."""
+    if fact.name == "package" and fact.key in _ENGINES:
+        yield LogFact(name="engine", value=fact.key, file=fact.file, line=fact.line)
     if fact.name == "gpu" and (sm := sm_of(fact.value)) is not None:
         yield LogFact(name="sm", value=str(sm), file=fact.file, line=fact.line)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import re
 import textwrap
 from collections.abc import Iterable
 
 from fi_doctor.errors import UsageError
+from fi_doctor.knowledge import explained_faults, faults
 from fi_doctor.knowledge.explained_settings import EXPLAINED
+from fi_doctor.knowledge.plain import indented, plain, wrapped
 from fi_doctor.model import (
     OWN,
     Evidence,
@@ -157,10 +158,12 @@ def explain(kb: KnowledgeBase, name: str, specs: tuple[ProbeSpec, ...] = ()) -> 
     found = [_rule(rule) for rule in kb.rules if name == rule.id or name in rule.aliases]
     found += [_feature(feature) for feature in kb.features if feature.id == name]
     found += [_setting(setting) for setting in kb.settings if setting.name == name]
-    found += [f"{name}\n\n{_wrapped(WORDS[name])}\n"] if name in WORDS else []
+    found += [f"{name}\n\n{wrapped(WORDS[name])}\n"] if name in WORDS else []
     found += [_probe(spec) for spec in specs if spec.id == name]
     if having := [spec for spec in specs if name in spec.variants]:
         found.append(_variant(name, having))
+    if name in (logged := faults.ids()):
+        found += [explained_faults.text(fault) for fault in faults.load([logged[name]])]
     if found:
         return "\n".join(found)
     raise UsageError(f"there is nothing to explain under {name!r}", todo=_hint(kb, name))
@@ -171,7 +174,7 @@ def ids(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...] = ()) -> tuple[str, ...]
     rules = {word for rule in kb.rules for word in (rule.id, *rule.aliases)}
     rows, settings = {feature.id for feature in kb.features}, {setting.name for setting in kb.settings}
     probes = {name for spec in specs for name in (spec.id, *spec.variants)}
-    return tuple(sorted(rules | rows | settings | probes | set(WORDS)))
+    return tuple(sorted(rules | rows | settings | probes | set(WORDS) | faults.ids().keys()))
 
 
 def _hint(kb: KnowledgeBase, name: str) -> str:
@@ -181,7 +184,7 @@ def _hint(kb: KnowledgeBase, name: str) -> str:
 
 
 def _rule(rule: Rule) -> str:
-    parts = [f"{rule.id} ({rule.severity}, {rule.status})", _wrapped(plain(rule.title)), _wrapped(plain(rule.why))]
+    parts = [f"{rule.id} ({rule.severity}, {rule.status})", wrapped(plain(rule.title)), wrapped(plain(rule.why))]
     parts.append("What helps, the best first:\n" + "\n".join(_action(action.line, action.why) for action in rule.fix))
     if rule.features:
         parts.append(f"Concerns: {', '.join(rule.features)}")
@@ -203,22 +206,22 @@ def _feature(feature: Feature) -> str:
     if feature.vllm:
         parts.append("What vLLM does with it:\n" + "\n".join(_use(use) for use in feature.vllm))
     decided = "Decided by the probes: " + ", ".join(feature.probes)
-    parts.append(decided if feature.probes else _wrapped(_UNPROBED))
+    parts.append(decided if feature.probes else wrapped(_UNPROBED))
     if feature.fallback:
-        parts.append(_wrapped(f"Where it does not work: {feature.fallback}"))
+        parts.append(wrapped(f"Where it does not work: {feature.fallback}"))
     return "\n\n".join(parts) + "\n"
 
 
 def _probe(spec: ProbeSpec) -> str:
-    parts = [_wrapped(f"Probe {spec.id}: {spec.question}"), f"Decides the row: {spec.feature}"]
+    parts = [wrapped(f"Probe {spec.id}: {spec.question}"), f"Decides the row: {spec.feature}"]
     if spec.origin != OWN:
-        parts.append(_wrapped(f"Brought by: {spec.origin}"))
+        parts.append(wrapped(f"Brought by: {spec.origin}"))
     if spec.module:
-        parts.append(_wrapped(f"Builds FlashInfer's module: {spec.module}"))
+        parts.append(wrapped(f"Builds FlashInfer's module: {spec.module}"))
     if needs := _needs(spec.requires):
-        parts.append(_wrapped(f"Needs: {needs}"))
+        parts.append(wrapped(f"Needs: {needs}"))
     if spec.variants:
-        parts.append("Variants:\n" + _indented(", ".join(spec.variants)))
+        parts.append("Variants:\n" + indented(", ".join(spec.variants)))
     return "\n\n".join([*parts, f"Its script: fi-doctor probes show {spec.id}"]) + "\n"
 
 
@@ -226,9 +229,9 @@ def _variant(name: str, having: Iterable[ProbeSpec]) -> str:
     lines = []
     for spec in having:
         needs = _needs(spec.variants[name])
-        lines.append(_indented(f"{spec.id}, row {spec.feature}" + (f"; needs {needs}" if needs else "")))
+        lines.append(indented(f"{spec.id}, row {spec.feature}" + (f"; needs {needs}" if needs else "")))
     head = f"{name}, a variant of these probes (what it calls is said in the script: fi-doctor probes show PROBE):"
-    return "\n".join([_wrapped(head), *lines]) + "\n"
+    return "\n".join([wrapped(head), *lines]) + "\n"
 
 
 def _needs(requires: Requires) -> str:
@@ -236,12 +239,6 @@ def _needs(requires: Requires) -> str:
     named = [f"{name} {wanted}" for name, wanted in ranges.items() if wanted]
     packages = [f"{name} {wanted}".rstrip() for name, wanted in requires.packages.items()]
     return ", ".join([*named, *packages, *requires.symbols])
-
-
-def _indented(text: str) -> str:
-    return textwrap.fill(
-        text, 80, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
-    )
 
 
 def _use(use: VllmUse) -> str:
@@ -253,16 +250,4 @@ def _setting(setting: Setting) -> str:
     kind = {"env": "variable", "flag": "flag"}.get(setting.kind, "key")
     owner = f"of {setting.owner} {setting.read_by}" if setting.read_by else f"that no release of {setting.owner} reads"
     head = f"{setting.name} ({kind} {owner})"
-    return f"{head}\n\n{_wrapped(setting.what)}\n\nKnown from: {setting.source}\n"
-
-
-def plain(text: str) -> str:
-    """The text with what a machine would fill in shown as <words>."""
-    shown = re.sub(
-        r"(?<!\{)\{([^{}]+)\}(?!\})", lambda found: f"<{found[1].replace('_', ' ').replace(':', ' ')}>", text
-    )
-    return shown.replace("{{", "{").replace("}}", "}")
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, width=80, break_long_words=False, break_on_hyphens=False)
+    return f"{head}\n\n{wrapped(setting.what)}\n\nKnown from: {setting.source}\n"

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from fi_doctor.conditions.logs import LOG
 from fi_doctor.errors import BrokenDoctorError, DataError
 from fi_doctor.knowledge.decode import decode_list, decode_record, read_yaml
-from fi_doctor.knowledge.explain import plain
+from fi_doctor.knowledge.plain import plain
 from fi_doctor.model import FAMILIES, ActionKind, Fault, Mend, Rule, Setting
 
 FOLDER = Path(__file__).parent / "data" / "faults"
@@ -24,6 +24,11 @@ _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 # thousand times as long.
 _LITERAL = re.compile(rb"^ *(?:- )?(?:text|near): +(.+?) *$", re.MULTILINE)
 _SHORTEST = 6  # characters; a shorter literal stands in too many lines
+
+
+def ids(folder: Path = FOLDER) -> dict[str, Path]:
+    """The ids of all faults with their files, which are not read."""
+    return {path.stem: path for path in sorted(folder.glob("*/*.yaml"))}
 
 
 def literals(folder: Path = FOLDER) -> dict[bytes, list[Path]]:

@@ -7,7 +7,17 @@ from fi_doctor.model.calls import Calls, Misfit, MisfitKind, Unbound
 from fi_doctor.model.changes import DIFFERENCE_SCHEMA, Cause, CauseKind, Difference, FactChange, RowChange
 from fi_doctor.model.coverage import COVERAGE_SCHEMA, Coverage, Covered, Here
 from fi_doctor.model.deployments import AttentionLayers, Deployment, Experts, Quantized, ServedModel
-from fi_doctor.model.explanations import EXPLAIN_SCHEMA, Confidence, Diagnosis, Explanation, Matched, Read
+from fi_doctor.model.explanations import (
+    EXPLAIN_SCHEMA,
+    Confidence,
+    Diagnosis,
+    Event,
+    Explanation,
+    Matched,
+    Part,
+    Read,
+    Used,
+)
 from fi_doctor.model.facts import (
     Admission,
     Driver,
@@ -132,6 +142,7 @@ __all__ = [
     "Driver",
     "DriverFiles",
     "Ending",
+    "Event",
     "Evidence",
     "Excuse",
     "Experts",
@@ -174,6 +185,7 @@ __all__ = [
     "OtherToolkit",
     "Outcome",
     "Package",
+    "Part",
     "PeerLink",
     "Place",
     "PlannedProbe",
@@ -210,6 +222,7 @@ __all__ = [
     "ToolkitFacts",
     "TritonPtxas",
     "Unbound",
+    "Used",
     "User",
     "Variable",
     "Verdict",

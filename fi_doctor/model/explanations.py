@@ -5,7 +5,7 @@ from __future__ import annotations
 from fi_doctor.model.base import Closed, Data
 from fi_doctor.model.logs import LogFact
 
-EXPLAIN_SCHEMA = "fi-doctor.explain/1"
+EXPLAIN_SCHEMA = "fi-doctor.explain/1.0"
 
 
 class Confidence(Closed):
@@ -55,14 +55,53 @@ class Read(Data, frozen=True):
     bytes: int
 
 
+class Part(Closed):
+    """A part of a server that has several kernels to choose from."""
+
+    OTHER = "other"
+    ATTENTION = "attention"
+    MOE = "moe"
+    LINEAR = "linear"
+    SAMPLER = "sampler"
+    ALL_REDUCE = "all-reduce"
+    KV_CACHE = "kv-cache"
+    PRECISION = "precision"
+    AUTOTUNE = "autotune"
+
+
+class Used(Data, frozen=True):
+    """What the server says that it uses for a part."""
+
+    part: Part
+    choice: str  # in its words: "TRITON_ATTN", "MARLIN"
+    line: int
+    file: str = ""
+    among: str = ""  # the candidates that it names
+    instead: str = (
+        ""  # what of FlashInfer works here, by the report or the machine that was given; "": none, or not known
+    )
+
+
+class Event(Data, frozen=True):
+    """An error in the log, whatever is known of it."""
+
+    kind: str  # exception, compiler, linker, build, cuda, signal, memory, hang, logger
+    line: int
+    text: str
+    file: str = ""
+    follows: bool = False  # it is brought about by something before it
+    times: int = 1
+    ranks: tuple[str, ...] = ()
+
+
 class Explanation(Data, frozen=True):
     """The whole answer."""
 
     schema: str
-    knowledge: str  # calendar version
     answer: str  # one sentence
     diagnoses: tuple[Diagnosis, ...]  # the best first; empty: not known
-    follow_ons: tuple[Matched, ...] = ()  # errors that others bring about
+    errors: tuple[Event, ...] = ()  # in the order of the log, each text once
+    used: tuple[Used, ...] = ()
     helps: tuple[str, ...] = ()  # what would help to tell
     facts: tuple[LogFact, ...] = ()
     read: tuple[Read, ...] = ()

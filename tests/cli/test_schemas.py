@@ -44,6 +44,7 @@ def test_locks_have_a_schema_where_there_are_locks():
         *(["lock"] if has_locks else []),
         "coverage",
         "cache",
+        "explain",
     )
 
 

@@ -13,7 +13,7 @@ OPTIONS = {
     ("check",): (*SHARED, "--require", "--fresh-cache", "--format", "-o", "--output"),
     ("report",): (*SHARED, "--fresh-cache", "--yaml", "--json", "-o", "--output"),
     ("warm",): ("--feature", "--all", "--jobs", "--memory", "--budget", "--dry-run", "--json", "--python", "-q"),
-    ("explain",): ("ID",),
+    ("explain",): ("ID", "FILE", "--env-file", "--here", "--format"),
     ("features",): ("--help",),
     ("probes",): ("list", "show"),
     ("probes", "list"): ("--help",),
@@ -153,6 +153,7 @@ def test_explain_without_an_id_lists_every_id(doctor):
         "Features:",
         "Probes, besides those that have the name of their row:",
         "Findings:",
+        "Faults that logs tell:",
         "Settings:",
     ]
     others = done.stdout.partition("Other words:\n")[2].partition("\n\n")[0]

@@ -1,0 +1,160 @@
+"""`fi-doctor explain`: the text behind an id, or what a log tells."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from fi_doctor.cli import emit, outputs
+from fi_doctor.errors import DataError, UsageError
+from fi_doctor.explaining import embedded, inputs, machine
+from fi_doctor.explaining.diagnose import Source, diagnose
+from fi_doctor.model import Explanation, LogFact, Report
+from fi_doctor.reports import explained as written
+
+# No id ends so; a file that does is never taken for one.
+_ENDINGS = (".log", ".txt", ".out", ".err", ".gz", ".zst", ".json", ".yaml", ".yml", ".md", ".stderr", ".stdout")
+_HEAD = 16 << 20  # bytes of a file in which a report is looked for
+_UNKNOWN = 3
+
+
+class AskedExplain(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `explain` as they were typed."""
+
+    names: tuple[str, ...] = ()
+    env_files: tuple[str, ...] = ()
+    is_here: bool = False
+    python: str | None = None
+    formats: tuple[str, ...] = ()  # FORMAT or FORMAT:PATH
+    output: str | None = None
+
+
+def explain(asked: AskedExplain) -> int:
+    """Write the text behind an id, or the answer to logs.
+
+    0 where a cause is named or no error is told, 3 where there is an error and no cause, or nothing to read.
+    """
+    _check(asked)
+    if is_id(asked):
+        from fi_doctor.cli import commands
+
+        return commands.explain(asked.names[0] if asked.names else None)
+    targets = outputs.targets(asked.formats, "--format", asked.output, forms=written.FORMATS)
+    outputs.check(targets)
+    found = _explained(asked)
+    outputs.put(targets, lambda one: _text(found, one.form))
+    return code(found)
+
+
+def is_id(asked: AskedExplain) -> bool:
+    """Whether it is the text behind an id that is asked for, and not what a file tells.
+
+    A name with a slash or the ending of a log is a file, and so is one of several names, and any beside an option
+    about logs. Else a name that has a text is an id, even where a file is called so: ./NAME is that file.
+    """
+    if not asked.names:
+        return not (asked.env_files or asked.is_here)
+    if len(asked.names) > 1 or asked.env_files or asked.is_here:
+        return False
+    name = asked.names[0]
+    if name == "-" or os.sep in name or name.endswith(_ENDINGS):
+        return False
+    if not os.path.lexists(name):
+        return True
+    from fi_doctor.cli import installed
+    from fi_doctor.knowledge import explain as explaining
+
+    return name in explaining.ids(*installed.known())
+
+
+def code(found: Explanation) -> int:
+    """The exit code of an answer."""
+    if not any(one.bytes for one in found.read):
+        return _UNKNOWN
+    return _UNKNOWN if found.errors and not found.diagnoses else 0
+
+
+def _check(asked: AskedExplain) -> None:
+    if asked.python is not None and not asked.is_here:
+        raise UsageError(
+            "--python: only --here reads an interpreter", todo="fi-doctor explain FILE --here --python PATH"
+        )
+    if (asked.formats or asked.output is not None) and is_id(asked):
+        raise UsageError(
+            "--format and --output are for what a log tells", why="the text behind an id is text", todo="leave them out"
+        )
+
+
+def _explained(asked: AskedExplain) -> Explanation:
+    if not asked.names:
+        raise UsageError("there is no log to explain", todo="fi-doctor explain FILE, or - for what is piped in")
+    if [*asked.names, *asked.env_files].count("-") > 1:
+        raise UsageError("stdin can be only one of the files", todo="fi-doctor explain - --env-file env.txt")
+    reports = [_here(asked.python)] if asked.is_here else []
+    known: list[LogFact] = [fact for report in reports for fact in machine.told(report.facts, "this machine")]
+    with ExitStack() as stack:
+        sources = []
+        for name, is_environment in (*((one, True) for one in asked.env_files), *((one, False) for one in asked.names)):
+            pasted = _pasted(name)
+            if pasted is not None and (report := _report(pasted, name)) is not None:
+                reports.append(report)
+                known += machine.told(report.facts, name)
+                if pasted.is_all:
+                    continue
+            sources.append(Source(name, stack.enter_context(inputs.opened(name)), is_environment))
+        found = diagnose(sources, known=tuple(known))
+    for report in reports:
+        found = msgspec.structs.replace(found, used=machine.compared(found.used, report))
+    return found
+
+
+def _pasted(name: str) -> embedded.Found | None:
+    """A report of fi-doctor's in the first mebibytes of a file; nothing is looked for in what is piped in or packed."""
+    if name == "-" or not Path(name).is_file():
+        return None
+    with Path(name).open("rb") as file:
+        return embedded.report(file.read(_HEAD))
+
+
+def _report(pasted: embedded.Found, name: str) -> Report | None:
+    """The report, which tells of the machine; None where only a part of one was pasted into a log.
+
+    Errors: DataError where a file is nothing but a report that cannot be read.
+    """
+    from fi_doctor.reports import document
+
+    try:
+        return document.read(pasted.data, name)
+    except DataError:
+        if pasted.is_all:
+            raise
+        return None
+
+
+def _here(python: str | None) -> Report:
+    """This machine, read and not measured."""
+    from fi_doctor import pipeline
+    from fi_doctor.cli import commands, installed
+    from fi_doctor.cli.asked import Asked
+    from fi_doctor.facts import Gathering
+    from fi_doctor.model import Depth, Silent
+
+    kb, specs = installed.known()
+    request = commands.request_of(Asked(depth=Depth.STATIC.value), tuple(one.id for one in kb.features), kb)
+    gathering = Gathering(sys.executable if python is None else python)
+    return pipeline.diagnose(request, request, kb=kb, specs=specs, gathering=gathering, watch=Silent())
+
+
+def _text(found: Explanation, form: str) -> str:
+    if form == "json":
+        return written.to_json(found)
+    if form == "markdown":
+        from fi_doctor.reports import explained_markdown
+
+        return explained_markdown.render(found)
+    width, _ = emit.style()
+    return written.render(found, width=width)

@@ -1,0 +1,161 @@
+"""The errors of a log, whatever is known of them, and which of them others bring about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from fi_doctor.explaining.lines import Level, Line
+from fi_doctor.explaining.patterns import same, search
+from fi_doctor.model import Event
+
+_LONGEST = 400  # characters of a line that are kept
+_MOST = 40  # errors that are kept
+
+
+class _Form(NamedTuple):
+    kind: str
+    literals: tuple[str, ...]
+    pattern: str
+
+
+# The first form that a line has decides.
+_FORMS = (
+    _Form(
+        "compiler",
+        ("error: ", "nvcc fatal", "ptxas fatal", "): error"),
+        r"(?:: (?:fatal )?error: |\): error|(?:nvcc|ptxas) fatal)",
+    ),
+    _Form("linker", ("cannot find -l", "undefined reference"), r"cannot find -l|undefined reference"),
+    _Form("build", ("ninja: error", "FAILED: ", ": not found"), r"^ninja: error|^FAILED: |^/bin/sh: .*: not found"),
+    _Form(
+        "memory",
+        ("out of memory", "OutOfMemoryError", "oom-kill", "Killed"),
+        r"(?i)out of memory|OutOfMemoryError|oom-kill|^Killed",
+    ),
+    _Form(
+        "signal",
+        ("Caught signal", "Segmentation fault", "Fatal Python error", "terminate called", "core dumped"),
+        r"Caught signal|Segmentation fault|Fatal Python error|terminate called|core dumped",
+    ),
+    _Form(
+        "exception",
+        ("Error: ", "Error", "Exception"),
+        r"^(?:E +|!+ |\s+)?(?:[a-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)",
+    ),
+    _Form(
+        "cuda",
+        ("CUDA error", "CUDA Error", "CUDART error", "cudaError", "CUDA_ERROR_"),
+        r"CUDA [Ee]rror|CUDART error|cudaError|CUDA_ERROR_",
+    ),
+    _Form(
+        "hang",
+        ("Watchdog caught", "No available shared memory broadcast", "timed out", "Timeout"),
+        r"Watchdog caught|No available shared memory broadcast|timed out|Timeout",
+    ),
+    _Form("logger", ("ERROR", "CRITICAL", "FATAL"), r""),
+)
+# What servers, runners and builds say of an error that was before it. Sources: vllm/v1/engine/core.py and utils.py,
+# executor/multiproc_executor.py, device_communicators/shm_broadcast.py, sglang/srt/managers, ninja, collect2.
+_FOLLOWING = (
+    "Engine core initialization failed",
+    "Engine core proc",
+    "EngineDeadError",
+    "EngineCore encountered",
+    "EngineCore failed to start",
+    "WorkerProc initialization failed",
+    "WorkerProc hit an exception",
+    "died unexpectedly",
+    "No available shared memory broadcast",
+    "shm_broadcast",
+    "Scheduler hit an exception",
+    "Rank 0 scheduler is dead",
+    "Failed core proc",
+    "ninja: build stopped",
+    "Ninja build failed",
+    "returned non-zero exit status",
+    "collect2: error: ld returned",
+    "compilation terminated",
+    "errors detected in the compilation",
+    "Connection closed by peer",
+    "Broken pipe",
+    "Watchdog caught",
+    "Process group watchdog thread terminated",
+    "Error raised from worker",
+    "Cancelled",
+    "KeyboardInterrupt",
+    "SystemExit",
+)
+_CHAINED = ("The above exception was the direct cause", "During handling of the above exception")
+
+
+def literals() -> frozenset[bytes]:
+    """What stands in the lines of errors."""
+    found = {literal for form in _FORMS for literal in form.literals}
+    return frozenset(literal.encode() for literal in (*found, *_FOLLOWING))
+
+
+def is_following(text: str) -> bool:
+    """Whether a line speaks of an error that was before it."""
+    return any(word in text for word in _FOLLOWING)
+
+
+def read(line: Line) -> Event | None:
+    """The error that a line tells, or none."""
+    if line.level in (Level.INFO, Level.WARNING) and not is_following(line.text):
+        return None
+    kind = _kind(line)
+    if not kind:
+        return None
+    return Event(
+        kind=kind,
+        line=line.number,
+        text=line.text.strip()[:_LONGEST],
+        file=line.file,
+        follows=is_following(line.text),
+        ranks=(line.rank,) if line.rank else (),
+    )
+
+
+def together(events: Iterable[Event]) -> tuple[Event, ...]:
+    """Each error once, with the ranks that tell it; numbers in them may differ."""
+    found: dict[str, Event] = {}
+    for event in events:
+        key = same(event.text)
+        first = found.get(key)
+        found[key] = event if first is None else _joined(first, event)
+    return tuple(_first(found.values()))
+
+
+def _first(events: Iterable[Event]) -> Iterator[Event]:
+    for number, event in enumerate(events):
+        if number >= _MOST:
+            return
+        yield event
+
+
+def _joined(first: Event, other: Event) -> Event:
+    ranks = tuple(dict.fromkeys((*first.ranks, *other.ranks)))
+    return Event(
+        kind=first.kind,
+        line=first.line,
+        text=first.text,
+        file=first.file,
+        follows=first.follows,
+        times=first.times + 1,
+        ranks=ranks,
+    )
+
+
+def _kind(line: Line) -> str:
+    for form in _FORMS:
+        if form.kind == "logger":
+            return form.kind if line.level is Level.ERROR and not _is_frame(line.text) else ""
+        if any(literal in line.text for literal in form.literals) and search(form.pattern, line.text) is not None:
+            return form.kind
+    return ""
+
+
+def _is_frame(text: str) -> bool:
+    """Whether the line is of a traceback that a logger printed line by line: its frames and source lines."""
+    return text.startswith((" ", "Traceback ", "^")) or not text.strip() or any(word in text for word in _CHAINED)

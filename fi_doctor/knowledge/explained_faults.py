@@ -1,0 +1,34 @@
+"""The text behind the id of a fault that logs tell."""
+
+from __future__ import annotations
+
+from fi_doctor.knowledge.plain import indented, plain, wrapped
+from fi_doctor.model import Fault, Mend, Sign
+
+
+def text(fault: Fault) -> str:
+    """All that is known of it, as plain text of at most 80 columns but for lines that are copied."""
+    blame = "" if fault.flashinfer_at_fault else ", not FlashInfer's fault"
+    parts = [
+        wrapped(f"{fault.id} (cause {fault.cause}, of {fault.family}{blame})"),
+        wrapped(plain(fault.title)),
+        wrapped(plain(fault.why)),
+        "What tells it in a log:\n" + "\n".join(_sign(sign) for sign in fault.signs),
+        "What helps, the best first:\n" + "\n".join(_mend(mend) for mend in fault.fix),
+    ]
+    if fault.fixed_in:
+        parts.append(
+            wrapped("Mended in: " + ", ".join(f"{name} {version}" for name, version in fault.fixed_in.items()))
+        )
+    parts += ["To be sure:\n" + "\n".join(f"  {command}" for command in fault.confirm)] if fault.confirm else []
+    parts += [f"The same on a machine: fi-doctor explain {fault.rule}"] if fault.rule else []
+    parts += [f"Known from: {fault.source}"] if fault.source else []
+    return "\n\n".join(parts) + "\n"
+
+
+def _sign(sign: Sign) -> str:
+    return indented(f"{sign.strength}: {sign.text}") + "\n" + indented(f"from {sign.source}", "      ")
+
+
+def _mend(mend: Mend) -> str:
+    return f"  {plain(mend.line)}" + ("\n" + indented(plain(mend.why), "      ") if mend.why else "")

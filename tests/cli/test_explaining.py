@@ -1,0 +1,166 @@
+"""fi-doctor explain FILE: what is a file and what an id, every way in which a log comes, and the exit codes."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+
+import pytest
+from test_schemas import validate
+
+from fi_doctor.cli import explaining
+from fi_doctor.cli.explaining import AskedExplain, explain, is_id
+from fi_doctor.errors import DataError, UsageError
+from fi_doctor.knowledge import examples
+from fi_doctor.reports import document
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+LOG = b"RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist\n"
+PACKED = {"log": LOG, "log.gz": gzip.compress(LOG), "log.zst": zstd.compress(LOG)}
+
+
+def told(capfd, *names, **options):
+    code = explain(AskedExplain(names=tuple(map(str, names)), formats=("json",), **options))
+    return code, json.loads(capfd.readouterr().out)
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_a_log_is_read_whatever_it_is_packed_with(name, tmp_path, capfd):
+    path = tmp_path / name
+    path.write_bytes(PACKED[name])
+    code, found = told(capfd, path)
+    assert (code, found["diagnoses"][0]["cause"]) == (0, "nvcc-not-found")
+    assert found["read"] == [{"file": str(path), "lines": 1, "bytes": len(LOG)}]
+    validate(found, "explain")
+
+
+def test_several_logs_are_one_and_their_lines_have_their_files(tmp_path, capfd):
+    (tmp_path / "a.log").write_bytes(b"INFO: started\n")
+    (tmp_path / "b.log").write_bytes(LOG)
+    _, found = told(capfd, tmp_path / "a.log", tmp_path / "b.log")
+    assert found["diagnoses"][0]["matched"][0]["file"] == str(tmp_path / "b.log")
+
+
+def test_stdin_is_read(capfd, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LOG)))
+    code, found = told(capfd, "-")
+    assert (code, found["read"][0]["file"]) == (0, "-")
+
+
+def test_stdin_that_is_packed_is_read(capfd, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(PACKED["log.zst"]))))
+    assert told(capfd, "-")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [(b"", 3), (b"ValueError: what nobody knows\n", 3), (b"INFO: all is well\n", 0), (bytes(range(256)) * 99, 0)],
+    ids=["empty", "unknown error", "healthy", "binary"],
+)
+def test_the_exit_code_says_whether_a_cause_is_named(text, code, tmp_path, capfd):
+    (tmp_path / "x.log").write_bytes(text)
+    found_code, found = told(capfd, tmp_path / "x.log")
+    assert (found_code, found["diagnoses"]) == (code, [])
+
+
+def test_the_environment_comes_from_a_file_and_its_errors_do_not_count(tmp_path, capfd):
+    (tmp_path / "x.log").write_bytes(b"RuntimeError: No supported CUDA architectures found for major versions [12].\n")
+    (tmp_path / "env.txt").write_bytes(b"compute capability: 120\nCUDA toolkit: 12.8\n" + LOG)
+    _, found = told(capfd, tmp_path / "x.log", env_files=(str(tmp_path / "env.txt"),))
+    assert [(one["cause"], one["confidence"]) for one in found["diagnoses"]] == [("jit-arch-too-new-for-nvcc", "high")]
+
+
+@pytest.mark.parametrize("place", ["names", "env_files"])
+def test_a_report_tells_of_its_machine_and_what_works_there(place, tmp_path, capfd):
+    (tmp_path / "report.json").write_bytes(examples.data(examples.names()[0]))
+    (tmp_path / "x.log").write_bytes(
+        b"Using TRITON_ATTN attention backend out of potential backends: ['TRITON_ATTN'].\n"
+    )
+    given = {"names": (str(tmp_path / "x.log"),), place: (str(tmp_path / "report.json"),)}
+    if place == "names":
+        given = {"names": (str(tmp_path / "x.log"), str(tmp_path / "report.json"))}
+    explain(AskedExplain(formats=("json",), **given))
+    found = json.loads(capfd.readouterr().out)
+    assert {"sm", "driver"} <= {fact["name"] for fact in found["facts"]}
+    assert "attention." in found["used"][0]["instead"]
+
+
+@pytest.mark.parametrize("form", ["console", "markdown"])
+def test_other_formats_name_the_cause(form, tmp_path, capfd):
+    (tmp_path / "x.log").write_bytes(LOG)
+    assert explain(AskedExplain(names=(str(tmp_path / "x.log"),), formats=(form,))) == 0
+    assert "nvcc-not-found" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ((), True),
+        (("norm.rmsnorm",), True),
+        (("nvcc-not-found",), True),
+        (("no-such-thing",), True),
+        (("--moe-backend",), True),
+        (("-",), False),
+        (("./norm.rmsnorm",), False),
+        (("server.log",), False),
+        (("a", "b"), False),
+        (("crash",), False),
+    ],
+)
+def test_what_is_an_id_and_what_a_file(names, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("norm.rmsnorm", "crash"):
+        (tmp_path / name).write_bytes(LOG)
+    assert is_id(AskedExplain(names=names)) is expected
+
+
+def test_no_id_ends_as_a_file_does():
+    from fi_doctor.cli import installed
+    from fi_doctor.knowledge import explain as explaining_ids
+
+    assert [name for name in explaining_ids.ids(*installed.known()) if name.endswith(explaining._ENDINGS)] == []
+
+
+def test_what_cannot_be_read_is_said(tmp_path):
+    (tmp_path / "x.gz").write_bytes(gzip.compress(LOG)[:-9])
+    for name in (tmp_path / "none.log", f"{tmp_path}/"):
+        with pytest.raises(UsageError):
+            explain(AskedExplain(names=(str(name),)))
+    with pytest.raises(DataError, match="cannot be unpacked"):
+        explain(AskedExplain(names=(str(tmp_path / "x.gz"),)))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        AskedExplain(names=("x.log",), python="/usr/bin/python3"),
+        AskedExplain(names=("norm.rmsnorm",), formats=("json",)),
+        AskedExplain(env_files=("env.txt",)),
+        AskedExplain(names=("-",), env_files=("-",)),
+    ],
+    ids=["--python alone", "a format of an id", "no log", "stdin twice"],
+)
+def test_what_cannot_be_meant_is_said(asked):
+    with pytest.raises(UsageError):
+        explain(asked)
+
+
+def test_the_machine_counts_before_what_the_log_tells(tmp_path, capfd, monkeypatch):
+    report = document.read(examples.data(examples.names()[0]), "example")
+    monkeypatch.setattr(explaining, "_here", lambda python: report)
+    (tmp_path / "x.log").write_bytes(b"NVIDIA driver: 1.2\n")
+    _, found = told(capfd, tmp_path / "x.log", is_here=True)
+    assert next(fact for fact in found["facts"] if fact["name"] == "driver")["file"] == "this machine"
+
+
+def test_the_command_explains_a_log(doctor, tmp_path):
+    (tmp_path / "x.log").write_bytes(LOG)
+    done = doctor("explain", tmp_path / "x.log")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "nvcc-not-found" in done.stdout

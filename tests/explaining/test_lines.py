@@ -1,0 +1,56 @@
+"""What runners, loggers and collectors put before a line is taken away, and ranks and levels are kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from fi_doctor.explaining.lines import Level, read
+
+SAID = "RuntimeError: no"
+LINES = {
+    "plain": (SAID, "", Level.NONE),
+    "vllm": (
+        f"(EngineCore_DP0 pid=488) ERROR 08-13 11:11:59 [core.py:842] {SAID}",
+        "EngineCore_DP0 pid=488",
+        Level.ERROR,
+    ),
+    "vllm-worker": (
+        f"(Worker_TP1_EP1 pid=36) WARNING 05-27 15:35:13 [multiproc_executor.py:962] {SAID}",
+        "Worker_TP1_EP1 pid=36",
+        Level.WARNING,
+    ),
+    "vllm-old": (f"INFO 01-07 11:20:12 selector.py:141] {SAID}", "", Level.INFO),
+    "ray": (f"(RayWorkerWrapper pid=356, ip=10.0.0.7) {SAID}", "RayWorkerWrapper pid=356", Level.NONE),
+    "sglang": (f"[2025-11-11 15:55:06 TP2] INFO server_args.py:938: {SAID}", "TP2", Level.INFO),
+    "sglang-ranks": (f"[2025-11-11 15:55:06 DP1 TP2] {SAID}", "DP1 TP2", Level.NONE),
+    "tensorrt-llm": (f"[01/07/2025-11:20:12] [TRT-LLM] [E] {SAID}", "", Level.ERROR),
+    "torchrun": (f"[rank3]: {SAID}", "rank3", Level.NONE),
+    "mpirun": (f"[1,3]<stderr>: {SAID}", "3", Level.NONE),
+    "kubectl": (f"[pod/vllm-0/server] {SAID}", "", Level.NONE),
+    "kubectl-times": (f"2025-11-11T15:55:06.123456789Z {SAID}", "", Level.NONE),
+    "containerd": (f"2025-11-11T15:55:06.123456789Z stderr F {SAID}", "", Level.NONE),
+    "compose": (f"vllm-1  | {SAID}", "", Level.NONE),
+    "docker": ('{"log":"RuntimeError: no\\n","stream":"stderr","time":"2025-11-11T15:55:06Z"}', "", Level.NONE),
+    "journald": (f"Nov 11 15:55:06 gpu-7 vllm[123]: {SAID}", "", Level.NONE),
+    "several": (
+        f"Nov 11 15:55:06 gpu-7 docker[1]: (Worker_TP0 pid=4) ERROR 08-13 11:11:59 [core.py:8] {SAID}",
+        "Worker_TP0 pid=4",
+        Level.ERROR,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_prefixes_are_taken_away(name):
+    raw, rank, level = LINES[name]
+    line = read("log", 1, raw.encode())
+    assert (line.text, line.rank, line.level) == (SAID, rank, level)
+
+
+def test_the_indentation_of_a_traceback_stays():
+    line = read("log", 1, b'ERROR 08-13 11:11:59 [core.py:842]   File "a.py", line 1')
+    assert line.text == '  File "a.py", line 1'
+
+
+def test_what_is_no_utf_8_is_shown_as_escapes():
+    assert read("log", 1, b"RuntimeError: \xff\xfe").text == "RuntimeError: \\xff\\xfe"
