@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from fi_doctor.conditions import log_relations
 from fi_doctor.conditions.language import Keyed, Language, Reading, Subject
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.model import LogFact, LogFacts, Missing
@@ -72,13 +73,15 @@ def _installed(view: LogView, key: str) -> Reading:
     return (True,) if view.facts.of("package", key) else Missing(reason=f"the log does not tell whether {key} is there")
 
 
+def _relation(read: Callable[[LogFacts], Reading]) -> Callable[[LogView], Reading]:
+    return lambda view: read(view.facts)
+
+
 SUBJECTS: dict[str, Subject[LogView]] = {
     "sm": Subject(Kind.NUMBER, _numbers("sm")),  # of every GPU that is named: 90, 121
     "gpu": Subject(Kind.TEXT, _every("gpu")),  # names, "NVIDIA GB10"
     "driver": Subject(Kind.VERSION, _one("driver")),
-    "driver_cuda": Subject(
-        Kind.VERSION, _one("driver_cuda")
-    ),  # the newest CUDA that the driver runs, as nvidia-smi says
+    "driver_cuda": Subject(Kind.VERSION, lambda view: log_relations.driver_cuda(view.facts)),  # the newest that it runs
     "nvcc": Subject(Kind.VERSION, _one("nvcc")),  # the toolkit that compiles
     "torch_cuda": Subject(Kind.VERSION, _one("torch_cuda")),  # that torch was built with
     "python": Subject(Kind.VERSION, _one("python")),
@@ -87,11 +90,15 @@ SUBJECTS: dict[str, Subject[LogView]] = {
     "engine": Subject(Kind.TEXT, _every("engine")),  # vllm, sglang, tensorrt-llm
     "model": Subject(Kind.TEXT, _one("model")),
     "container": Subject(Kind.TEXT, _every("container")),  # images and runtimes
+    **{name: Subject(Kind.FLAG, _relation(read)) for name, read in log_relations.RELATIONS.items()},
 }
 
 KEYED: dict[str, Keyed[LogView]] = {
     "package": Keyed(Kind.VERSION, "distributions", _keyed("package")),
     "installed": Keyed(Kind.FLAG, "distributions", _installed),
+    "differs_from_flashinfer": Keyed(  # of another release: {flashinfer-cubin: true}
+        Kind.FLAG, "companions", lambda view, name: log_relations.differs_from_flashinfer(view.facts, name)
+    ),
     "env": Keyed(Kind.TEXT, "variables", _keyed("env")),
     "argument": Keyed(Kind.TEXT, "arguments of the engine, with underscores", _keyed("argument")),
     "captured": Keyed(Kind.TEXT, "named groups of the signs", _captured),

@@ -9,6 +9,7 @@ from fi_doctor.conditions.logs import LOG, LogView
 from fi_doctor.explaining.matching import Match
 from fi_doctor.explaining.patterns import same as alike
 from fi_doctor.explaining.ranking import Candidate
+from fi_doctor.explaining.usage import ROWS, is_other
 from fi_doctor.model import (
     EXPLAIN_SCHEMA,
     Condition,
@@ -89,13 +90,23 @@ def _helps(found: Findings) -> tuple[str, ...]:
         wanted = [f"tell whether {one}: {_how(one)}" for one in _unknown(first)]
         return (*differs, *wanted, *first.fault.confirm)
     if not found.errors:
-        return differs
+        return (*differs, *_elsewhere(found.used))
     lacking = [name for name in ("sm", "nvcc", "driver") if not found.facts.of(name)]
     lacking += [] if found.facts.of("package", "flashinfer-python") else ["the versions of vllm and flashinfer-python"]
     helps = [f"add what the log does not tell ({', '.join(lacking)}): --env-file FILE, or --here"] if lacking else []
     if all(error.follows for error in found.errors):
         helps.append("add the log from its beginning, and those of the other ranks: the first error is not in it")
     return (*differs, *helps, "fi-doctor check on that machine builds and runs the kernels, and says which fail")
+
+
+def _elsewhere(used: tuple[Used, ...]) -> tuple[str, ...]:
+    """What says whether FlashInfer would do where a server that works uses something else."""
+    others = [one for one in used if is_other(one)]
+    if not others:
+        return ()
+    said = " and ".join(dict.fromkeys(f"{one.choice} for {one.part}" for one in others))
+    globs = " ".join(dict.fromkeys(f"--feature '{ROWS[one.part]}*'" for one in others))
+    return (f"the server is on {said}: on that machine, fi-doctor check {globs} says whether FlashInfer would work",)
 
 
 def _differing(facts: LogFacts) -> tuple[str, ...]:
@@ -128,7 +139,7 @@ def _how(part: str) -> str:
         "env": "env",
         "argument": "the command line of the server",
     }
-    return commands.get(word, "fi-doctor env")
+    return commands.get(word, "nvidia-smi, nvcc --version and pip list")
 
 
 def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
@@ -206,12 +217,17 @@ def _unknown(one: Candidate) -> tuple[str, ...]:
 
 
 def in_words(part: Condition) -> str:
-    """A leaf of a condition: "sm >=120", "package vllm <0.16"."""
+    """A leaf of a condition: "sm >=120", "package vllm <0.16", "nvcc newer than driver"."""
     [(word, test)] = part.items()
-    if isinstance(test, dict) and word in ("package", "installed", "env", "argument"):
+    said = word.replace("_", " ")
+    if isinstance(test, dict) and word in LOG.keyed:
         [(key, test)] = test.items()
-        word = f"{word} {key}"
-    return f"{word} {test}"
+        said = f"{said} {key}"
+    if isinstance(test, dict):
+        test = f"matches {test['matches']!r}"
+    if isinstance(test, bool):
+        return said if test else f"not {said}"
+    return f"{said} {test}"
 
 
 def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import sys
@@ -52,9 +53,25 @@ def _raw(name: str) -> Iterator[BinaryIO]:
         yield file
 
 
+class _Recoded:
+    """A stream of UTF-16, as shells of Windows write it, in UTF-8."""
+
+    def __init__(self, raw: Readable) -> None:
+        self._raw = raw
+        self._decoder = codecs.getincrementaldecoder("utf-16")("replace")
+
+    def read(self, size: int, /) -> bytes:
+        text = ""
+        while not text and (data := self._raw.read(size)):
+            text = self._decoder.decode(data)
+        return text.encode()
+
+
 def _unpacked(raw: BinaryIO) -> Readable:
-    """The stream itself, or what is packed in it."""
+    """The stream itself, or what is packed in it, in UTF-8."""
     head = raw.peek(len(_ZSTD))[: len(_ZSTD)] if isinstance(raw, io.BufferedReader) else b""
     if head.startswith(_GZIP):
         return gzip.GzipFile(fileobj=raw)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return _Recoded(raw)
     return zstd.ZstdFile(raw) if head.startswith(_ZSTD) else raw

@@ -7,16 +7,8 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from fi_doctor.explaining.readers import VARIABLES
-from fi_doctor.model import Facts, LogFact, Missing, Package, Part, Report, Used, Verdict
-
-# The rows of the matrix that could serve a part.
-_ROWS = {
-    Part.ATTENTION: "attention.",
-    Part.MOE: "moe.",
-    Part.LINEAR: "gemm.",
-    Part.SAMPLER: "sampling.",
-    Part.ALL_REDUCE: "comm.",
-}
+from fi_doctor.explaining.usage import ROWS, is_other
+from fi_doctor.model import Facts, LogFact, Missing, Package, Report, Used, Verdict
 
 
 def told(facts: Facts, name: str) -> tuple[LogFact, ...]:
@@ -28,16 +20,11 @@ def compared(used: Iterable[Used], report: Report) -> tuple[Used, ...]:
     """The same, with what of FlashInfer works there by measurement, where the server uses something else."""
     works = [row.name for row in report.features if row.verdict is Verdict.WORKS]
     return tuple(
-        replace(one, instead=", ".join(name for name in works if name.startswith(_ROWS[one.part])))
-        if one.part in _ROWS and not is_flashinfer(one.choice)
+        replace(one, instead=", ".join(name for name in works if name.startswith(ROWS[one.part])))
+        if is_other(one)
         else one
         for one in used
     )
-
-
-def is_flashinfer(choice: str) -> bool:
-    """Whether what a server says that it uses is FlashInfer's."""
-    return any(word in choice.lower() for word in ("flashinfer", "trtllm", "flash_infer"))
 
 
 def _named(fact: LogFact, name: str) -> LogFact:

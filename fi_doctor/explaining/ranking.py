@@ -12,6 +12,8 @@ from fi_doctor.explaining.lines import Level
 from fi_doctor.explaining.matching import Match
 from fi_doctor.model import Confidence, Fault, LogFacts, Strength
 
+_LONGEST = 300  # characters of what a pattern captures
+
 
 class Candidate(NamedTuple):
     """A fault that may be a cause here."""
@@ -47,6 +49,7 @@ def ranked(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     causes = [one for one in candidates if not one.is_follow_on]
     if any(not one.is_on_follow_ons for one in causes):
         causes = [one for one in causes if not one.is_on_follow_ons]
+    causes = [_doubted(one, causes) for one in causes]
     standing = [one for one in causes if not any(_beats(other, one) for other in causes)]
     best: dict[str, Candidate] = {}
     # The logs of several ranks are of one time; what stands first in the second file may be the first of all.
@@ -60,7 +63,7 @@ def _captured(matches: tuple[Match, ...]) -> dict[str, tuple[str, ...]]:
     found: dict[str, dict[str, None]] = {}
     for match in matches:
         for name, value in match.captured.items():
-            found.setdefault(name, {})[value] = None
+            found.setdefault(name, {})[value[:_LONGEST]] = None
     return {name: tuple(values) for name, values in found.items()}
 
 
@@ -69,6 +72,22 @@ def _confidence(matches: tuple[Match, ...], truth: Truth) -> Confidence:
         return Confidence.HIGH if truth is Truth.YES else Confidence.MEDIUM
     supports = {match.sign.text for match in matches if match.sign.strength is Strength.SUPPORTS}
     return Confidence.MEDIUM if len(supports) > 1 and truth is Truth.YES else Confidence.LOW
+
+
+def _doubted(one: Candidate, causes: list[Candidate]) -> Candidate:
+    """The same, less sure where its lines may as well be of another cause, of which a condition is not known."""
+    if one.confidence is not Confidence.HIGH:
+        return one
+    lines = {(match.line.place, match.line.number) for match in _deciding(one)}
+    rivals = (
+        other
+        for other in causes
+        if other.truth is Truth.UNKNOWN
+        and other.fault.cause != one.fault.cause
+        and other.fault.id not in one.fault.beats
+    )
+    shared = any(lines & {(match.line.place, match.line.number) for match in _deciding(other)} for other in rivals)
+    return one._replace(confidence=Confidence.MEDIUM) if shared else one
 
 
 def _beats(one: Candidate, other: Candidate) -> bool:

@@ -19,6 +19,16 @@ class _Form(NamedTuple):
     pattern: str  # RE2 with a group `choice`, and `among` where the other candidates are named
 
 
+# The rows of the matrix that could serve a part.
+ROWS = {
+    Part.ATTENTION: "attention.",
+    Part.MOE: "moe.",
+    Part.LINEAR: "gemm.",
+    Part.SAMPLER: "sampling.",
+    Part.ALL_REDUCE: "comm.",
+}
+# What SGLang was started with, as it says itself: "server_args=ServerArgs(...)", newer releases "server_args={...}".
+_GIVEN = r"['\s(,{]KEY(?:=|': )'(?P<choice>[\w.-]{2,40})'"
 _WORD = r"(?P<choice>[\w .+:/-]{2,60}?)"
 _AMONG = r"(?: out of potential backends: (?P<among>[^.]{1,300}))?"
 _FORMS = (
@@ -78,6 +88,7 @@ _FORMS = (
     _Form(Part.ALL_REDUCE, "flashinfer allreduce backend", r"Using (?P<choice>flashinfer allreduce backend: \w+)"),
     _Form(Part.ALL_REDUCE, "FlashInfer AllReduce Fusion", r"Enable (?P<choice>FlashInfer AllReduce Fusion)"),
     _Form(Part.KV_CACHE, "data type to store kv cache", r"Using (?P<choice>\S{2,30}) data type to store kv cache"),
+    _Form(Part.KV_CACHE, "Using KV cache dtype: ", r"Using KV cache dtype: (?:torch\.)?(?P<choice>\w{2,30})"),
     _Form(Part.KV_CACHE, "KV cache format", rf"Using {_WORD} KV cache format"),
     _Form(
         Part.PRECISION,
@@ -92,6 +103,17 @@ _FORMS = (
     _Form(Part.AUTOTUNE, "Running FlashInfer autotune", r"(?P<choice>Running FlashInfer autotune)"),
     _Form(Part.AUTOTUNE, "FlashInfer autotune completed", r"(?P<choice>FlashInfer autotune completed)"),
     _Form(Part.AUTOTUNE, "Autotuning process ", r"(?P<choice>Autotuning process \w+)"),
+    *(
+        _Form(part, "server_args=", _GIVEN.replace("KEY", key))
+        for part, key in (
+            (Part.ATTENTION, "attention_backend"),
+            (Part.MOE, "moe_runner_backend"),
+            (Part.LINEAR, "fp8_gemm_runner_backend"),
+            (Part.LINEAR, "fp4_gemm_runner_backend"),
+            (Part.SAMPLER, "sampling_backend"),
+            (Part.KV_CACHE, "kv_cache_dtype"),
+        )
+    ),
 )
 
 
@@ -108,11 +130,16 @@ def used(line: Line, found: Iterable[bytes]) -> Iterator[Used]:
         if form.literal not in standing or form.part in parts:
             continue
         groups = search(form.pattern, line.text)
-        if groups is None:
+        if groups is None or groups["choice"] == "auto":
             continue
         parts.add(form.part)
         choice = groups["choice"].strip().removeprefix("AttentionBackendEnum.")
         yield Used(part=form.part, choice=choice, among=groups.get("among", ""), line=line.number, file=line.file)
+
+
+def is_other(one: Used) -> bool:
+    """Whether something else than FlashInfer serves a part that FlashInfer has kernels for."""
+    return one.part in ROWS and not any(word in one.choice.lower() for word in ("flashinfer", "trtllm"))
 
 
 def once(several: Iterable[Used]) -> tuple[Used, ...]:

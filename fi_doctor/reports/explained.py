@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,7 +24,7 @@ def to_json(explanation: Explanation) -> str:
 
 def clean_json(text: str) -> str:
     """The document with every character that is not printable as JSON's own escape."""
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
 def schema() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import json
@@ -23,6 +24,10 @@ else:
 
 LOG = b"RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist\n"
 PACKED = {"log": LOG, "log.gz": gzip.compress(LOG), "log.zst": zstd.compress(LOG)}
+WINDOWS = {
+    "little": codecs.BOM_UTF16_LE + LOG.decode().encode("utf-16-le"),
+    "big": codecs.BOM_UTF16_BE + LOG.decode().encode("utf-16-be"),
+}
 
 
 def told(capfd, *names, **options):
@@ -38,6 +43,12 @@ def test_a_log_is_read_whatever_it_is_packed_with(name, tmp_path, capfd):
     assert (code, found["diagnoses"][0]["cause"]) == (0, "nvcc-not-found")
     assert found["read"] == [{"file": str(path), "lines": 1, "bytes": len(LOG)}]
     validate(found, "explain")
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_a_log_that_a_shell_of_windows_wrote_is_read(name, tmp_path, capfd):
+    (tmp_path / "x.log").write_bytes(WINDOWS[name])
+    assert told(capfd, tmp_path / "x.log")[1]["diagnoses"][0]["cause"] == "nvcc-not-found"
 
 
 def test_several_logs_are_one_and_their_lines_have_their_files(tmp_path, capfd):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+import re
 from collections import Counter
 
 import pytest
@@ -47,6 +49,8 @@ def test_what_a_fault_names_is_there(fault):
     settings = {one.name for one in KB.settings if one.read_by}
     assert {mend.setting for mend in fault.fix if mend.setting} <= settings
     assert not fault.rule or fault.rule in {rule.id for rule in KB.rules}
+    globs = [glob for command in fault.confirm for glob in re.findall(r"--feature '?([\w.*]+)", command)]
+    assert [glob for glob in globs if not fnmatch.filter((row.id for row in KB.features), glob)] == []
     assert set(fault.beats) <= {one.id for one in FAULTS} - {fault.id}
 
 

@@ -40,6 +40,7 @@ USED = {
     },
     "sglang-0.5.10-b200": {
         Part.ATTENTION: "trtllm_mha",
+        Part.MOE: "flashinfer_mxfp4",
         Part.ALL_REDUCE: "FlashInfer AllReduce Fusion",
         Part.AUTOTUNE: "Running FlashInfer autotune",
     },
@@ -81,3 +82,9 @@ def test_no_literal_of_a_fault_is_what_every_line_of_a_log_has():
 
 def test_a_log_without_a_line_tells_nothing():
     assert diagnose([Source("log", io.BytesIO(b""))]).answer == "there is nothing to read"
+
+
+def test_where_a_server_does_without_flashinfer_it_is_said_what_would_tell_whether_it_must():
+    [help_] = told(LOGS[[path.stem for path in LOGS].index("vllm-0.20.2-rtx5090")]).helps
+    assert "TRITON_ATTN for attention and MARLIN for moe" in help_
+    assert "fi-doctor check --feature 'attention.*' --feature 'moe.*'" in help_

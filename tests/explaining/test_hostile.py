@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -10,7 +11,7 @@ from fault_cases import FAULTS, diagnosed
 from fi_doctor.explaining import lines, patterns, readers, usage
 from fi_doctor.reports import explained, explained_markdown
 
-HOSTILE = "\x1b]0;owned\x07 \x1b[2J [bold red]x[/] [link=http://x]y[/link] \u202e \u200b <script> | `a` **b**"
+HOSTILE = "\x1b]0;owned\x07 \x1b[2J [bold red]x[/] [link=x]y[/link] \u202e \u200b \U000e0001 <script> | `a` **b**"
 CAUSE = "RuntimeError: Could not find nvcc and default cuda_home="
 FORMS = {
     "console": explained.render,
@@ -35,6 +36,11 @@ def test_what_stands_in_a_log_is_shown_and_not_obeyed(form):
     text = FORMS[form](diagnosed(f"{CAUSE}{HOSTILE}\nValueError: {HOSTILE}"))
     assert "owned" not in text or "\\" in text
     assert [char for char in text if not char.isprintable() and char != "\n"] == []
+
+
+def test_the_json_of_hostile_text_is_that_text():
+    found = json.loads(explained.to_json(diagnosed(f"ValueError: {HOSTILE}")))
+    assert "\u202e \u200b \U000e0001" in found["errors"][0]["text"]
 
 
 @pytest.mark.parametrize("form", ["console", "markdown"])

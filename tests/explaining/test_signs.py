@@ -175,3 +175,15 @@ def test_of_the_logs_of_several_ranks_the_earlier_error_is_first(folder):
     logs = (b"ERROR 05-26 07:50:29 [a.py:1] it burnt", b"ERROR 05-26 07:50:27 [a.py:1] it broke")
     sources = [Source(str(at), io.BytesIO(log)) for at, log in enumerate(logs)]
     assert [one.rule for one in diagnose(sources, folder=folder.path).diagnoses] == ["a-fault", "another-fault"]
+
+
+def test_a_line_that_may_be_of_another_cause_makes_less_sure(folder):
+    folder.add("a-fault", sign("it broke"))
+    folder.add("another-fault", sign("it broke"), more="when: {sm: '>=120'}")
+    sure = {
+        told: [(one.rule, one.confidence.value) for one in folder.told(f"{told}\nit broke").diagnoses]
+        for told in ("compute capability: 90", "compute capability: 121", "")
+    }
+    assert sure["compute capability: 90"] == [("a-fault", "high")]
+    assert sure["compute capability: 121"] == [("another-fault", "high"), ("a-fault", "high")]
+    assert sure[""] == [("a-fault", "medium"), ("another-fault", "medium")]
