@@ -62,7 +62,7 @@ def surroundings(monkeypatch, tmp_path):
     return set_fault
 
 
-@pytest.fixture(params=["fresh"])
+@pytest.fixture(params=["forked"])
 def started(request, monkeypatch):
     """How the ranks are started; for forked ones, this process becomes like the harness."""
     if request.param == "forked":

@@ -298,6 +298,7 @@ def test_too_little_memory_has_a_name_that_is_no_fault_of_the_kernel(probe, surr
     assert type(caught.value).__name__.endswith("OutOfMemoryError")
 
 
+@pytest.mark.parametrize("started", ["fresh"], indirect=True)
 def test_what_a_rank_cannot_import_is_said_with_its_words(probe, monkeypatch, tmp_path):
     (tmp_path / "flashinfer").mkdir()
     (tmp_path / "flashinfer" / "__init__.py").write_text("raise RuntimeError('libcudart is not loaded')")
