@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from fi_doctor import conditions
-from fi_doctor.conditions import Truth, View, toolkits
+from fi_doctor.conditions import Truth, View, patterns, toolkits
 from fi_doctor.diagnosis import called, misfits
 from fi_doctor.model import (
     Action,
@@ -184,7 +183,7 @@ def _is_telling(rule: Rule, severity: Severity) -> bool:
 def _is_its(rule: Rule, feature: str, cell: Cell) -> bool:
     """Whether a cell's failure is this one: what fails in other words has another cause, which must not be hidden."""
     said = f"{cell.variant}: {cell.why}" if cell.variant else cell.why
-    return concerns(rule, feature) and re.search(rule.explains, said) is not None
+    return concerns(rule, feature) and patterns.is_in(rule.explains, said)
 
 
 def _failure(kb: KnowledgeBase, facts: Facts, why: str, members: list[tuple[FeatureRow, Cell]]) -> Finding:

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from msgspec.structs import replace
 
+from fi_doctor.conditions import patterns
 from fi_doctor.conditions.logs import LOG
 from fi_doctor.errors import BrokenDoctorError, DataError
 from fi_doctor.knowledge.decode import decode_list, decode_record, read_yaml
@@ -127,6 +128,11 @@ def _wrong_signs(fault: Fault) -> list[str]:
                 errors.append(f"signs[{at}].{key}: expected a part of one line of {_SHORTEST} characters or more")
         if not sign.source:
             errors.append(f'signs[{at}].source: empty; where no source has the message, "report"')
+        errors += [
+            f"signs[{at}].{key}: {wrong}"
+            for key in ("pattern", "without")
+            if (wrong := patterns.wrong(getattr(sign, key)))
+        ]
     return errors
 
 
