@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fi_doctor.cli import documents, exporting
+from fi_doctor.cli import bundling, documents, exporting
 from fi_doctor.cli.options import (
     AsRecorded,
     AsUser,
@@ -28,6 +28,7 @@ from fi_doctor.cli.options import (
     Frozen,
     Jobs,
     JobsOrNot,
+    Knowledge,
     KvCacheDtype,
     Locked,
     LockFile,
@@ -62,6 +63,7 @@ probes_app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="The probes: scripts that build, run and check."
 )
 app.add_typer(probes_app, name="probes")
+app.add_typer(bundling.app, name="knowledge")
 
 
 @app.callback(invoke_without_command=True)
@@ -118,6 +120,7 @@ def check(  # noqa: PLR0913 - the options of the main command
     env_file: EnvFile = None,
     manifest: Manifest = None,
     vllm_args: VllmArgs = None,
+    knowledge: Knowledge = None,
     quiet: Quiet = False,
 ) -> int:
     """Build, run and check the kernels, print the matrix.
@@ -158,6 +161,7 @@ def check(  # noqa: PLR0913 - the options of the main command
         env_files=tuple(env_file or ()),
         manifests=tuple(manifest or ()),
         vllm_args=vllm_args,
+        knowledge=knowledge,
     )
     if lock is not None or locked or frozen or thorough:
         asked, quick = begin_locked(asked, lock, is_locked=locked, is_frozen=frozen, is_thorough=thorough)
@@ -203,6 +207,7 @@ def report(  # noqa: PLR0913 - the options of a command
     env_file: EnvFile = None,
     manifest: Manifest = None,
     vllm_args: VllmArgs = None,
+    knowledge: Knowledge = None,
     output: Output = None,
     quiet: Quiet = False,
 ) -> int:
@@ -238,6 +243,7 @@ def report(  # noqa: PLR0913 - the options of a command
         env_files=tuple(env_file or ()),
         manifests=tuple(manifest or ()),
         vllm_args=vllm_args,
+        knowledge=knowledge,
     )
     asked, gathering = begin(asked)
     from fi_doctor.cli import commands

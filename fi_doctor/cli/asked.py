@@ -54,6 +54,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     env_files: tuple[str, ...] = ()
     manifests: tuple[str, ...] = ()
     vllm_args: str | None = None
+    knowledge: str | None = None
     # Of these nothing is typed.
     policy: Written | None = None
     targets: tuple[outputs.Target, ...] = ()

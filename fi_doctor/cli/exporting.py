@@ -14,6 +14,7 @@ from fi_doctor.cli.options import (
     FeatureOption,
     From,
     Jobs,
+    Knowledge,
     Manifest,
     Memory,
     Output,
@@ -49,6 +50,7 @@ def env(  # noqa: PLR0913 - the options of a command
     env_file: EnvFile = None,
     manifest: Manifest = None,
     vllm_args: VllmArgs = None,
+    knowledge: Knowledge = None,
     output: Output = None,
     quiet: Quiet = False,
 ) -> int:
@@ -84,7 +86,7 @@ def env(  # noqa: PLR0913 - the options of a command
     )
     from fi_doctor.cli import commands, installed
 
-    kb, specs = installed.known()
+    kb, specs = installed.known(knowledge)
     report = commands.judge(asked, gathering, kb, specs)
     done = exports.export(report, form, optional=optional)
     emit.write(done.text, output)

@@ -150,6 +150,14 @@ VllmArgs = Annotated[
     str | None,
     typer.Option("--vllm-args", metavar="WORDS", help="The command line of vllm serve, quoted as one word."),
 ]
+Knowledge = Annotated[
+    str | None,
+    typer.Option(
+        "--knowledge",
+        metavar="DIR|FILE",
+        help="Judge by the knowledge in this folder or bundle, not by that which ships.",
+    ),
+]
 Output = Annotated[
     str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here, not to stdout.")
 ]

@@ -28,6 +28,7 @@ READ = (
     "FEATURE",
     "FORMAT",
     "JOBS",
+    "KNOWLEDGE",
     "MEMORY",
     "REQUIRE",
     "ROWS",
@@ -68,7 +69,7 @@ def settle(asked: Asked) -> Asked:
         from fi_doctor.cli.commands import known_names
         from fi_doctor.cli.policy import wrong_values
 
-        parse.together([*misnamed, *wrong, *wrong_values(settled, known_names()[0])])
+        parse.together([*misnamed, *wrong, *wrong_values(settled, known_names(asked.knowledge)[0])])
     return settled
 
 
@@ -133,7 +134,7 @@ def _policy(asked: Asked) -> Written | None:
         return None
     from fi_doctor.cli import policy
 
-    return policy.load(path)
+    return policy.load(path, asked.knowledge)
 
 
 def _nearest() -> Path | None:

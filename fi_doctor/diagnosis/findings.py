@@ -183,7 +183,9 @@ def _is_telling(rule: Rule, severity: Severity) -> bool:
 def _is_its(rule: Rule, feature: str, cell: Cell) -> bool:
     """Whether a cell's failure is this one: what fails in other words has another cause, which must not be hidden."""
     said = f"{cell.variant}: {cell.why}" if cell.variant else cell.why
-    return concerns(rule, feature) and patterns.is_in(rule.explains, said)
+    if not concerns(rule, feature) or patterns.search(rule.explains, said) is None:
+        return False
+    return not rule.explains_not or patterns.search(rule.explains_not, said) is None
 
 
 def _failure(kb: KnowledgeBase, facts: Facts, why: str, members: list[tuple[FeatureRow, Cell]]) -> Finding:

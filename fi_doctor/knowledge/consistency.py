@@ -71,8 +71,8 @@ def _check_rule(place: str, rule: Rule, settings: set[str], rows: list[str]) -> 
         f"{place}: features: {glob!r} matches no feature" for glob in rule.features if not fnmatch.filter(rows, glob)
     ]
     errors += [f"{place}: {error}" for error in conditions.check(rule.when, "when")]
-    if wrong := patterns.wrong_anywhere(rule.explains):
-        errors.append(f"{place}: explains: {wrong}")
+    expressions = {"explains": rule.explains, "explains_not": rule.explains_not}
+    errors += [f"{place}: {key}: {wrong}" for key, text in expressions.items() if (wrong := patterns.wrong(text))]
     return errors + _check_texts(place, rule, settings)
 
 

@@ -169,7 +169,7 @@ def test_what_turns_a_feature_on_and_off_may_be_a_variable_a_flag_or_a_key(folde
 
 
 def test_all_errors_of_all_files_are_told_at_once(folder):
-    write(folder, "kb.yaml", HEAD.replace("/1", "/2"))
+    write(folder, "kb.yaml", HEAD.replace("/1", "/one"))
     write(folder, "features.yaml", FEATURES.replace(">=0.11", "new"))
     write(folder, "settings/all.yaml", SETTINGS.replace("kind: env", "kind: kee"))
     write(
