@@ -24,10 +24,10 @@ def show(
 
     All of it is read and checked: exit code 2 says which file is wrong, and how.
     """
-    from fi_doctor.cli import emit, installed
+    from fi_doctor.cli import consulting, emit
     from fi_doctor.knowledge import SHIPPED, bundles
 
-    there = installed.place(path)
+    there = consulting.place(path)
     with bundles.opened(SHIPPED if there is None else there) as found:
         where = "ships with fi-doctor" if there is None else str(there)
         emit.write("\n".join([f"knowledge {found.kb.version}, {where}", *_lines(found)]) + "\n", None)
@@ -47,11 +47,11 @@ def pack(
     `--knowledge FILE` takes it. It is not signed: the digests find damage, not malice. The same folder gives the same
     file.
     """
-    from fi_doctor.cli import emit, installed
+    from fi_doctor.cli import consulting, emit
     from fi_doctor.errors import UsageError
     from fi_doctor.knowledge import SHIPPED, bundles
 
-    there = installed.place(folder) if folder is not None else SHIPPED
+    there = consulting.place(folder) if folder is not None else SHIPPED
     try:
         found = bundles.pack(there or SHIPPED, Path(output))
     except OSError as error:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from fi_doctor import knowing, pipeline
-from fi_doctor.cli import emit, installed, outputs, parse, policy
+from fi_doctor.cli import consulting, emit, installed, outputs, parse, policy
 from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import findings, gate
 from fi_doctor.errors import UsageError
@@ -130,9 +130,9 @@ def listed_features(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> tuple[Fe
     )
 
 
-def known_names(knowledge: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def known_names(knowledge: str | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The features and the findings that a policy may name; nothing is written, since something is wrong already."""
-    kb, specs = knowing.load(None, installed.place(knowledge))
+    kb, specs = knowing.load(None, consulting.place(knowledge))
     return tuple(feature.id for feature in listed_features(kb, specs)), policy.findings(kb)
 
 
@@ -141,6 +141,8 @@ def _explained(
 ) -> dict[str, list[tuple[str, str]]]:
     """What there is to explain, by kind: words with their meaning; what is many is named only."""
     rows = {feature.id for feature in kb.features}
+    causes = {rule.cause for rule in kb.rules} | faults.causes(folder).keys()
+    causes -= {rule.id for rule in kb.rules} | faults.ids(folder).keys()
     words = {name: text for name, text in explaining.WORDS.items() if name not in explaining.FINDINGS}
     verdicts = [(word.value, words.pop(word.value)) for word in Verdict]
     evidence = [(word.value, words.pop(word.value)) for word in Evidence]
@@ -157,6 +159,7 @@ def _explained(
         ],
         "Findings": [(name, "") for name in sorted([*explaining.FINDINGS, *(rule.id for rule in kb.rules)])],
         "Faults that logs tell": [(name, "") for name in sorted(faults.ids(folder))],
+        "Causes, of which several rules and faults may be": [(name, "") for name in sorted(causes)],
         "Settings": [(name, "") for name in sorted({setting.name for setting in kb.settings})],
     }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from fi_doctor.cli import emit, installed, outputs
+from fi_doctor.cli import consulting, emit, outputs
 from fi_doctor.diagnosis import aging
 from fi_doctor.errors import DataError, UsageError
 from fi_doctor.explaining import embedded, inputs, machine
@@ -67,6 +67,7 @@ def is_id(asked: AskedExplain) -> bool:
         return False
     if not os.path.lexists(name):
         return True
+    from fi_doctor.cli import installed
     from fi_doctor.knowledge import explain as explaining
 
     with installed.opened(asked.knowledge) as (kb, specs, folder):
@@ -108,7 +109,7 @@ def _explained(asked: AskedExplain) -> Explanation:
                 if pasted.is_all:
                     continue
             sources.append(Source(name, stack.enter_context(inputs.opened(name)), is_environment))
-        by = stack.enter_context(installed.consulted(asked.knowledge))
+        by = stack.enter_context(consulting.consulted(asked.knowledge))
         found = diagnose(sources, known=tuple(known), folder=by.faults)
     versions = [(fact.key, fact.value) for fact in found.facts if fact.name == "package"]
     found = msgspec.structs.replace(
@@ -147,7 +148,7 @@ def _report(pasted: embedded.Found, name: str) -> Report | None:
 def _here(python: str | None, knowledge: str | None) -> Report:
     """This machine, read and not measured."""
     from fi_doctor import pipeline
-    from fi_doctor.cli import commands
+    from fi_doctor.cli import commands, installed
     from fi_doctor.cli.asked import Asked
     from fi_doctor.facts import Gathering
     from fi_doctor.model import Depth, Silent

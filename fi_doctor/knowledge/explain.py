@@ -165,11 +165,11 @@ def explain(kb: KnowledgeBase, name: str, specs: tuple[ProbeSpec, ...] = (), *, 
     """
     found = [rule_text(rule) for rule in kb.rules if name in (rule.id, rule.cause, *rule.aliases)]
     found += [feature_text(feature) for feature in kb.features if feature.id == name]
-    found += [_operator(one) for one in kb.operators if one.id == name]
+    found += [operator_text(one) for one in kb.operators if one.id == name]
     found += [setting_text(kb, setting) for setting in kb.settings if setting.name == name]
     found += explained_registered.texts(name)
     found += [word_text(name)] if name in WORDS else []
-    found += [_probe(spec) for spec in specs if spec.id == name]
+    found += [probe_text(spec) for spec in specs if spec.id == name]
     if having := [spec for spec in specs if name in spec.variants]:
         found.append(_variant(name, having))
     found += explained_faults.texts(name, folder)
@@ -231,7 +231,8 @@ def feature_text(feature: Feature) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _probe(spec: ProbeSpec) -> str:
+def probe_text(spec: ProbeSpec) -> str:
+    """All of a probe, as plain text."""
     parts = [wrapped(f"Probe {spec.id}: {spec.question}"), f"Decides the row: {spec.feature}"]
     if spec.origin != OWN:
         parts.append(wrapped(f"Brought by: {spec.origin}"))
@@ -265,7 +266,8 @@ def _use(use: VllmUse) -> str:
     return textwrap.fill(f"{use.vllm}{where}: {use.use}", 80, initial_indent="  ", subsequent_indent="    ")
 
 
-def _operator(operator: Operator) -> str:
+def operator_text(operator: Operator) -> str:
+    """All of an operator, as plain text."""
     parts = [wrapped(f"{operator.id}: {operator.title}, an operator of a complete backend ({operator.group})")]
     if operator.entry:
         parts.append("FlashInfer has it as any of:\n" + "\n".join(f"  {name}" for name in operator.entry))

@@ -5,6 +5,7 @@ A log is searched for every literal, and few are in it: only files with one that
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterable
@@ -34,6 +35,7 @@ def ids(folder: Path = FOLDER) -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*/*.yaml"))}
 
 
+@functools.cache
 def causes(folder: Path = FOLDER) -> dict[str, list[Path]]:
     """The causes of all faults, each with the files that have it."""
     found: dict[str, list[Path]] = {}
