@@ -153,7 +153,7 @@ def _explained(
         "Scope, of what the evidence holds": scopes,
         "Other words": sorted(words.items()),
         "Features": sorted((feature.id, feature.title) for feature in kb.features),
-        "Operators of a complete backend": sorted((one.id, one.title) for one in kb.operators),
+        "Operators of a complete backend": [(name, "") for name in sorted(one.id for one in kb.operators)],
         "Probes, besides those that have the name of their row": [
             (spec.id, "") for spec in specs if spec.id not in rows
         ],

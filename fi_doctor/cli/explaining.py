@@ -69,9 +69,10 @@ def is_id(asked: AskedExplain) -> bool:
         return True
     from fi_doctor.cli import installed
     from fi_doctor.knowledge import explain as explaining
+    from fi_doctor.knowledge import explained_registered
 
     with installed.opened(asked.knowledge) as (kb, specs, folder):
-        return name in explaining.ids(kb, specs, folder=folder)
+        return name in explaining.ids(kb, specs, folder=folder) or bool(explained_registered.texts(name))
 
 
 def code(found: Explanation) -> int:

@@ -68,7 +68,7 @@ def _days(knowledge: str, version: str, installed: str) -> str:
     except (ValueError, TypeError):
         return ""
     what = f"the day of its build, {day}" if built else f"the day of its installation here, {day}"
-    return f", and {days} day{'' if days == 1 else 's'} older than {what}" if days > 0 else ""
+    return f"; that is {days} day{'' if days == 1 else 's'} older than {what}" if days > 0 else ""
 
 
 def _day_of(version: str) -> str:

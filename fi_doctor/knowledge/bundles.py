@@ -90,7 +90,7 @@ def _checked(folder: Path, name: str, files: Mapping[str, bytes]) -> Opened:
 
 
 def _read_all(folder: Path, name: str, digest: str, number: int) -> Opened:
-    kb = load(folder, name=name, origin=f"{Path(name).name}, sha256 {digest[:_SHA]}")
+    kb = load(folder, name=name, origin=f"{Path(name).absolute().name}, sha256 {digest[:_SHA]}")
     found = faults.load_all(folder / "faults", name=name)
     return Opened(folder, kb, found, digest, number)
 

@@ -10,8 +10,10 @@ import pytest
 
 from fi_doctor import knowledge
 from fi_doctor.cli import bundling, consulting, installed
+from fi_doctor.cli.asked import Asked
 from fi_doctor.cli.commands import known_names
-from fi_doctor.cli.explaining import AskedExplain, explain
+from fi_doctor.cli.explaining import AskedExplain, explain, is_id
+from fi_doctor.cli.settle import settle
 from fi_doctor.errors import DataError, UsageError
 
 LOG = b"INFO vLLM API server version 0.34.0\nRuntimeError: a line that nobody knows\n"
@@ -72,6 +74,8 @@ def test_a_log_is_explained_by_its_faults_and_the_answer_says_by_which(bundle, t
     found = json.loads(capfd.readouterr().out)
     assert found["diagnoses"][0]["cause"] == "it-is-known"
     assert found["knowledge"].startswith("2027.01.28 (other.zip, sha256 ")
+    assert explain(AskedExplain(names=(str(tmp_path / "x.log"),), formats=("markdown",), knowledge=bundle)) == 0
+    assert "By the knowledge 2027.01.28 (other.zip, sha256 " in capfd.readouterr().out
     assert any("vLLM 0.34.0 is newer than 0.33.0" in line for line in found["helps"])
 
 
@@ -112,3 +116,18 @@ def test_the_commands_take_it_and_the_report_says_so(doctor, bundle, tmp_path):
     for words in (["env", "--example", "h200"], ["features", "--rows"], ["report", "--example", "h200"]):
         assert doctor(*words, env={"FI_DOCTOR_KNOWLEDGE": bundle}).returncode == 0
         assert doctor(*words, "--knowledge", tmp_path / "none").returncode == 2
+
+
+def test_a_variable_that_is_nearly_called_so_is_refused(monkeypatch):
+    monkeypatch.setenv("FI_DOCTOR_KNOWLEGE", "x.zip")
+    with pytest.raises(UsageError) as caught:
+        settle(Asked(no_config=True))
+    assert caught.value.todo == "set FI_DOCTOR_KNOWLEDGE, or unset FI_DOCTOR_KNOWLEGE"
+
+
+def test_a_variable_that_is_registered_is_an_id_where_a_file_is_called_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("VLLM_USE_DEEP_GEMM", "VLLM_NEVER_WAS"):
+        (tmp_path / name).touch()
+    assert is_id(AskedExplain(names=("VLLM_USE_DEEP_GEMM",)))
+    assert not is_id(AskedExplain(names=("VLLM_NEVER_WAS",)))

@@ -26,11 +26,15 @@ def facts(version, installed=""):
 @pytest.mark.parametrize(
     ("version", "installed", "days"),
     [
-        ("0.34.0", "2027-01-15", ", and 48 days older than the day of its installation here, 2027-01-15"),
-        ("0.34.0", "2026-11-29", ", and 1 day older than the day of its installation here, 2026-11-29"),
+        ("0.34.0", "2027-01-15", "; that is 48 days older than the day of its installation here, 2027-01-15"),
+        ("0.34.0", "2026-11-29", "; that is 1 day older than the day of its installation here, 2026-11-29"),
         ("0.34.0", "1980-01-01", ""),
         ("0.34.0", "", ""),
-        ("0.33.1.dev7+g12ab34c.d20261208", "2027-01-15", ", and 10 days older than the day of its build, 2026-12-08"),
+        (
+            "0.33.1.dev7+g12ab34c.d20261208",
+            "2027-01-15",
+            "; that is 10 days older than the day of its build, 2026-12-08",
+        ),
     ],
     ids=["48 days", "a day", "a day of nobody", "no day", "built"],
 )
