@@ -101,6 +101,7 @@ def _explained(asked: AskedExplain) -> Explanation:
     reports = [_here(asked.python, asked.knowledge)] if asked.is_here else []
     known: list[LogFact] = [fact for report in reports for fact in machine.told(report.facts, "this machine")]
     with ExitStack() as stack:
+        by = stack.enter_context(consulting.consulted(asked.knowledge))
         sources = []
         for name, is_environment in (*((one, True) for one in asked.env_files), *((one, False) for one in asked.names)):
             pasted = _pasted(name)
@@ -110,7 +111,6 @@ def _explained(asked: AskedExplain) -> Explanation:
                 if pasted.is_all:
                     continue
             sources.append(Source(name, stack.enter_context(inputs.opened(name)), is_environment))
-        by = stack.enter_context(consulting.consulted(asked.knowledge))
         found = diagnose(sources, known=tuple(known), folder=by.faults)
     versions = [(fact.key, fact.value) for fact in found.facts if fact.name == "package"]
     found = msgspec.structs.replace(
