@@ -26,7 +26,7 @@ _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 # Every `text` and `near` stands on a line of its own, so that it is found without a YAML parser, which takes a
 # thousand times as long.
 _LITERAL = re.compile(rb"^ *(?:- )?(?:text|near): +(.+?) *$", re.MULTILINE)
-_CAUSE = re.compile(rb"^cause: +([a-z0-9-]+) *$", re.MULTILINE)
+_CAUSE_LINE = re.compile(rb"^cause: +([a-z0-9-]+) *$", re.MULTILINE)
 _SHORTEST = 6  # characters; a shorter literal stands in too many lines
 
 
@@ -40,7 +40,7 @@ def causes(folder: Path = FOLDER) -> dict[str, list[Path]]:
     """The causes of all faults, each with the files that have it."""
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.glob("*/*.yaml")):
-        for cause in _CAUSE.findall(path.read_bytes()):
+        for cause in _CAUSE_LINE.findall(path.read_bytes()):
             found.setdefault(cause.decode(), []).append(path)
     return found
 
