@@ -26,7 +26,7 @@ _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 # Every `text` and `near` stands on a line of its own, so that it is found without a YAML parser, which takes a
 # thousand times as long.
 _LITERAL = re.compile(rb"^ *(?:- )?(?:text|near): +(.+?) *$", re.MULTILINE)
-_CAUSE_LINE = re.compile(rb"^cause: +([a-z0-9-]+) *$", re.MULTILINE)
+_CAUSE_LINE = re.compile(rb"^cause: +([a-z0-9.-]+) *$", re.MULTILINE)
 _SHORTEST = 6  # characters; a shorter literal stands in too many lines
 
 
