@@ -20,8 +20,17 @@ class _Known(Data, frozen=True):
     specs: tuple[ProbeSpec, ...]
 
 
-def load(folder: Path | None) -> tuple[KnowledgeBase, tuple[ProbeSpec, ...]]:
-    """Both, from the memory in `folder` while no file of fi-doctor and no probe may have changed."""
+def load(folder: Path | None, place: Path | None = None) -> tuple[KnowledgeBase, tuple[ProbeSpec, ...]]:
+    """Both, from the memory in `folder` while no file of fi-doctor and no probe may have changed.
+
+    place: a folder or a bundle of knowledge to be taken for that which ships; it is read each time.
+    Errors: DataError where that cannot be used.
+    """
+    if place is not None:
+        from fi_doctor.knowledge import bundles  # noqa: PLC0415 - hardly ever needed
+
+        with bundles.opened(place) as other:
+            return other.kb, catalog.discover()
     if folder is None:
         return knowledge.load(), catalog.discover()
     key = ""

@@ -13,6 +13,7 @@ import msgspec
 from fi_doctor import __version__, choosing, proving, settings, upgrading
 from fi_doctor.diagnosis import (
     advice,
+    aging,
     called,
     captured,
     cells,
@@ -255,12 +256,13 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
     judged = matrix.judge(kb, facts, planned, outcomes, found, selected=request.features)
     days = ((row, locked.get((row.feature, _number(row.sm)))) for row in judged)
     rows = tuple(row.as_locked(day) if day else row for row, day in days)
-    further = (*captured.find(kb, facts, rows), *differs.find(kb, facts), *settings.find(facts, stated, registries))
+    further = (*captured.find(kb, facts, rows), *differs.find(kb, facts), *aging.find(kb, facts))
+    further += settings.find(facts, stated, registries)
     found = findings.with_contradictions(kb, facts, rows, (*found, *further))
     found = findings.of_selected(found, request.features)
     report = Report(
         schema=SCHEMA,
-        doctor=Doctor(version=__version__, knowledge=kb.version),
+        doctor=Doctor(version=__version__, knowledge=kb.version, knowledge_from=kb.origin),
         request=request,
         created=created,
         facts=facts,

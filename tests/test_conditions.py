@@ -169,12 +169,15 @@ def test_a_probe_that_was_not_run_leaves_a_leaf_unknown():
         ({"nvcc": 13.0}, "when.nvcc: expected a range of versions"),
         ({"cache_writable": "yes"}, 'when.cache_writable: expected true or false, got "yes"'),
         ({"sm": True}, "when.sm: expected a number or a range"),
-        ({"cuda_home": {"matches": "("}}, "when.cuda_home: '(' is not a regular expression"),
+        ({"cuda_home": {"matches": "("}}, "when.cuda_home: '(' is no regular expression of RE2"),
         (
             {"cuda_home": {"matches": "a" * 201}},
             "when.cuda_home: a regular expression of 201 characters; 200 are allowed",
         ),
-        ({"cuda_home": 1}, "when.cuda_home: expected a text, a list of texts or {matches: regex}, got 1"),
+        (
+            {"cuda_home": 1},
+            "when.cuda_home: expected a text, a list of texts or {matches: regex, without: regex}, got 1",
+        ),
         ({"package": "torch"}, "when.package: expected a mapping of distributions to a test, got 'torch'"),
         (
             {"package": {"torch": "new"}},

@@ -89,6 +89,7 @@ def _usage(error: Exception, words: list[str]) -> int:
 def _commands(argv: list[str], named: set[str]) -> list[str]:
     """The words that name the command, as far as there is one of such a name."""
     words = [word for word in argv[:2] if not word.startswith("-")]
-    if words[:1] == ["probes"]:
-        return words if words[1:] in (["list"], ["show"]) else ["probes"]
+    groups = {"probes": ("list", "show"), "knowledge": ("show", "pack")}
+    if words and words[0] in groups:
+        return words if words[1:] and words[1] in groups[words[0]] else words[:1]
     return [word for word in words[:1] if word in named]

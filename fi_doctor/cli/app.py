@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fi_doctor.cli import documents, exporting
+from fi_doctor.cli import bundling, documents, exporting
 from fi_doctor.cli.options import (
     AsRecorded,
     AsUser,
@@ -28,6 +28,7 @@ from fi_doctor.cli.options import (
     Frozen,
     Jobs,
     JobsOrNot,
+    Knowledge,
     KvCacheDtype,
     Locked,
     LockFile,
@@ -64,6 +65,7 @@ probes_app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="The probes: scripts that build, run and check."
 )
 app.add_typer(probes_app, name="probes")
+app.add_typer(bundling.app, name="knowledge")
 
 
 @app.callback(invoke_without_command=True)
@@ -122,6 +124,7 @@ def check(  # noqa: PLR0913 - the options of the main command
     vllm_args: VllmArgs = None,
     prove: Prove = False,
     prove_vllm: ProveVllm = False,
+    knowledge: Knowledge = None,
     quiet: Quiet = False,
 ) -> int:
     """Build, run and check the kernels, print the matrix.
@@ -164,6 +167,7 @@ def check(  # noqa: PLR0913 - the options of the main command
         vllm_args=vllm_args,
         prove=prove,
         prove_vllm=prove_vllm,
+        knowledge=knowledge,
     )
     if lock is not None or locked or frozen or thorough:
         asked, quick = begin_locked(asked, lock, is_locked=locked, is_frozen=frozen, is_thorough=thorough)
@@ -210,6 +214,7 @@ def report(  # noqa: PLR0913 - the options of a command
     manifest: Manifest = None,
     vllm_args: VllmArgs = None,
     prove: Prove = False,
+    knowledge: Knowledge = None,
     output: Output = None,
     quiet: Quiet = False,
 ) -> int:
@@ -246,6 +251,7 @@ def report(  # noqa: PLR0913 - the options of a command
         manifests=tuple(manifest or ()),
         vllm_args=vllm_args,
         prove=prove,
+        knowledge=knowledge,
     )
     asked, gathering = begin(asked)
     from fi_doctor.cli import commands

@@ -56,6 +56,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     vllm_args: str | None = None
     prove: bool = False
     prove_vllm: bool = False
+    knowledge: str | None = None
     # Of these nothing is typed.
     policy: Written | None = None
     targets: tuple[outputs.Target, ...] = ()

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 import msgspec
 
 from fi_doctor import knowing, pipeline
-from fi_doctor.cli import emit, installed, outputs, parse, policy
+from fi_doctor.cli import consulting, emit, installed, outputs, parse, policy
 from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import findings, gate
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
-from fi_doctor.knowledge import examples, faults
+from fi_doctor.knowledge import examples, explained_registered, faults
 from fi_doctor.knowledge import explain as explaining
 from fi_doctor.model import (
     Depth,
@@ -67,7 +67,7 @@ def report(asked: Asked, gathering: Gathering | None, for_issue: str | None = No
     if for_issue is None:
         _write_report(asked, gathering)
         return 0
-    kb, specs = installed.known()
+    kb, specs = installed.known(asked.knowledge)
     done = judge(asked, gathering, kb, specs)
     failed = {outcome.probe for outcome in failures.failed(done)}
     scripts = {spec.id: catalog.source(spec) for spec in specs if spec.id in failed}
@@ -75,25 +75,27 @@ def report(asked: Asked, gathering: Gathering | None, for_issue: str | None = No
     return 0
 
 
-def explain(name: str | None) -> int:
+def explain(name: str | None, knowledge: str | None = None) -> int:
     """Print the text behind an id, of installed probes too, or what there is to explain."""
-    known, specs = installed.known()
-    kb = msgspec.structs.replace(known, features=listed_features(known, specs))
     width, _ = emit.style()
-    if name is None:
-        text = lists.explained(_explained(kb, specs), width)
-    else:
-        words = explaining.ids(kb, specs)
-        name = parse.choice(name, words, "fi-doctor explain", listed_by="fi-doctor explain")
-        text = explaining.explain(kb, name, specs)
+    with installed.opened(knowledge) as (known, specs, folder):
+        kb = msgspec.structs.replace(known, features=listed_features(known, specs))
+        if name is None:
+            text = lists.explained(_explained(kb, specs, folder), width)
+        else:
+            words = explaining.ids(kb, specs, folder=folder)
+            if name not in words and explained_registered.is_like_one(name):
+                words = (*words, *explained_registered.names())
+            name = parse.choice(name, words, "fi-doctor explain", listed_by="fi-doctor explain")
+            text = explaining.explain(kb, name, specs, folder=folder)
     emit.write(text, None)
     return 0
 
 
-def features() -> int:
+def features(knowledge: str | None = None) -> int:
     """Print the rows of the matrix."""
     width, _ = emit.style()
-    emit.write(lists.features(listed_features(*installed.known()), width), None)
+    emit.write(lists.features(listed_features(*installed.known(knowledge)), width), None)
     return 0
 
 
@@ -128,15 +130,19 @@ def listed_features(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> tuple[Fe
     )
 
 
-def known_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
+def known_names(knowledge: str | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The features and the findings that a policy may name; nothing is written, since something is wrong already."""
-    kb, specs = knowing.load(None)
+    kb, specs = knowing.load(None, consulting.place(knowledge))
     return tuple(feature.id for feature in listed_features(kb, specs)), policy.findings(kb)
 
 
-def _explained(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> dict[str, list[tuple[str, str]]]:
+def _explained(
+    kb: KnowledgeBase, specs: tuple[ProbeSpec, ...], folder: pathlib.Path
+) -> dict[str, list[tuple[str, str]]]:
     """What there is to explain, by kind: words with their meaning; what is many is named only."""
     rows = {feature.id for feature in kb.features}
+    causes = {rule.cause for rule in kb.rules} | faults.causes(folder).keys()
+    causes -= {rule.id for rule in kb.rules} | faults.ids(folder).keys()
     words = {name: text for name, text in explaining.WORDS.items() if name not in explaining.FINDINGS}
     verdicts = [(word.value, words.pop(word.value)) for word in Verdict]
     evidence = [(word.value, words.pop(word.value)) for word in Evidence]
@@ -147,11 +153,13 @@ def _explained(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> dict[str, lis
         "Scope, of what the evidence holds": scopes,
         "Other words": sorted(words.items()),
         "Features": sorted((feature.id, feature.title) for feature in kb.features),
+        "Operators of a complete backend": [(name, "") for name in sorted(one.id for one in kb.operators)],
         "Probes, besides those that have the name of their row": [
             (spec.id, "") for spec in specs if spec.id not in rows
         ],
         "Findings": [(name, "") for name in sorted([*explaining.FINDINGS, *(rule.id for rule in kb.rules)])],
-        "Faults that logs tell": [(name, "") for name in sorted(faults.ids())],
+        "Faults that logs tell": [(name, "") for name in sorted(faults.ids(folder))],
+        "Causes, of which several rules and faults may be": [(name, "") for name in sorted(causes)],
         "Settings": [(name, "") for name in sorted({setting.name for setting in kb.settings})],
     }
 
@@ -164,7 +172,7 @@ def judge(asked: Asked, gathering: Gathering | None, kb: KnowledgeBase, specs: t
 
 
 def _write_report(asked: Asked, gathering: Gathering | None) -> Report:
-    kb, specs = installed.known()
+    kb, specs = installed.known(asked.knowledge)
     done = judge(asked, gathering, kb, specs)
     outputs.write(done, asked.targets)
     return done

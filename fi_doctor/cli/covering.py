@@ -30,6 +30,7 @@ class AskedFeatures(msgspec.Struct, frozen=True, kw_only=True):
     example: str | None = None
     form: str = "console"
     output: str | None = None
+    knowledge: str | None = None
 
 
 def features(asked: AskedFeatures) -> int:
@@ -40,7 +41,7 @@ def features(asked: AskedFeatures) -> int:
     form = parse.choice(asked.form, written.FORMATS, "--format")
     _check(asked)
     if asked.is_rows:
-        return commands.features()
+        return commands.features(asked.knowledge)
     if asked.output is not None:
         emit.check_writable(asked.output)
     found = _cover(asked)
@@ -72,7 +73,7 @@ def _check(asked: AskedFeatures) -> None:
 
 
 def _cover(asked: AskedFeatures) -> Coverage:
-    known, specs = installed.known()
+    known, specs = installed.known(asked.knowledge)
     kb = msgspec.structs.replace(known, features=commands.listed_features(known, specs))
     recorded = Asked(from_file=asked.from_file, example=asked.example)
     if recorded.is_recorded:

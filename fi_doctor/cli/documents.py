@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fi_doctor.cli.options import Budget, Example, FeatureOption, From, Jobs, Memory, Output, Python, Quiet
+from fi_doctor.cli.options import Budget, Example, FeatureOption, From, Jobs, Knowledge, Memory, Output, Python, Quiet
 
 
 def lock(  # noqa: PLR0913 - the options of a command
@@ -206,6 +206,7 @@ def explain(  # noqa: PLR0913 - the options of a command
         list[str] | None,
         typer.Option("--format", "-f", metavar="FORMAT[:PATH]", help="console, json or markdown; may be repeated."),
     ] = None,
+    knowledge: Knowledge = None,
     output: Output = None,
 ) -> int:
     """What an id means, or a log tells.
@@ -224,6 +225,7 @@ def explain(  # noqa: PLR0913 - the options of a command
         python=python,
         formats=tuple(format_ or ()),
         output=output,
+        knowledge=knowledge,
     )
     return explaining.explain(asked)
 
@@ -243,6 +245,7 @@ def features(  # noqa: PLR0913 - the options of a command
     format_: Annotated[
         str, typer.Option("--format", "-f", metavar="console|json|markdown", help="How to write it.")
     ] = "console",
+    knowledge: Knowledge = None,
     output: Output = None,
 ) -> int:
     """What a complete backend needs, and what is there.
@@ -262,6 +265,7 @@ def features(  # noqa: PLR0913 - the options of a command
         example=example,
         form=format_,
         output=output,
+        knowledge=knowledge,
     )
     return covering.features(asked)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from fi_doctor.cli import emit, outputs
+from fi_doctor.cli import consulting, emit, outputs
+from fi_doctor.diagnosis import aging
 from fi_doctor.errors import DataError, UsageError
 from fi_doctor.explaining import embedded, inputs, machine
 from fi_doctor.explaining.diagnose import Source, diagnose
@@ -31,6 +32,7 @@ class AskedExplain(msgspec.Struct, frozen=True, kw_only=True):
     python: str | None = None
     formats: tuple[str, ...] = ()  # FORMAT or FORMAT:PATH
     output: str | None = None
+    knowledge: str | None = None
 
 
 def explain(asked: AskedExplain) -> int:
@@ -42,7 +44,7 @@ def explain(asked: AskedExplain) -> int:
     if is_id(asked):
         from fi_doctor.cli import commands
 
-        return commands.explain(asked.names[0] if asked.names else None)
+        return commands.explain(asked.names[0] if asked.names else None, asked.knowledge)
     targets = outputs.targets(asked.formats, "--format", asked.output, forms=written.FORMATS)
     outputs.check(targets)
     found = _explained(asked)
@@ -67,8 +69,10 @@ def is_id(asked: AskedExplain) -> bool:
         return True
     from fi_doctor.cli import installed
     from fi_doctor.knowledge import explain as explaining
+    from fi_doctor.knowledge import explained_registered
 
-    return name in explaining.ids(*installed.known())
+    with installed.opened(asked.knowledge) as (kb, specs, folder):
+        return name in explaining.ids(kb, specs, folder=folder) or bool(explained_registered.texts(name))
 
 
 def code(found: Explanation) -> int:
@@ -94,9 +98,10 @@ def _explained(asked: AskedExplain) -> Explanation:
         raise UsageError("there is no log to explain", todo="fi-doctor explain FILE, or - for what is piped in")
     if [*asked.names, *asked.env_files].count("-") > 1:
         raise UsageError("stdin can be only one of the files", todo="fi-doctor explain - --env-file env.txt")
-    reports = [_here(asked.python)] if asked.is_here else []
+    reports = [_here(asked.python, asked.knowledge)] if asked.is_here else []
     known: list[LogFact] = [fact for report in reports for fact in machine.told(report.facts, "this machine")]
     with ExitStack() as stack:
+        by = stack.enter_context(consulting.consulted(asked.knowledge))
         sources = []
         for name, is_environment in (*((one, True) for one in asked.env_files), *((one, False) for one in asked.names)):
             pasted = _pasted(name)
@@ -106,7 +111,13 @@ def _explained(asked: AskedExplain) -> Explanation:
                 if pasted.is_all:
                     continue
             sources.append(Source(name, stack.enter_context(inputs.opened(name)), is_environment))
-        found = diagnose(sources, known=tuple(known))
+        found = diagnose(sources, known=tuple(known), folder=by.faults)
+    versions = [(fact.key, fact.value) for fact in found.facts if fact.name == "package"]
+    found = msgspec.structs.replace(
+        found,
+        helps=(*found.helps, *aging.lines(by.version, by.newest, versions)),
+        knowledge=f"{by.version} ({by.origin})" if by.origin else "",
+    )
     for report in reports:
         found = msgspec.structs.replace(found, used=machine.compared(found.used, report))
     return found
@@ -135,7 +146,7 @@ def _report(pasted: embedded.Found, name: str) -> Report | None:
         return None
 
 
-def _here(python: str | None) -> Report:
+def _here(python: str | None, knowledge: str | None) -> Report:
     """This machine, read and not measured."""
     from fi_doctor import pipeline
     from fi_doctor.cli import commands, installed
@@ -143,7 +154,7 @@ def _here(python: str | None) -> Report:
     from fi_doctor.facts import Gathering
     from fi_doctor.model import Depth, Silent
 
-    kb, specs = installed.known()
+    kb, specs = installed.known(knowledge)
     request = commands.request_of(Asked(depth=Depth.STATIC.value), tuple(one.id for one in kb.features), kb)
     gathering = Gathering(sys.executable if python is None else python)
     return pipeline.diagnose(request, request, kb=kb, specs=specs, gathering=gathering, watch=Silent())

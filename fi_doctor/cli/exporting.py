@@ -14,6 +14,7 @@ from fi_doctor.cli.options import (
     FeatureOption,
     From,
     Jobs,
+    Knowledge,
     Manifest,
     Memory,
     Output,
@@ -55,6 +56,7 @@ def env(  # noqa: PLR0913 - the options of a command
     manifest: Manifest = None,
     vllm_args: VllmArgs = None,
     prove: Prove = False,
+    knowledge: Knowledge = None,
     output: Output = None,
     quiet: Quiet = False,
 ) -> int:
@@ -96,7 +98,7 @@ def env(  # noqa: PLR0913 - the options of a command
     )
     from fi_doctor.cli import commands, installed
 
-    kb, specs = installed.known()
+    kb, specs = installed.known(knowledge)
     report = commands.judge(asked, gathering, kb, specs)
     told: tuple[str, ...] = ()
     if sglang is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from fi_doctor import knowing, locked, pipeline
+from fi_doctor import locked, pipeline
 from fi_doctor.cli import commands, emit, installed, outputs
 from fi_doctor.cli.asked import Asked, quick_gathering
 from fi_doctor.errors import CannotTellError, DataError
@@ -62,8 +62,7 @@ def lock(asked: Asked, gathering: Gathering | None) -> int:
 def check(asked: Asked, path: str | None, quick: Gathering, *, is_frozen: bool, is_thorough: bool) -> int:
     """The report that the lock stands for; what it does not hold (any more) is measured, unless it is frozen."""
     held = document.read_file(pathlib.Path(path or LOCK_NAME))
-    kb, specs = knowing.load(None if is_thorough else memory_folder())
-    installed.warn(specs)
+    kb, specs = installed.known(asked.knowledge, is_remembered=not is_thorough)
     digests = Digests(memory_folder(), thorough=is_thorough)
 
     def values(gathering: Gathering) -> tuple[Facts, dict[str, str]]:

@@ -165,6 +165,14 @@ ProveVllm = Annotated[
         "minutes beside the budget.",
     ),
 ]
+Knowledge = Annotated[
+    str | None,
+    typer.Option(
+        "--knowledge",
+        metavar="DIR|FILE",
+        help="Judge by the knowledge in this folder or bundle, not by that which ships.",
+    ),
+]
 Output = Annotated[
     str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here, not to stdout.")
 ]

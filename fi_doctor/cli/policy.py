@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fi_doctor.cli import outputs, parse
 from fi_doctor.cli.asked import Asked
-from fi_doctor.diagnosis import given, misfits
+from fi_doctor.diagnosis import aging, given, misfits
 from fi_doctor.diagnosis.captured import FAILS_IN_GRAPH
 from fi_doctor.diagnosis.findings import MEASURED_BEATS_KNOWN, UNEXPLAINED_FAILURE
 from fi_doctor.errors import UsageError
@@ -24,7 +24,7 @@ from fi_doctor.reports.rulings import Setting
 _T = TypeVar("_T")
 
 
-def load(path: Path) -> Written:
+def load(path: Path, knowledge: str | None = None) -> Written:
     """What a policy says; its names are not looked at yet. Errors: DataError with all that is wrong."""
     written = policies.read(path)
     errors = [*written.errors, *_wrong_words(written)]
@@ -32,7 +32,7 @@ def load(path: Path) -> Written:
         # Who has to mend the file wants to know of its names too, which else are looked at when all is loaded.
         from fi_doctor.cli.commands import known_names
 
-        raise policies.refusal(written.name, [*errors, *policies.wrong_names(written, *known_names())])
+        raise policies.refusal(written.name, [*errors, *policies.wrong_names(written, *known_names(knowledge))])
     return written
 
 
@@ -122,6 +122,7 @@ def findings(kb: KnowledgeBase) -> tuple[str, ...]:
         MEASURED_BEATS_KNOWN,
         UNEXPLAINED_FAILURE,
         FAILS_IN_GRAPH,
+        aging.OLDER,
         *given.IDS,
         *given.FORMER_IDS,
         *misfits.IDS,

@@ -32,6 +32,7 @@ READ = (
     "REQUIRE",
     "ROWS",
 )
+_FOR_EVERY_COMMAND = ("KNOWLEDGE",)  # read by fi_doctor.cli.consulting
 _KEYS = ("allow", "versions")  # of a policy that no variable stands for
 _OURS = ("CHILD", "NINJA", "PROBE_DEVICE", "SCRATCH")  # set for our own children
 # How like a name must be to one that is read. Kubernetes sets FI_DOCTOR_SERVICE_HOST, FI_DOCTOR_PORT_80_TCP and, of
@@ -68,7 +69,7 @@ def settle(asked: Asked) -> Asked:
         from fi_doctor.cli.commands import known_names
         from fi_doctor.cli.policy import wrong_values
 
-        parse.together([*misnamed, *wrong, *wrong_values(settled, known_names()[0])])
+        parse.together([*misnamed, *wrong, *wrong_values(settled, known_names(asked.knowledge)[0])])
     return settled
 
 
@@ -104,11 +105,12 @@ def _look_at_variables() -> Iterator[UsageError]:
 
     Of the others that nothing reads each gets a warning.
     """
+    known = sorted((*READ, *_FOR_EVERY_COMMAND))
     for name in sorted(name for name, value in os.environ.items() if name.startswith(_PREFIX) and value):
         word = name.removeprefix(_PREFIX)
-        if word in (*READ, *_OURS):
+        if word in (*known, *_OURS):
             continue
-        near = difflib.get_close_matches(word.upper(), READ, n=1, cutoff=_NEAR)
+        near = difflib.get_close_matches(word.upper(), known, n=1, cutoff=_NEAR)
         if near:
             yield UsageError(
                 f"{name}: no variable is called that",
@@ -118,7 +120,7 @@ def _look_at_variables() -> Iterator[UsageError]:
         elif not _OF_SERVICES.search(name):
             key = word.lower().replace("_", "-")
             why = f": {key} is a key of the policy only" if key in _KEYS else ""
-            emit.say(f"warning: {name} is not read{why}; read are {_PREFIX}{', _'.join(READ)}")
+            emit.say(f"warning: {name} is not read{why}; read are {_PREFIX}{', _'.join(known)}")
 
 
 def _policy(asked: Asked) -> Written | None:
@@ -133,7 +135,7 @@ def _policy(asked: Asked) -> Written | None:
         return None
     from fi_doctor.cli import policy
 
-    return policy.load(path)
+    return policy.load(path, asked.knowledge)
 
 
 def _nearest() -> Path | None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import enum
 import fnmatch
-import functools
-import re
 from typing import Any, NamedTuple
 
+from fi_doctor.conditions import patterns
 from fi_doctor.conditions.ranges import number_in, number_range, version_in, version_range
 from fi_doctor.model import Ending, Missing, Outcome, Stage
 
@@ -109,9 +108,9 @@ def _text_complaint(test: object) -> str:
         return ""
     if isinstance(test, list) and test and all(isinstance(item, str) for item in test):
         return ""
-    if isinstance(test, dict) and list(test) == ["matches"]:
-        return _wrong_pattern(test["matches"])
-    return f"expected a text, a list of texts or {{matches: regex}}, got {_quote(test)}"
+    if isinstance(test, dict) and "matches" in test and test.keys() <= {"matches", "without"}:
+        return next((wrong for pattern in test.values() if (wrong := _wrong_pattern(pattern))), "")
+    return f"expected a text, a list of texts or {{matches: regex, without: regex}}, got {_quote(test)}"
 
 
 def _wrong_pattern(pattern: object) -> str:
@@ -119,11 +118,7 @@ def _wrong_pattern(pattern: object) -> str:
         return f"expected a regular expression, got {_quote(pattern)}"
     if len(pattern) > _LONGEST_PATTERN:
         return f"a regular expression of {len(pattern)} characters; {_LONGEST_PATTERN} are allowed"
-    try:
-        _pattern(pattern)
-    except re.error as error:
-        return f"{pattern!r} is not a regular expression: {error}"
-    return ""
+    return patterns.wrong(pattern)
 
 
 def _passes(kind: Kind, test: Any, value: Any) -> bool | None:
@@ -133,7 +128,8 @@ def _passes(kind: Kind, test: Any, value: Any) -> bool | None:
     if kind is Kind.VERSION:
         return version_in(value, test)
     if kind is Kind.TEXT and isinstance(test, dict):
-        return _pattern(test["matches"]).search(value) is not None
+        is_left_out = "without" in test and patterns.search(test["without"], value) is not None
+        return patterns.search(test["matches"], value) is not None and not is_left_out
     return bool(value in test) if isinstance(test, list) else bool(value == test)
 
 
@@ -171,16 +167,11 @@ def _ended_so(test: dict[str, Any], ended: _Ended) -> bool:
         return False
     if "sm" in test and (isinstance(ended.sm, Missing) or not _passes(Kind.NUMBER, test["sm"], ended.sm)):
         return False
-    return "text" not in test or _pattern(test["text"]).search(ended.said) is not None
+    return "text" not in test or patterns.search(test["text"], ended.said) is not None
 
 
 def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-@functools.lru_cache(maxsize=512)
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(text)
 
 
 def _quote(value: object) -> str:

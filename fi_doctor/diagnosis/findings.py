@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from fi_doctor import conditions
-from fi_doctor.conditions import Truth, View, toolkits
+from fi_doctor.conditions import Truth, View, patterns, toolkits
 from fi_doctor.diagnosis import called, misfits
 from fi_doctor.model import (
     Action,
@@ -116,7 +115,9 @@ def _is_its(rule: Rule, severity: Severity, cell: Cell) -> bool:
     """
     is_telling = severity is Severity.ERROR or rule.predicts is not None or bool(rule.explains)
     said = f"{cell.variant}: {cell.why}" if cell.variant else cell.why
-    return is_telling and re.search(rule.explains, said) is not None
+    if not is_telling or patterns.search(rule.explains, said) is None:
+        return False
+    return not rule.explains_not or patterns.search(rule.explains_not, said) is None
 
 
 def filled_line(action: Action, view: View) -> str:

@@ -1,39 +1,27 @@
-"""Regular expressions of RE2: the time is linear in the text, whatever the pattern and the line."""
+"""What lines of logs are searched with: patterns of RE2, whose time is linear, and many literals at once."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator
 
 import re2
 
+from fi_doctor.conditions.patterns import compiled, search, wrong
+
+__all__ = ["Literals", "every", "same", "search", "wrong"]
+
 _MEMORY = 64 << 20  # bytes that the automaton of all literals may take; a thousand of them take 5 MiB
-
-
-def search(pattern: str, text: str) -> dict[str, str] | None:
-    """The named groups that matched, where `pattern` is found in `text`; None where it is not."""
-    found = _compiled(pattern).search(text)
-    return None if found is None else {name: value for name, value in found.groupdict().items() if value is not None}
 
 
 def every(pattern: str, text: str) -> Iterator[dict[str, str]]:
     """The named groups of each place where it is found."""
-    for found in _compiled(pattern).finditer(text):
+    for found in compiled(pattern).finditer(text):
         yield {name: value for name, value in found.groupdict().items() if value is not None}
-
-
-def wrong(pattern: str) -> str:
-    """Why RE2 does not take it, or ""."""
-    try:
-        _compiled(pattern)
-    except re2.error as error:
-        return f"{pattern!r} is no regular expression of RE2: {error}"
-    return ""
 
 
 def same(text: str) -> str:
     """The text without what differs from rank to rank and from run to run: numbers and addresses."""
-    return str(_compiled(r"0x[0-9a-fA-F]+|[0-9]+").sub("#", text))
+    return str(compiled(r"0x[0-9a-fA-F]+|[0-9]+").sub("#", text))
 
 
 class Literals:
@@ -64,13 +52,6 @@ class Literals:
         """Look no longer for these."""
         self._left -= frozenset(literals)
         self._any = _one_of(sorted(self._left))
-
-
-@functools.lru_cache(maxsize=4096)
-def _compiled(pattern: str) -> re2._Regexp[str]:
-    options = re2.Options()
-    options.log_errors = False
-    return re2.compile(pattern, options)
 
 
 def _one_of(literals: Iterable[bytes]) -> re2._Regexp[bytes]:

@@ -13,6 +13,7 @@ from fi_doctor.facts.environment import read_environment
 from fi_doctor.facts.flashinfer import read_flashinfer
 from fi_doctor.facts.gpus import read_gpus, read_gpus_of_nvml
 from fi_doctor.facts.host_limits import read_host_limits
+from fi_doctor.facts.installed_on import read_installed_on
 from fi_doctor.facts.libraries import read_libraries
 from fi_doctor.facts.machine import Serving, with_machine
 from fi_doctor.facts.ptxas import read_triton_ptxas
@@ -29,6 +30,7 @@ SOURCES = {
     "calls": "files of the installed vllm and flashinfer, which are not imported",
     "environment": "the environment given to fi-doctor, by allow-list",
     "flashinfer": "files of the installed package, which is not imported",
+    "installed_on": "times of RECORD or METADATA",
     "host_limits": "crt/host_config.h of the toolkit, and --version of the compiler that nvcc calls",
     "interpreter": "inside/survey.py, run by the examined interpreter",
     "libraries": "files on the examined loader's search path",
@@ -132,6 +134,7 @@ class Gathering:
             host_limits=read_host_limits(tools, self.environ),
             triton_ptxas=self._ptxas.result(),
             ray_copies=self._ray.result(),
+            installed_on=read_installed_on(seen),
         )
         return with_machine(facts, seen, self.environ, self._serving)
 

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import PurePosixPath
 
 from fi_doctor import conditions
+from fi_doctor.conditions import patterns
 from fi_doctor.conditions.ranges import number_in, number_range, version_in, version_range
 from fi_doctor.model import Action, ActionKind, Feature, Operator, Rule, Setting, Use, Verdict
 
@@ -70,8 +71,8 @@ def _check_rule(place: str, rule: Rule, settings: set[str], rows: list[str]) -> 
         f"{place}: features: {glob!r} matches no feature" for glob in rule.features if not fnmatch.filter(rows, glob)
     ]
     errors += [f"{place}: {error}" for error in conditions.check(rule.when, "when")]
-    if wrong := _wrong_pattern(rule.explains):
-        errors.append(f"{place}: explains: {wrong}")
+    expressions = {"explains": rule.explains, "explains_not": rule.explains_not}
+    errors += [f"{place}: {key}: {wrong}" for key, text in expressions.items() if (wrong := patterns.wrong(text))]
     return errors + _check_texts(place, rule, settings)
 
 
@@ -171,14 +172,6 @@ def _unread(rules: dict[str, Rule], features: tuple[Feature, ...], settings: tup
         for place, action in actions
         if action.setting in unread
     ]
-
-
-def _wrong_pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        return f"not a regular expression: {error}"
-    return ""
 
 
 def _wrong_numbers(text: str) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import yaml
 
 _LARGEST_BYTES = 1 << 20
+_DEEPEST = 50  # lists and mappings in one another
 _Record = TypeVar("_Record", bound=Strict)
 
 
@@ -34,6 +35,8 @@ def read_yaml(path: Path, root: Path, errors: list[str]) -> object:
         return _construct(text, name, errors)
     except yaml.YAMLError as error:
         errors.append(f"{name}: {_where(error)}")
+    except (ValueError, RecursionError) as error:  # a date or a number that is none, lists in lists in lists
+        errors.append(f"{name}: cannot be read: {error}")
     return None
 
 
@@ -93,24 +96,26 @@ def _construct(text: bytes, name: str, errors: list[str]) -> object:
         loader.dispose()
 
 
-def _wrong_nodes(node: yaml.Node, seen: set[int]) -> list[str]:
-    """Keys given twice, and aliases: a few of those can stand for gigabytes."""
+def _wrong_nodes(node: yaml.Node, seen: set[int], depth: int = 0) -> list[str]:
+    """Keys given twice, aliases, of which a few can stand for gigabytes, and what is nested too deeply to be walked."""
     import yaml  # noqa: PLC0415
 
     if isinstance(node, yaml.ScalarNode):
         return []
     if id(node) in seen:
         return [f"line {node.start_mark.line + 1}: aliases are not allowed"]
+    if depth > _DEEPEST:
+        return [f"line {node.start_mark.line + 1}: nested more than {_DEEPEST} deep"]
     seen.add(id(node))
     if isinstance(node, yaml.SequenceNode):
-        return [line for item in node.value for line in _wrong_nodes(item, seen)]
+        return [line for item in node.value for line in _wrong_nodes(item, seen, depth + 1)]
     wrong: list[str] = []
     keys: set[str] = set()
     for key, value in node.value:
-        if key.value in keys:
+        if str(key.value) in keys:
             wrong.append(f"line {key.start_mark.line + 1}: key {key.value!r} is given twice")
         keys.add(str(key.value))
-        wrong += _wrong_nodes(value, seen)
+        wrong += _wrong_nodes(value, seen, depth + 1)
     return wrong
 
 

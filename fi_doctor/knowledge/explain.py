@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import textwrap
 from collections.abc import Iterable
+from pathlib import Path
 
 from fi_doctor.errors import UsageError
-from fi_doctor.knowledge import explained_faults, faults
-from fi_doctor.knowledge.explained_settings import EXPLAINED
+from fi_doctor.knowledge import explained_faults, explained_registered, faults
+from fi_doctor.knowledge.explained_settings import EXPLAINED, setting_text
 from fi_doctor.knowledge.plain import indented, plain, wrapped
 from fi_doctor.model import (
     OWN,
@@ -16,11 +17,11 @@ from fi_doctor.model import (
     Feature,
     KnowledgeBase,
     MisfitKind,
+    Operator,
     ProbeSpec,
     Requires,
     Rule,
     Scope,
-    Setting,
     Use,
     Verdict,
 )
@@ -100,6 +101,12 @@ WORDS = {
         "unknown. The exit code is 3 where such a row is required, or worked when it was locked and is one that vLLM "
         "calls."
     ),
+    "knowledge-older-than-packages": (
+        "The installed vLLM, FlashInfer or SGLang is newer than every release that the knowledge was checked on. The "
+        "days are from the knowledge's version to the day of the build, where the version has it, or else of the "
+        "installation; a wheel does not say when it was built. Rules and rows may not fit that version; what is "
+        "measured counts as ever, and no verdict and no exit code changes. --knowledge takes newer knowledge."
+    ),
     "measured-beats-known": (
         "A rule predicts a failure, and the row works here. The measurement decides; the rule, or what it was told "
         "about this machine, is wrong, so this is worth a report to fi-doctor."
@@ -143,6 +150,7 @@ _UNPROBED = (
 FINDINGS = (  # of these words
     "measured-beats-known",
     "unexplained-failure",
+    "knowledge-older-than-packages",
     "works-only-outside-cuda-graphs",
     "server-environment-differs",
     *EXPLAINED,
@@ -150,46 +158,56 @@ FINDINGS = (  # of these words
 )
 
 
-def explain(kb: KnowledgeBase, name: str, specs: tuple[ProbeSpec, ...] = ()) -> str:
+def explain(kb: KnowledgeBase, name: str, specs: tuple[ProbeSpec, ...] = (), *, folder: Path = faults.FOLDER) -> str:
     """What is known under an id, as plain text of at most 80 columns: of a row and its probe of one name, both.
 
-    Errors: UsageError with the nearest ids when there is none.
+    folder: the faults. Errors: UsageError with the nearest ids when there is none.
     """
-    found = [_rule(rule) for rule in kb.rules if name == rule.id or name in rule.aliases]
-    found += [_feature(feature) for feature in kb.features if feature.id == name]
-    found += [_setting(setting) for setting in kb.settings if setting.name == name]
-    found += [f"{name}\n\n{wrapped(WORDS[name])}\n"] if name in WORDS else []
-    found += [_probe(spec) for spec in specs if spec.id == name]
+    found = [rule_text(rule) for rule in kb.rules if name in (rule.id, rule.cause, *rule.aliases)]
+    found += [feature_text(feature) for feature in kb.features if feature.id == name]
+    found += [operator_text(one) for one in kb.operators if one.id == name]
+    found += [setting_text(kb, setting) for setting in kb.settings if setting.name == name]
+    found += explained_registered.texts(name)
+    found += [word_text(name)] if name in WORDS else []
+    found += [probe_text(spec) for spec in specs if spec.id == name]
     if having := [spec for spec in specs if name in spec.variants]:
         found.append(_variant(name, having))
-    if name in (logged := faults.ids()):
-        found += [explained_faults.text(fault) for fault in faults.load([logged[name]])]
+    found += explained_faults.texts(name, folder)
     if found:
         return "\n".join(found)
-    raise UsageError(f"there is nothing to explain under {name!r}", todo=_hint(kb, name))
+    raise UsageError(f"there is nothing to explain under {name!r}", todo=_hint(kb, name, folder))
 
 
-def ids(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...] = ()) -> tuple[str, ...]:
-    """Everything that can be explained, sorted."""
-    rules = {word for rule in kb.rules for word in (rule.id, *rule.aliases)}
+def ids(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...] = (), *, folder: Path = faults.FOLDER) -> tuple[str, ...]:
+    """Everything that can be explained but the settings that are only registered, sorted."""
+    rules = {word for rule in kb.rules for word in (rule.id, rule.cause, *rule.aliases)}
     rows, settings = {feature.id for feature in kb.features}, {setting.name for setting in kb.settings}
+    operators = {operator.id for operator in kb.operators}
     probes = {name for spec in specs for name in (spec.id, *spec.variants)}
-    return tuple(sorted(rules | rows | settings | probes | set(WORDS) | faults.ids().keys()))
+    logged = faults.ids(folder).keys() | faults.causes(folder).keys()
+    return tuple(sorted(rules | rows | operators | settings | probes | set(WORDS) | logged))
 
 
-def _hint(kb: KnowledgeBase, name: str) -> str:
-    small = {word.lower(): word for word in ids(kb)}
+def _hint(kb: KnowledgeBase, name: str, folder: Path) -> str:
+    small = {word.lower(): word for word in ids(kb, folder=folder)}
     near = [small[word] for word in difflib.get_close_matches(name.lower(), small, n=3, cutoff=0.4)]
     return "fi-doctor explain " + (" | ".join(near) if near else "works; `fi-doctor features` lists the rows")
 
 
-def _rule(rule: Rule) -> str:
+def word_text(name: str) -> str:
+    """What a word of reports means."""
+    return f"{name}\n\n{wrapped(WORDS[name])}\n"
+
+
+def rule_text(rule: Rule) -> str:
+    """All of a rule, as plain text."""
     parts = [f"{rule.id} ({rule.severity}, {rule.status})", wrapped(plain(rule.title)), wrapped(plain(rule.why))]
     parts.append("What helps, the best first:\n" + "\n".join(_action(action.line, action.why) for action in rule.fix))
     if rule.features:
         parts.append(f"Concerns: {', '.join(rule.features)}")
     if rule.predicts is not None:
         parts.append(f"Rows that were not measured become: {rule.predicts}")
+    parts += [f"Cause: {rule.cause}"] if rule.cause != rule.id else []
     parts.append(f"Known from: {rule.source}")
     return "\n\n".join(parts) + "\n"
 
@@ -199,7 +217,8 @@ def _action(line: str, why: str) -> str:
     return f"  {plain(line)}" + (f"\n      {plain(why)}" if why else "")
 
 
-def _feature(feature: Feature) -> str:
+def feature_text(feature: Feature) -> str:
+    """All of a row, as plain text."""
     parts = [f"{feature.id}: {feature.title}"]
     if feature.entry:
         parts.append("Enters FlashInfer by:\n" + "\n".join(f"  {name}" for name in feature.entry))
@@ -214,7 +233,8 @@ def _feature(feature: Feature) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _probe(spec: ProbeSpec) -> str:
+def probe_text(spec: ProbeSpec) -> str:
+    """All of a probe, as plain text."""
     parts = [wrapped(f"Probe {spec.id}: {spec.question}"), f"Decides the row: {spec.feature}"]
     if spec.origin != OWN:
         parts.append(wrapped(f"Brought by: {spec.origin}"))
@@ -248,8 +268,15 @@ def _use(use: Use) -> str:
     return textwrap.fill(f"{use.releases}{where}: {use.use}", 80, initial_indent="  ", subsequent_indent="    ")
 
 
-def _setting(setting: Setting) -> str:
-    kind = {"env": "variable", "flag": "flag"}.get(setting.kind, "key")
-    owner = f"of {setting.owner} {setting.read_by}" if setting.read_by else f"that no release of {setting.owner} reads"
-    head = f"{setting.name} ({kind} {owner})"
-    return f"{head}\n\n{wrapped(setting.what)}\n\nKnown from: {setting.source}\n"
+def operator_text(operator: Operator) -> str:
+    """All of an operator, as plain text."""
+    parts = [wrapped(f"{operator.id}: {operator.title}, an operator of a complete backend ({operator.group})")]
+    if operator.entry:
+        parts.append("FlashInfer has it as any of:\n" + "\n".join(f"  {name}" for name in operator.entry))
+    if operator.patterns:
+        parts.append(wrapped(f"FlashInfer has it where a public name is like: {', '.join(operator.patterns)}"))
+    if operator.rows:
+        parts.append(wrapped(f"Rows that say whether it works: {', '.join(operator.rows)}"))
+    if operator.instead:
+        parts.append(wrapped(f"What serves without FlashInfer: {operator.instead}"))
+    return "\n\n".join(parts) + "\n"

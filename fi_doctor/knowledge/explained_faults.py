@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from fi_doctor.knowledge import faults
 from fi_doctor.knowledge.plain import indented, plain, wrapped
 from fi_doctor.model import Fault, Mend, Sign
+
+
+def texts(name: str, folder: Path) -> list[str]:
+    """The faults of this id or cause."""
+    named = faults.ids(folder)
+    paths = [named[name]] if name in named else faults.causes(folder).get(name, [])
+    return [text(fault) for fault in faults.load(paths, folder)]
 
 
 def text(fault: Fault) -> str:

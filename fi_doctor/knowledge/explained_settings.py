@@ -1,4 +1,9 @@
-"""What the findings about settings mean that somebody wrote down."""
+"""What the findings about settings mean that somebody wrote down, and the text behind one that may be recommended."""
+
+from __future__ import annotations
+
+from fi_doctor.knowledge.plain import wrapped
+from fi_doctor.model import KnowledgeBase, Setting
 
 EXPLAINED = {
     "setting-unknown": (
@@ -36,3 +41,25 @@ EXPLAINED = {
     "vllm-variable-not-read": "Said of old; it is told as setting-unknown or setting-never-read now.",
     "vllm-variable-from-a-fork": "Said of old; it is told as setting-unknown now.",
 }
+
+
+def setting_text(kb: KnowledgeBase, setting: Setting) -> str:
+    """What is known of a setting that may be recommended, as plain text, and what it selects."""
+    kind = {"env": "variable", "flag": "flag"}.get(setting.kind, "key")
+    owner = f"of {setting.owner} {setting.read_by}" if setting.read_by else f"that no release of {setting.owner} reads"
+    parts = [f"{setting.name} ({kind} {owner})", wrapped(setting.what), *_selected(kb, setting.name)]
+    return "\n\n".join([*parts, f"Known from: {setting.source}"]) + "\n"
+
+
+def _selected(kb: KnowledgeBase, name: str) -> list[str]:
+    """The rows that a setting turns on and off, and the rules that recommend it."""
+    uses = [(feature.id, use) for feature in kb.features for use in feature.vllm]
+    told = {
+        "Turns on": [row for row, use in uses if any(action.setting == name for action in use.enable)],
+        "Turns off": [row for row, use in uses if any(action.setting == name for action in use.avoid)],
+        "Keeps out of CUDA graphs": [
+            one.id for one in kb.features if any(action.setting == name for action in one.uncaptured)
+        ],
+        "Is what helps in": [rule.id for rule in kb.rules if any(action.setting == name for action in rule.fix)],
+    }
+    return [wrapped(f"{what}: {', '.join(dict.fromkeys(words))}") for what, words in told.items() if words]

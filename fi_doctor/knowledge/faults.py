@@ -5,6 +5,7 @@ A log is searched for every literal, and few are in it: only files with one that
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterable
@@ -12,24 +13,37 @@ from pathlib import Path, PurePosixPath
 
 from msgspec.structs import replace
 
+from fi_doctor.conditions import patterns
 from fi_doctor.conditions.logs import LOG
-from fi_doctor.errors import BrokenDoctorError, DataError
+from fi_doctor.errors import BrokenDoctorError
+from fi_doctor.knowledge import SHIPPED, broken, read_head
 from fi_doctor.knowledge.decode import decode_list, decode_record, read_yaml
 from fi_doctor.knowledge.plain import plain
 from fi_doctor.model import FAMILIES, ActionKind, Fault, Mend, Rule, Setting
 
-FOLDER = Path(__file__).parent / "data" / "faults"
+FOLDER = SHIPPED / "faults"
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 _CAUSE = re.compile(r"[a-z0-9.]+(-[a-z0-9.]+)+")  # "needs-cuda-12.6"
 # Every `text` and `near` stands on a line of its own, so that it is found without a YAML parser, which takes a
 # thousand times as long.
 _LITERAL = re.compile(rb"^ *(?:- )?(?:text|near): +(.+?) *$", re.MULTILINE)
+_CAUSE_LINE = re.compile(rb"^cause: +([a-z0-9.-]+) *$", re.MULTILINE)
 _SHORTEST = 6  # characters; a shorter literal stands in too many lines
 
 
 def ids(folder: Path = FOLDER) -> dict[str, Path]:
     """The ids of all faults with their files, which are not read."""
     return {path.stem: path for path in sorted(folder.glob("*/*.yaml"))}
+
+
+@functools.cache
+def causes(folder: Path = FOLDER) -> dict[str, list[Path]]:
+    """The causes of all faults, each with the files that have it."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob("*/*.yaml")):
+        for cause in _CAUSE_LINE.findall(path.read_bytes()):
+            found.setdefault(cause.decode(), []).append(path)
+    return found
 
 
 def literals(folder: Path = FOLDER) -> dict[bytes, list[Path]]:
@@ -41,9 +55,10 @@ def literals(folder: Path = FOLDER) -> dict[bytes, list[Path]]:
     return found
 
 
-def load(paths: Iterable[Path], folder: Path = FOLDER) -> tuple[Fault, ...]:
+def load(paths: Iterable[Path], folder: Path = FOLDER, *, name: str = "") -> tuple[Fault, ...]:
     """The faults of these files, sorted by id.
 
+    name: what errors call the folder of knowledge.
     Errors: DataError that lists what is wrong in all of them; BrokenDoctorError when they ship with fi-doctor.
     """
     errors: list[str] = []
@@ -55,9 +70,8 @@ def load(paths: Iterable[Path], folder: Path = FOLDER) -> tuple[Fault, ...]:
             errors += check(place, fault)
             faults.append(_with_rule(fault, place, folder.parent, errors) if fault.rule else fault)
     if errors:
-        kind = BrokenDoctorError if folder == FOLDER else DataError
-        what = f"the faults in {folder} cannot be used"
-        raise kind(what, why="\n       ".join(errors), todo="mend the files at the places named")
+        head = read_head(folder.parent, name) if (folder.parent / "kb.yaml").exists() else None
+        raise broken(folder.parent, name or str(folder), errors, head.schema if head else "")
     return tuple(sorted(faults, key=lambda fault: fault.id))
 
 
@@ -72,9 +86,9 @@ def settings(folder: Path = FOLDER) -> tuple[Setting, ...]:
     return tuple(found)
 
 
-def load_all(folder: Path = FOLDER) -> tuple[Fault, ...]:
+def load_all(folder: Path = FOLDER, *, name: str = "") -> tuple[Fault, ...]:
     """Every fault. Errors: as `load`."""
-    return load(folder.glob("*/*.yaml"), folder)
+    return load(folder.glob("*/*.yaml"), folder, name=name)
 
 
 def check(place: str, fault: Fault) -> list[str]:
@@ -128,6 +142,11 @@ def _wrong_signs(fault: Fault) -> list[str]:
                 errors.append(f"signs[{at}].{key}: expected a part of one line of {_SHORTEST} characters or more")
         if not sign.source:
             errors.append(f'signs[{at}].source: empty; where no source has the message, "report"')
+        errors += [
+            f"signs[{at}].{key}: {wrong}"
+            for key in ("pattern", "without")
+            if (wrong := patterns.wrong(getattr(sign, key)))
+        ]
     return errors
 
 

@@ -63,6 +63,14 @@ class Shipped(Data, frozen=True):
     settings: dict[str, Known]
 
 
+class Stretch(Data, frozen=True):
+    """Releases, first to last, in which a setting is the same; its place and readers are those of the last."""
+
+    first: str
+    last: str
+    record: Registered
+
+
 class History(Data, frozen=True):
     """The releases that know a setting, and those whose files read it."""
 
@@ -107,7 +115,7 @@ def history(name: str, owner: str = "vllm") -> History:
     if found is None:
         return History(known=(), read=())
     names = {one for one in found.settings if one == name} or set(_named_otherwise(found, name))
-    spans = [span for one in names for span in found.settings[one].spans if _is_called(span.record, name)]
+    spans = [span for one in names for span in found.settings[one].spans if name in (one, *_words(span.record))]
     known = {number for span in spans for number in range(span.first, span.last + 1)}
     read = {
         number
@@ -118,6 +126,38 @@ def history(name: str, owner: str = "vllm") -> History:
     }
     told = [found.releases[number] for number in sorted(known)]
     return History(known=tuple(told), read=tuple(one for one in told if found.releases.index(one) in read))
+
+
+def names(owner: str) -> tuple[str, ...]:
+    """Every setting that a release of a package had, with the short forms and opposites of flags."""
+    found = _shipped(owner)
+    settings = found.settings if found else {}
+    records = [span.record for one in settings.values() for span in one.spans]
+    others = (word for record in records for word in (*record.aliases, *record.negations))
+    return tuple(dict.fromkeys((*settings, *others)))
+
+
+def spans(name: str, owner: str) -> tuple[Stretch, ...]:
+    """What a setting, by any of its names, was in the releases that had it, the oldest first."""
+    found = _shipped(owner)
+    if found is None:
+        return ()
+    words = [name] if name in found.settings else dict.fromkeys(_named_otherwise(found, name))
+    told = [
+        (span, word)
+        for word in words
+        for span in found.settings[word].spans
+        if name in (word, *_words(span.record))  # a key that a class inherits has the name of its origin
+    ]
+    return tuple(
+        Stretch(first=found.releases[span.first], last=found.releases[span.last], record=_whole(found, word, span))
+        for span, word in sorted(told, key=lambda one: one[0].first)
+    )
+
+
+def _whole(found: Shipped, word: str, span: Span) -> Registered:
+    one = found.settings[word]
+    return replace(span.record, source=_place(found, one, span.last), read_in=_readers(found, one, span.last))
 
 
 def _nearest(known: tuple[str, ...], asked: Version) -> int | None:
@@ -154,8 +194,8 @@ def _named_otherwise(found: Shipped, name: str) -> Iterator[str]:
             yield word
 
 
-def _is_called(record: Registered, name: str) -> bool:
-    return name in (record.name, *record.aliases, *record.negations)
+def _words(record: Registered) -> tuple[str, ...]:
+    return (record.name, *record.aliases, *record.negations)
 
 
 @functools.cache

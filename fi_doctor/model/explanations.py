@@ -105,3 +105,4 @@ class Explanation(Data, frozen=True):
     helps: tuple[str, ...] = ()  # what would help to tell
     facts: tuple[LogFact, ...] = ()
     read: tuple[Read, ...] = ()
+    knowledge: str = ""  # version, name and digest of the knowledge, where it is not that which ships

@@ -277,6 +277,7 @@ class Facts(Data, frozen=True):
     host_limits: HostLimits | Missing = Missing(reason="they were not read")
     triton_ptxas: TritonPtxas | Missing = Missing(reason="it was not read")
     ray_copies: RayCopies | Missing = Missing(reason="they were not read")
+    installed_on: dict[str, str] = {}  # distribution -> the day of its metadata's files, "2026-11-28"
 
     @property
     def serving_uid(self) -> int:

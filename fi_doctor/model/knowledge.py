@@ -36,6 +36,7 @@ class Rule(Strict, frozen=True):
     status: str  # "confirmed" (measured or read in source) or "suspected"
     features: tuple[str, ...] = ()  # globs of the rows that it concerns; empty: none in particular
     explains: str = ""  # regular expression on "variant: why"; only failures that match are laid to it. Empty: any
+    explains_not: str = ""  # regular expression: of those that match `explains`, failures that this is not laid to
     # Whether it matters only where vLLM calls one of its rows as the environment stands; elsewhere it is an info.
     when_called: bool = False
     # Whether it is vain to compile where it holds: modules do not compile, do not link, or not with the toolkit that is
@@ -141,3 +142,5 @@ class KnowledgeBase(Strict, frozen=True):
     features: tuple[Feature, ...]
     settings: tuple[Setting, ...]
     operators: tuple[Operator, ...] = ()
+    newest: dict[str, str] = {}  # distribution -> the newest release that it was checked on
+    origin: str = ""  # where it is from, in words; "" for that which ships with fi-doctor

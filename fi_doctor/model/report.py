@@ -135,11 +135,12 @@ def selects(globs: tuple[str, ...], feature: str) -> bool:
     return not globs or any(fnmatch.fnmatchcase(feature, glob) for glob in globs)
 
 
-class Doctor(Data, frozen=True):
+class Doctor(Data, frozen=True, omit_defaults=True):
     """Who judged."""
 
     version: str
     knowledge: str  # calendar version of the knowledge base
+    knowledge_from: str = ""  # name and digest of the folder or bundle, where it is not that which ships
 
 
 class BuildCost(Data, frozen=True):

@@ -87,8 +87,14 @@ def basis(report: Report) -> tuple[list[str], list[str]]:
         known.append(f"{amount(number, 'row')} locked {names(days)}")
     known.append(f"depth {report.request.depth}")
     known.append(f"fi-doctor {clean(report.doctor.version, 40)}")
-    known.append(f"knowledge {clean(report.doctor.knowledge, 40)}")
+    known.append(f"knowledge {clean(told_knowledge(report), 140)}")
     return known, [f"{', '.join(who)} ({reason})" for reason, who in unknown.items()]
+
+
+def told_knowledge(report: Report) -> str:
+    """The version of the knowledge that judged, and where it is from when it is not that which ships."""
+    doctor = report.doctor
+    return f"{doctor.knowledge} ({doctor.knowledge_from})" if doctor.knowledge_from else doctor.knowledge
 
 
 def tally(rows: list[FeatureRow] | tuple[FeatureRow, ...]) -> str:

@@ -41,6 +41,7 @@ def render(explanation: Explanation, *, width: int = 80) -> str:
     lines += _section("What would help", [line for one in explanation.helps for line in wrap(one, width, "  ", "    ")])
     lines += _section("What the server says that it uses", _used(explanation.used, width))
     lines += _section("What the log tells", wrap(told(explanation), width, "  ", limit=4000))
+    lines += ["", *wrap(f"By the knowledge {explanation.knowledge}", width)] if explanation.knowledge else []
     return "\n".join(lines) + "\n"
 
 

@@ -18,6 +18,7 @@ def render(explanation: Explanation) -> str:
         _list("What would help", explanation.helps),
         _list("What the server says that it uses", used_lines(explanation.used)),
         _list("What the log tells", [told(explanation)]),
+        [f"By the knowledge {words(explanation.knowledge)}"] if explanation.knowledge else [],
     )
     return "\n\n".join("\n".join(lines) for lines in map(list, parts) if lines) + "\n"
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fi_doctor.model import Facts, FeatureRow, Missing, Outcome, Package, Report, Verdict
 from fi_doctor.reports import failures
-from fi_doctor.reports.answer import headline, machine, sms_of
+from fi_doctor.reports.answer import headline, machine, sms_of, told_knowledge
 from fi_doctor.reports.document import in_order
 from fi_doctor.reports.markdown import words
 from fi_doctor.reports.text import clean, clean_lines
@@ -127,7 +127,7 @@ def _environment(report: Report) -> Iterator[str]:
         if isinstance(package, Package) and _PACKAGES.search(name):
             yield _line(name, package.version) + (" (editable)" if package.editable else "")
     yield from (f"{name}={value}" for name, value in sorted(facts.environment.items()))
-    yield f"fi-doctor {report.doctor.version}, knowledge {report.doctor.knowledge}, depth {report.request.depth}"
+    yield f"fi-doctor {report.doctor.version}, knowledge {told_knowledge(report)}, depth {report.request.depth}"
 
 
 def _line(name: str, value: object) -> str:

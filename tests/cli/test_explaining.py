@@ -164,7 +164,7 @@ def test_what_cannot_be_meant_is_said(asked):
 
 def test_the_machine_counts_before_what_the_log_tells(tmp_path, capfd, monkeypatch):
     report = document.read(examples.data(examples.names()[0]), "example")
-    monkeypatch.setattr(explaining, "_here", lambda python: report)
+    monkeypatch.setattr(explaining, "_here", lambda python, knowledge: report)
     (tmp_path / "x.log").write_bytes(b"NVIDIA driver: 1.2\n")
     _, found = told(capfd, tmp_path / "x.log", is_here=True)
     assert next(fact for fact in found["facts"] if fact["name"] == "driver")["file"] == "this machine"

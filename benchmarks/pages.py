@@ -1,0 +1,87 @@
+"""Writes the pages below docs/ from the texts that `fi-doctor explain` prints: python benchmarks/pages.py.
+
+A page for each family of rules, faults and rows and for each owner of settings, in which each id has an anchor that
+stays as long as the id does, docs/rules/moe.md#first-start-compiles-moe-module. Nobody edits the pages.
+"""
+
+import itertools
+import pathlib
+import re
+import textwrap
+
+from fi_doctor import knowledge
+from fi_doctor.knowledge import explain, explained_faults, explained_settings, faults
+from fi_doctor.probing import catalog
+
+DOCS = pathlib.Path(__file__).parents[1] / "docs"
+MARK = "<!-- Written by benchmarks/pages.py. -->"
+TITLES = {
+    "rules": "Rules of `fi-doctor check`",
+    "faults": "Faults that logs tell, for `fi-doctor explain LOG`",
+    "features": "Rows of the matrix, with the probes that decide them",
+    "settings": "Settings that may be recommended, by who reads them",
+    "words": "Words",
+}
+INTRODUCTION = """What `fi-doctor explain ID` prints, as pages. `fi-doctor explain` has more that is on no page: every
+variable, flag and key that a known release of vLLM, FlashInfer or SGLang registers, and every variant of a probe."""
+
+
+def pages():
+    """Path below docs/ -> text."""
+    kb, specs = knowledge.load(), catalog.discover()
+    folders = {path.stem: path.parent.name for path in (knowledge.SHIPPED / "rules").glob("*/*.yaml")}
+    rows = [(row.id.partition(".")[0], row.id, of_row(row, specs)) for row in kb.features]
+    entries = {
+        "rules": [(folders[one.id], one.id, explain.rule_text(one)) for one in kb.rules],
+        "faults": [(one.family, one.id, explained_faults.text(one)) for one in faults.load_all()],
+        "features": rows + [("operators", one.id, explain.operator_text(one)) for one in kb.operators],
+        "settings": [(one.owner, one.name, explained_settings.setting_text(kb, one)) for one in kb.settings],
+        "words": [("words", name, explain.word_text(name)) for name in explain.WORDS],
+    }
+    found, index = {}, [MARK, "# What fi-doctor knows", INTRODUCTION]
+    for folder, several in entries.items():
+        index.append(f"## {TITLES[folder]}")
+        for name, of_page in itertools.groupby(sorted(several), lambda entry: entry[0]):
+            texts = [entry[1:] for entry in of_page]
+            found[f"{folder}/{name}.md"] = page(f"{folder}: {name}", texts)
+            links = ", ".join(f"[{key}]({folder}/{name}.md#{key})" for key in dict.fromkeys(key for key, _ in texts))
+            index.append(f"**[{name}]({folder}/{name}.md)**: {links}")
+    return {**found, "README.md": "\n\n".join(index) + "\n"}
+
+
+def of_row(row, specs):
+    """A row and its probes."""
+    return "\n".join(
+        [explain.feature_text(row), *(explain.probe_text(spec) for spec in specs if spec.feature == row.id)]
+    )
+
+
+def page(title, texts):
+    sections = [f'<a id="{key}"></a>\n\n## {key}\n\n{markdown(text)}' for key, text in texts]
+    return "\n\n".join([MARK, f"# {title}", *sections]) + "\n"
+
+
+def markdown(text):
+    """The same text, with what is set in as it stands; words in <brackets> are no tags."""
+    blocks = []
+    for block in text.strip().split("\n\n"):
+        for is_set_in, lines in itertools.groupby(block.split("\n"), lambda line: line.startswith("  ")):
+            part = "\n".join(lines)
+            blocks.append(
+                f"```text\n{textwrap.dedent(part)}\n```" if is_set_in else re.sub(r"([<*`\[])", r"\\\1", part)
+            )
+    return "\n\n".join(blocks)
+
+
+def main():
+    written = pages()
+    for path in DOCS.rglob("*.md"):
+        if path.relative_to(DOCS).as_posix() not in written:
+            path.unlink()
+    for name, text in written.items():
+        (DOCS / name).parent.mkdir(parents=True, exist_ok=True)
+        (DOCS / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()
