@@ -175,6 +175,9 @@ class FlagReader:
             flag = replace(flag, parse=Parse.CHOICE if choices else Parse.UNKNOWN, choices=choices)
         if "type" in given:
             flag = typed(flag, given["type"])
+        if "dest" in given and not flag.sets and self._classes is None:  # a key of the only class that there is
+            dest = given["dest"]
+            flag = replace(flag, sets=f"ServerArgs.{dest.value}" if isinstance(dest, ast.Constant) else "")
         if "nargs" in given:
             several = ast.unparse(given["nargs"]) in ("'+'", "'*'")
             flag = replace(flag, several=several, parse=flag.parse if several else Parse.UNKNOWN)

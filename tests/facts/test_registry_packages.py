@@ -139,6 +139,7 @@ class ServerArgs:
         parser.add_argument("--level", type=int, default=ServerArgs.level)
         parser.add_argument("--disable-cuda-graph", action="store_true")
         parser.add_argument("--old", action=DeprecatedAction)
+        parser.add_argument("--fp8-backend", dest="fp8_runner_backend", default=ServerArgs.level)
 """
 FIELDS = """
 from sglang.srt.arg_groups.choices import CHOICES
@@ -172,6 +173,7 @@ def test_sglang_with_arguments_that_are_added_one_by_one(tmp_path):
     assert (found["--level"].parse, found["--level"].default) == (Parse.INT, 3)
     assert (found["--disable-cuda-graph"].parse, found["--disable-cuda-graph"].default) == (Parse.FLAG, False)
     assert found["--old"].parse is Parse.UNKNOWN
+    assert found["--fp8-backend"].sets == "ServerArgs.fp8_runner_backend"  # the name under which it is read
 
 
 def test_sglang_with_arguments_that_are_fields(tmp_path):
