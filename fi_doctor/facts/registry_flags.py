@@ -176,8 +176,9 @@ class FlagReader:
         if "type" in given:
             flag = typed(flag, given["type"])
         if "dest" in given and not flag.sets and self._classes is None:  # a key of the only class that there is
-            dest = given["dest"]
-            flag = replace(flag, sets=f"ServerArgs.{dest.value}" if isinstance(dest, ast.Constant) else "")
+            match given["dest"]:
+                case ast.Constant(value=str(dest)):
+                    flag = replace(flag, sets=f"ServerArgs.{dest}")
         if "nargs" in given:
             several = ast.unparse(given["nargs"]) in ("'+'", "'*'")
             flag = replace(flag, several=several, parse=flag.parse if several else Parse.UNKNOWN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -50,10 +51,32 @@ FORMS = {
         context="",
     ),
 }
-# What tells whose machine it was: the name in a home folder, a GPU's serial number, an address.
-_HOME = re.compile(r"/(?:home|Users|root/\.?users)/([^/\s:'\"]+)")
-_SERIAL = re.compile(r"\b(GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
-_ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)\b|\b[\w.+-]+@[\w-]+\.[\w.]+\b|(?<=://)[^/\s@]+@")
+# What tells whose machine it was: people's names in folders, serial numbers, addresses, names of hosts; and secrets.
+_HOME = re.compile(r"(?:/(?:home\d*|Users|users|scratch|u)/|\b[A-Za-z]:\\+Users\\+|(?<![\w/])~)([A-Za-z][^/\\\s:'\"]*)")
+_SERIAL = re.compile(r"\b(GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
+_ADDRESSES = (
+    re.compile(r"(?<=://)[^/\s@]+@"),
+    re.compile(r"\b[\w.+-]+@[\w.-]+"),
+    re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}:\d+\b"),
+    # A library may have a version of four numbers; none of what is told here begins like a private network.
+    re.compile(r"(?<![\w.])(?:10|127|172\.(?:1[6-9]|2\d|3[01])|192\.168|169\.254)(?:\.\d{1,3}){2,3}(?![\w.])"),
+    re.compile(r"(?<![\w:])(?:[0-9a-f]{2}:){5}[0-9a-f]{2}(?![\w:])", re.IGNORECASE),
+    re.compile(r"(?<![\w:])(?:[0-9a-f]{1,4}:){1,7}:(?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4})*)?(?![\w:])", re.IGNORECASE),
+    re.compile(r"(?<![\w:])(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}(?![\w:])", re.IGNORECASE),
+    re.compile(r"\b(?:[\w-]+\.)+(?:internal|local|lan|corp|intra|home|cluster)(?:\.[\w-]+)*\b"),
+)
+# Variables whose value is the name of a host, or of what belongs to somebody.
+_HOST_VARIABLE = re.compile(
+    r"(?:^|_)(?:IP|HOST|HOSTS|HOSTID|HOSTNAME|ADDR|ADDRESS|ENDPOINT|URL|URI|MASTER|NODE)(?:_|$)"
+)
+_SECRETS = (
+    re.compile(r"\b(hf_|sk-|gh[pousr]_|glpat-|xox[abp]-|AKIA)[\w-]{8,}"),
+    re.compile(r"\b((?i:basic|bearer)\s+)[\w+/=.~-]{8,}"),
+    re.compile(
+        r"((?i:[\w-]*(?:token|api[-_]?key|access[-_]?key|secret|passw(?:or)?d|passphrase|\bpw|auth)[\w-]*)"
+        r"[\"']?\s*[:=]\s*[\"']?)[^\s\"',;]{4,}"
+    ),
+)
 
 
 def render(report: Report, project: str, scripts: Mapping[str, str]) -> str:
@@ -68,17 +91,21 @@ def render(report: Report, project: str, scripts: Mapping[str, str]) -> str:
 
 
 def redacted(text: str) -> str:
-    """The text without names of people, serial numbers of GPUs and addresses of hosts."""
+    """The text without what looks like names of people and hosts, serial numbers of GPUs, addresses and secrets."""
     people = {name for name in _HOME.findall(text) if len(name) > 2}
     text = _HOME.sub("~", text)
     for name in people:
-        text = re.sub(rf"(?<=/){re.escape(name)}(?=/|\b)", "<user>", text)
-    return _ADDRESS.sub("<address>", _SERIAL.sub(r"\1-<serial>", text))
+        text = re.sub(rf"(?<![\w.]){re.escape(name)}\d*(?![\w.])", "<user>", text)
+    for secret in _SECRETS:
+        text = secret.sub(r"\1<hidden>", text)
+    for address in _ADDRESSES:
+        text = address.sub("<address>", text)
+    return _SERIAL.sub(r"\1-<serial>", text)
 
 
 def _text(report: Report, form: Form, failed: list[Outcome], scripts: Mapping[str, str]) -> str:
     box = [f"### {form.before}", "", "- [ ] I have searched the existing issues.", ""]
-    title = redacted(_title(report, failed))
+    title = re.sub(r"[<>]|-(?=-)", "", redacted(_title(report, failed)))  # nothing in it ends the comment
     lines = [f"<!-- {form.new} -->", f"<!-- title: {title} -->", "", *(box if form.is_first else [])]
     lines += [f"### {form.environment}", "", "<details>", "<summary>Read by fi-doctor report</summary>", ""]
     lines += [*_block("text", _environment(report)), "", "</details>", "", f"### {form.description}", ""]
@@ -126,7 +153,8 @@ def _environment(report: Report) -> Iterator[str]:
     for name, package in sorted(facts.packages.items()):
         if isinstance(package, Package) and _PACKAGES.search(name):
             yield _line(name, package.version) + (" (editable)" if package.editable else "")
-    yield from (f"{name}={value}" for name, value in sorted(facts.environment.items()))
+    for name, value in sorted(facts.environment.items()):
+        yield f"{name}={'<hidden>' if _HOST_VARIABLE.search(name) else value}"
     yield f"fi-doctor {report.doctor.version}, knowledge {told_knowledge(report)}, depth {report.request.depth}"
 
 
@@ -168,7 +196,7 @@ def _reproduced(failed: list[Outcome], scripts: Mapping[str, str]) -> Iterator[s
         yield ""
         yield f"The probe {words(named.probe)}, which needs torch and flashinfer alone:"
         yield ""
-        yield from ("<details>", f"<summary>{words(named.probe)}</summary>", "")
+        yield from ("<details>", f"<summary>{html.escape(clean(named.probe, 100))}</summary>", "")
         yield from _fenced("python", [_shown(line) for line in scripts[named.probe].splitlines()])
         yield from ("", "</details>")
 

@@ -66,13 +66,20 @@ def test_names_of_people_serial_numbers_and_addresses_are_gone():
     text = render(replace(report, facts=facts), "vllm", {})
     assert "alice" not in text
     assert "10.1.2.3" not in text
-    assert "CUDA_HOME=/scratch/<user>/cuda" in text
+    assert "CUDA_HOME=~/cuda" in text
     assert "(~/venv/bin/python)" in text
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("GPU-7F7C6807-4D0A-46A4-E695-5F23DE83BC70", "GPU-<serial>"),
+        ("tcp 10.20.30.40 and fd00:1234::17 and 02:42:ac:11:00:02", "tcp <address> and <address> and <address>"),
+        ("C:\\Users\\carol\\x, /scratch/bob.smith/x, ~dave/x", "~\\x, ~/x, ~/x"),
+        ("[alice@gpu17] gpu17.corp.acme.internal", "[<address>] <address>"),
+        ("token=abcd1234 and hf_abcdefghijkl", "token=<hidden> and hf_<hidden>"),
+        ("Authorization: Basic YWxpY2U6cHc=", "Authorization: <hidden> <hidden>"),
+        ("nvidia-cublas 13.1.0.3, cudnn 9.20.0.48, at::native::add, std::vector", None),
         ("GPU-7f7c6807-4d0a-46a4-e695-5f23de83bc70 fails", "GPU-<serial> fails"),
         ("https://me:secret@example.org/x", "https://<address>example.org/x"),
         ("flashinfer 0.7.2.1 on 13.0.2", "flashinfer 0.7.2.1 on 13.0.2"),  # versions are no addresses
@@ -80,4 +87,27 @@ def test_names_of_people_serial_numbers_and_addresses_are_gone():
     ],
 )
 def test_only_that_is_gone(text, expected):
-    assert redacted(text) == expected
+    assert redacted(text) == (text if expected is None else expected)
+
+
+def test_a_hostile_title_stays_in_its_comment():
+    report = all_good()
+    gpus = replace(
+        report.facts.gpus, gpus=tuple(replace(one, name="H200 --> <img src=x>") for one in report.facts.gpus.gpus)
+    )
+    text = render(replace(report, facts=replace(report.facts, gpus=gpus)), "vllm", {})
+    comment = next(line for line in text.splitlines() if "title:" in line)
+    assert comment.count("-->") == 1
+    assert comment.endswith(" -->")
+    assert "<img" not in comment
+
+
+def test_variables_that_name_hosts_have_no_value():
+    report = all_good()
+    facts = replace(
+        report.facts, environment={"VLLM_HOST_IP": "1.2.3.4", "HF_ENDPOINT": "https://hub", "CUDA_HOME": "/x"}
+    )
+    text = render(replace(report, facts=facts), "vllm", {})
+    assert "VLLM_HOST_IP=<hidden>" in text
+    assert "HF_ENDPOINT=<hidden>" in text
+    assert "CUDA_HOME=/x" in text
