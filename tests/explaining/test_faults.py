@@ -10,6 +10,7 @@ import pytest
 from fault_cases import FAULTS, cases, of
 
 from fi_doctor import knowledge
+from fi_doctor.conditions.subjects import KEYED, SUBJECTS
 from fi_doctor.explaining import patterns
 from fi_doctor.knowledge import faults
 from fi_doctor.model import Strength
@@ -62,3 +63,15 @@ def test_the_patterns_of_a_fault_are_of_re2(fault):
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
 def test_a_fault_has_a_sign_of_its_own(fault):
     assert any(sign.strength is not Strength.FOLLOWS_ON for sign in fault.signs)
+
+
+def test_no_fault_shows_what_only_a_machine_can_fill_in_and_each_check_that_it_names_is_one():
+    """Texts that come from a rule are those of a machine: where they say <shm mib>, the fault needs one of its own."""
+    subjects = {name.replace("_", " ") for name in (*SUBJECTS, *KEYED)}
+    told = {}
+    for fault in faults.load_all():
+        lines = (fault.title, fault.why, *(mend.line for mend in fault.fix))
+        told[fault.id] = [word for line in lines for word in re.findall(r"<([a-z][a-z ]*)>", line) if word in subjects]
+        depths = [depth for line in fault.confirm for depth in re.findall(r"--depth (\w+)", line)]
+        assert set(depths) <= {"static", "build", "run"}
+    assert {name: words for name, words in told.items() if words} == {"cuda-home-has-a-blank": ["cuda home"]}
