@@ -15,7 +15,7 @@ import msgspec
 
 from fi_doctor.errors import DataError
 from fi_doctor.facts.config_fields import Fields
-from fi_doctor.facts.files import is_folder, read_whole
+from fi_doctor.facts.files import is_folder, read_whole, text_of
 from fi_doctor.facts.model_layers import read_attention, read_experts
 from fi_doctor.facts.model_quantization import read_quantized
 from fi_doctor.model import ServedModel
@@ -94,7 +94,7 @@ def _yarn(text: Fields) -> bool:
 
 def _object(path: Path) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(read_whole(path, _LARGEST_BYTES))
+        found = msgspec.json.decode(text_of(read_whole(path, _LARGEST_BYTES)))
     except OSError as error:
         why = error.strerror or str(error)
         if error.errno == errno.ENOENT:
