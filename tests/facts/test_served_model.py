@@ -17,6 +17,7 @@ PLAIN = {
     "num_attention_heads": 32,
     "num_key_value_heads": 8,
 }
+DEEPSEEK = {"model_type": "deepseek_v3", "kv_lora_rank": 512, "qk_rope_head_dim": 64}
 
 
 def model_of(**fields):
@@ -66,10 +67,10 @@ def test_a_plain_model():
         ({"hybrid_override_pattern": "M-M*-M-"}, [("mamba", 3), ("full", 1)]),
         ({"attn_layer_period": 8, "attn_layer_offset": 4}, [("mamba", 28), ("full", 4)]),
         ({"model_type": "mamba2", "num_attention_heads": ...}, [("mamba", 32)]),
-        ({"kv_lora_rank": 512, "qk_rope_head_dim": 64}, [("mla", 32)]),
-        ({"kv_lora_rank": 512, "qk_rope_head_dim": 64, "index_topk": 2048}, [("sparse_mla", 32)]),
+        (DEEPSEEK, [("mla", 32)]),
+        ({**DEEPSEEK, "index_topk": 2048}, [("sparse_mla", 32)]),
         (
-            {"kv_lora_rank": 512, "linear_attn_config": {"kda_layers": [1, 2, 3], "num_heads": 32}},
+            {**DEEPSEEK, "linear_attn_config": {"kda_layers": [1, 2, 3], "num_heads": 32}},
             [("kda", 3), ("mla", 29)],
         ),
     ],
@@ -82,7 +83,7 @@ def test_sizes_by_their_other_names():
     old = dict.fromkeys(("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size"), ...)
     [layers] = model_of(**old, n_layer=12, n_head=16, n_embd=2048, multi_query=True).attention
     assert (layers.count, layers.heads, layers.kv_heads, layers.head_size) == (12, 16, 1, 128)
-    [latent] = model_of(kv_lora_rank=512, qk_rope_head_dim=64, num_attention_heads=128).attention
+    [latent] = model_of(**DEEPSEEK, num_attention_heads=128).attention
     assert (latent.heads, latent.kv_heads, latent.head_size, latent.value_size) == (128, 1, 576, 512)
     assert model_of(model_type="gpt_oss").attention[0].sinks
     assert model_of(attn_logit_softcapping=50.0).attention[0].soft_cap == 50.0
@@ -176,6 +177,8 @@ def test_quantised_checkpoints(written, weights, activations, rest):
             ["full_attention"] * 31 + ["of tomorrow"],
             "'of tomorrow' is a kind of layer that is not known",
         ),
+        ("layer_types", ["full_attention"] * 31 + ["sliding_attention"] * 2, "33 kinds for 32 layers"),
+        ("kv_lora_rank", "512", "MLA is not known of a model_type 'llama'"),
         ("quantization_config", "fp8", "'fp8' is not an object"),
         ("num_experts", 1 << 40, "is not a number from 1 to 65536"),
         ("torch_dtype", {"a": 1}, "{'a': 1} is not a short text"),

@@ -1,0 +1,95 @@
+"""What cannot be read of a model, and sizes that do not go together, never end in a verdict that it runs."""
+
+import pytest
+from test_deployment import KB, REPORT, choice, judge, wanted
+
+from fi_doctor.diagnosis import deployment, doubts
+from fi_doctor.facts.served_model import model_of
+from fi_doctor.knowledge import models
+from fi_doctor.model import Deployment, Evidence, Missing
+from fi_doctor.model.deployed import Effect, Wanted
+
+SERVED = (choice(), choice("moe", "TRITON", ()), choice("linear", "cutlass", ()), choice("sampling", "PYTORCH", ()))
+
+
+def odd(name="llama-3.1-8b", **fields):
+    config = {**models.config_of(name), **fields}
+    return Wanted(model=model_of(config, name, "config.json"), deployment=Deployment(), config=config)
+
+
+@pytest.mark.parametrize(
+    ("fields", "operators"),
+    [
+        ({"num_key_value_heads": "8"}, ["attention"]),
+        ({"head_dim": -1}, ["attention"]),
+        ({"sliding_window": "32"}, ["attention"]),
+        ({"kv_lora_rank": "32"}, ["attention"]),
+        ({"kv_lora_rank": 32}, ["attention"]),
+        ({"kv_lora_rank": "32", "model_type": "deepseek_v3"}, ["attention"]),
+        ({"layer_types": ["full_attention"]}, ["attention"]),
+        ({"num_local_experts": "8"}, ["moe"]),
+        ({"quantization_config": "fp8"}, ["attention", "moe", "linear"]),
+        ({"torch_dtype": 16}, ["attention", "moe", "linear"]),
+        ({"rope_scaling": "yarn", "num_nextn_predict_layers": "1", "moe_layer_freq": [0, 1]}, []),
+        ({}, []),
+    ],
+    ids=repr,
+)
+def test_what_depends_on_a_field_that_makes_no_sense_is_not_known(fields, operators):
+    found = judge(*SERVED, of=odd(**fields))
+    assert [part.choice.operator for part in found.parts if part.effect is Effect.UNKNOWN] == operators
+    assert (found.effect is Effect.UNKNOWN) is bool(operators)
+
+
+def test_what_vllm_itself_answered_stands_but_for_heads_that_are_not_known():
+    asked = {"evidence": Evidence.PREDICTED}
+    quantised = odd(quantization_config={"quant_method": "compressed-tensors", "config_groups": 1})
+    assert judge(choice("linear", "cutlass", (), **asked), of=quantised).effect is Effect.OTHER
+    assert judge(choice(**asked), of=odd(head_dim="64")).effect is Effect.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("name", "deployed", "effect", "said"),
+    [
+        (
+            "llama-3.1-8b",
+            {"tensor_parallel": 3},
+            Effect.FAILS,
+            "it will fail: the 32 attention heads cannot be divided",
+        ),
+        ("deepseek-v3", {"tensor_parallel": 4096, "data_parallel": 4096}, Effect.FAILS, "the 128 attention heads"),
+        (
+            "llama-3.1-8b",
+            {"tensor_parallel": 3, "flags": {"--hf-overrides": "{}"}},
+            Effect.UNKNOWN,
+            "it cannot be told whether it works: the 32 attention heads",
+        ),
+        ("gpt-oss-20b", {"pipeline_parallel": 99}, Effect.UNKNOWN, "99 stages of a pipeline for the 24 layers"),
+        ("llama-3.1-8b", {"tensor_parallel": 16}, None, ""),
+        ("deepseek-v3", {"tensor_parallel": 16}, None, ""),
+        ("gpt-oss-20b", {"pipeline_parallel": 24}, None, ""),
+    ],
+)
+def test_sizes_that_do_not_go_together(name, deployed, effect, said):
+    found = judge(choice(chosen="FLASH_ATTN", features=()), of=wanted(name, **deployed))
+    assert found.effect is (effect or Effect.OTHER)
+    assert said in found.why
+
+
+def test_heads_of_keys_that_cannot_be_shared_out():
+    [refusal] = doubts.refusals(odd(num_attention_heads=24).model, Deployment(tensor_parallel=3))
+    assert (refusal.effect, refusal.why[:33]) == (Effect.UNKNOWN, "8 heads of keys and values neithe")
+    assert doubts.refusals(odd(num_attention_heads=24).model, Deployment(tensor_parallel=4)) == ()
+
+
+def test_a_refusal_counts_where_no_choice_is_known():
+    found = deployment.judge(wanted(tensor_parallel=3), Missing(reason="it was not read"), KB, REPORT, 90)
+    assert (found.effect, "32 attention heads" in found.why) == (Effect.FAILS, True)
+
+
+@pytest.mark.parametrize(
+    ("flag", "may"), [("--block-size", True), ("--prefill-context-parallel-size", True), ("--port", False)]
+)
+def test_options_that_vllm_weighs_for_attention(flag, may):
+    found = judge(choice(), of=wanted(flags={flag: "7"}))
+    assert (found.effect is Effect.UNKNOWN, f"{flag} may change it" in found.why) == (may, may)
