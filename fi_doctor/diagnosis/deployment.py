@@ -107,6 +107,8 @@ def judge(
         for name, operators in unconsidered.items()
     )
     notes += tuple(f"{field} of the model's configuration: {why}" for field, why in model.unread.items())
+    build = doubts.of_build(facts)
+    notes += (f"the installed vLLM is a modified build: {build}",) if build else ()
     refusals = doubts.refusals(model, deployment)
     if isinstance(choices, Missing):
         parts: tuple[Part, ...] = ()
@@ -114,7 +116,7 @@ def judge(
     else:
         unread = doubts.of_fields(model)
         parts = tuple(
-            _doubted(choice, unconsidered, unread, report) or _part(choice, wanted, kb, report, sm)
+            _doubted(choice, unconsidered, unread, report, build) or _part(choice, wanted, kb, report, sm)
             for choice in choices
         )
     effects = [*(part.effect for part in parts), *(one.effect for one in refusals)]
@@ -142,7 +144,11 @@ def with_gate(gate: Gate, deployed: Deployed) -> Gate:
 
 
 def _doubted(
-    choice: Choice, unconsidered: Mapping[str, tuple[str, ...]], unread: Mapping[str, tuple[str, ...]], report: Report
+    choice: Choice,
+    unconsidered: Mapping[str, tuple[str, ...]],
+    unread: Mapping[str, tuple[str, ...]],
+    report: Report,
+    build: str,
 ) -> Part | None:
     """What the table says and may be otherwise here; vLLM itself was given all that is set."""
     is_asked = choice.evidence is not Evidence.DECLARED
@@ -153,6 +159,8 @@ def _doubted(
         return Part(choice=choice, effect=Effect.UNKNOWN, why=f"{', '.join(odd)} makes no sense, and may change it")
     if is_asked:
         return None
+    if build:
+        return Part(choice=choice, effect=Effect.UNKNOWN, why="by the table; a modified build may choose otherwise")
     if may := [name for name, operators in unconsidered.items() if choice.operator in operators]:
         return Part(choice=choice, effect=Effect.UNKNOWN, why=f"{', '.join(may)} may change it")
     closed = [one.id for one in report.findings if fnmatch.fnmatchcase(one.id, _NO_FLASHINFER)]

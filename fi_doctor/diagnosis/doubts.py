@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from typing import NamedTuple
 
-from fi_doctor.model import Deployment, ServedModel
+from packaging.version import InvalidVersion, Version
+
+from fi_doctor.model import Deployment, Facts, Missing, Package, ServedModel, Vllm
 from fi_doctor.model.deployed import Effect
 
-INVARIANT = "VLLM_BATCHINVARIANT"
+INVARIANT = "VLLM_BATCH_INVARIANT"
 # What else may change a choice, which the table does not know: globs of options and variables -> operators.
 MAY_CHANGE = {
     "--attention-config*": ("attention",),
@@ -82,6 +85,7 @@ _DECIDE = {
 _OTHERS = ("attention", "mixer")  # sizes and kinds of layers
 _ATTENDING = ("full", "window", "chunked", "mla", "sparse_mla")
 _MLA = ("mla", "sparse_mla")
+_WHEELS = re.compile(r"(?:cu|rocm)\d[\d.]*|cpu|xpu")  # what vLLM's own wheels have behind the +
 _OVERRIDES = "--hf-overrides"
 
 
@@ -122,6 +126,30 @@ def refusals(model: ServedModel, deployment: Deployment) -> tuple[Refusal, ...]:
             )
         )
     return tuple(found)
+
+
+def of_build(facts: Facts) -> str:
+    """Why the installed vLLM is not the release whose version it has, as far as is known; "" where nothing says so.
+
+    Files that changed and kept their size are not seen, nor those of a package without a RECORD.
+    """
+    package, vllm = facts.packages.get("vllm"), facts.vllm
+    if not isinstance(package, Package) or isinstance(package.version, Missing):
+        return ""
+    if isinstance(vllm, Vllm) and vllm.altered:
+        name, how = min(vllm.altered.items())
+        others = f", and {len(vllm.altered) - 1} more" if len(vllm.altered) > 1 else ""
+        return f"{name} is not as it was installed ({how}){others}"
+    if package.editable:
+        return f"it is installed from {package.location}, where it can be edited"
+    if package.claims:
+        return f"its metadata say {package.claims} and its files {package.version}"
+    try:
+        version = Version(package.version)
+    except InvalidVersion:
+        return f"{package.version} is no version of a release"
+    is_release = not version.is_prerelease and (version.local is None or _WHEELS.fullmatch(version.local))
+    return "" if is_release else f"{package.version} is no version of a release"
 
 
 def _divide(heads: int, tp: int) -> bool:

@@ -1,11 +1,12 @@
 """What cannot be read of a model, and sizes that do not go together, never end in a verdict that it runs."""
 
 import pytest
+from msgspec.structs import replace
 from test_deployment import KB, REPORT, choice, judge, wanted
 
 from fi_doctor.diagnosis import deployment, doubts
 from fi_doctor.facts.served_model import model_of
-from fi_doctor.knowledge import models
+from fi_doctor.knowledge import choosing, models
 from fi_doctor.model import Deployment, Evidence, Missing
 from fi_doctor.model.deployed import Effect, Wanted
 
@@ -93,3 +94,43 @@ def test_a_refusal_counts_where_no_choice_is_known():
 def test_options_that_vllm_weighs_for_attention(flag, may):
     found = judge(choice(), of=wanted(flags={flag: "7"}))
     assert (found.effect is Effect.UNKNOWN, f"{flag} may change it" in found.why) == (may, may)
+
+
+def built(altered=(), **package):
+    facts = REPORT.facts
+    packages = {**facts.packages, "vllm": replace(facts.packages["vllm"], **package)}
+    return replace(facts, packages=packages, vllm=replace(facts.vllm, altered=dict(altered)))
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (
+            built({"platforms/cuda.py": "gone", "tasks.py": "x"}),
+            "platforms/cuda.py is not as it was installed (gone), and",
+        ),
+        (built(version="0.33.1.dev5+gabc"), "0.33.1.dev5+gabc is no version of a release"),
+        (built(version="0.33.0rc1"), "0.33.0rc1 is no version of a release"),
+        (built(version="0.33.0+9c2b8d.nv25"), "0.33.0+9c2b8d.nv25 is no version of a release"),
+        (built(editable=True, location="/src"), "it is installed from /src, where it can be edited"),
+        (built(claims="0.32.0"), "its metadata say 0.32.0 and its files 0.33.0"),
+        (built(version="0.33.0+cu129"), ""),
+        (built(version="0.33.0"), ""),
+    ],
+)
+def test_a_modified_build_is_named_and_the_table_not_believed(facts, said):
+    assert doubts.of_build(facts).startswith(said)
+    assert bool(doubts.of_build(facts)) is bool(said)
+    found = judge(choice(), report=replace(REPORT, facts=facts))
+    assert (found.effect is Effect.UNKNOWN) is bool(said)
+    assert any("a modified build: " in note for note in found.notes) is bool(said)
+    asked = judge(choice(evidence=Evidence.PREDICTED), report=replace(REPORT, facts=facts))
+    assert asked.effect is Effect.FLASHINFER
+
+
+@pytest.mark.parametrize(("version", "says"), [("0.33.1", True), ("0.33.0", False), ("0.33.0+cu130", False)])
+def test_a_release_that_was_not_read_is_told(version, says):
+    options = deployment.options_of(Deployment(), {})
+    choices = choosing.choose(deployment.traits(wanted(), 90, REPORT.facts), options, version)
+    assert choices
+    assert all((f"read in vLLM 0.33.0 and not in {version}" in one.how) is says for one in choices)
