@@ -64,6 +64,7 @@ MAY_CHANGE = {
 _ALL = ("attention", "linear", "mixer", "moe")
 # Globs of fields of config.json -> the operators whose kernel depends on them; the first that matches counts.
 _DECIDE = {
+    "config.json": (),  # how the file is encoded
     "*config_groups*": ("linear", "moe"),
     "*kv_cache*": ("attention",),
     "*quantization_config*": ("attention", "linear", "moe"),
@@ -86,7 +87,8 @@ _OTHERS = ("attention", "mixer")  # sizes and kinds of layers
 _ATTENDING = ("full", "window", "chunked", "mla", "sparse_mla")
 _MLA = ("mla", "sparse_mla")
 _WHEELS = re.compile(r"(?:cu|rocm)\d[\d.]*|cpu|xpu")  # what vLLM's own wheels have behind the +
-_OVERRIDES = "--hf-overrides"
+_CONFIG = "config.json"
+_OTHER_CONFIG = ("--hf-overrides", "--hf-config-path", "--config-format")  # with which its file is not all that counts
 
 
 class Refusal(NamedTuple):
@@ -111,7 +113,9 @@ def refusals(model: ServedModel, deployment: Deployment) -> tuple[Refusal, ...]:
     found = []
     tp, pp = deployment.tensor_parallel, deployment.pipeline_parallel
     attending = next((one for one in model.attention if one.kind in _ATTENDING and one.heads), None)
-    is_sure = _OVERRIDES not in deployment.flags and not any(of_fields(model).values())
+    is_sure = not any(flag in deployment.flags for flag in _OTHER_CONFIG) and not any(of_fields(model).values())
+    if why := model.unread.get(_CONFIG):
+        found.append(Refusal(Effect.FAILS if is_sure else Effect.UNKNOWN, f"{_CONFIG}: {why}"))
     if attending is not None and attending.heads % tp:
         why = f"the {attending.heads} attention heads cannot be divided among {tp} GPUs, which vLLM asks for"
         found.append(Refusal(Effect.FAILS if is_sure else Effect.UNKNOWN, why))

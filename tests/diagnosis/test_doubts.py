@@ -77,6 +77,18 @@ def test_sizes_that_do_not_go_together(name, deployed, effect, said):
     assert said in found.why
 
 
+def test_a_file_that_transformers_refuses():
+    of = wanted()
+    marked = replace(of, model=replace(of.model, unread={"config.json": "it is UTF-16, which transformers ..."}))
+    found = judge(choice(), of=marked)
+    assert (found.effect, found.why) == (
+        Effect.FAILS,
+        "it will fail: config.json: it is UTF-16, which transformers ...",
+    )
+    elsewhere = replace(marked, deployment=Deployment(flags={"--hf-config-path": "x"}))
+    assert judge(choice(), of=elsewhere).effect is Effect.UNKNOWN
+
+
 def test_heads_of_keys_that_cannot_be_shared_out():
     [refusal] = doubts.refusals(odd(num_attention_heads=24).model, Deployment(tensor_parallel=3))
     assert (refusal.effect, refusal.why[:33]) == (Effect.UNKNOWN, "8 heads of keys and values neithe")

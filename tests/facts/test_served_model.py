@@ -234,6 +234,18 @@ def test_files_that_cannot_be_read(tmp_path):
         served_model.read_model(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("encoding", "why"),
+    [("utf-8", None), ("utf-8-sig", "byte order mark"), ("utf-16", "it is UTF-16"), ("utf-32-le", "it is UTF-32-LE")],
+)
+def test_a_file_that_is_plainly_meant_is_read_and_what_transformers_refuses_is_told(tmp_path, encoding, why):
+    (tmp_path / "config.json").write_text(json.dumps(PLAIN), encoding=encoding)
+    found = served_model.read_model(tmp_path)
+    assert found.attention == model_of().attention
+    assert list(found.unread) == (["config.json"] if why else [])
+    assert (why or "") in found.unread.get("config.json", "")
+
+
 def test_model_optimizer_writes_a_file_of_its_own(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(PLAIN))
     (tmp_path / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "FP8"}}))
@@ -257,6 +269,17 @@ def test_what_is_known_of_models_is_read_whole(name):
 def test_a_repository_is_known_in_any_case_and_others_are_not():
     assert models.config_of("OpenAI/GPT-OSS-20B") == models.config_of("gpt-oss-20b")
     assert models.config_of("org/name") is None
+    config = models.config_of("gpt-oss-20b")
+    for word in (
+        "gpt_oss_20b",
+        "gpt-oss-20b/",
+        "https://huggingface.co/openai/gpt-oss-20b",
+        "hf.co/OpenAI/gpt-oss-20b/",
+    ):
+        assert models.config_of(word) == config
+    assert models.config_of("https://huggingface.co/openai/gpt-oss-20b/tree/main?x=1") == config
+    assert models.config_of("https://huggingface.co/openai") is None
+    assert models.config_of("https://example.org/openai/gpt-oss-20b") is None
 
 
 def test_the_cache_of_hugging_face(tmp_path):
@@ -267,7 +290,8 @@ def test_the_cache_of_hugging_face(tmp_path):
     (folder / "refs").mkdir()
     (folder / "refs" / "main").write_text("aaaa1111")
     for environ in ({"HF_HOME": str(tmp_path)}, {"HF_HUB_CACHE": str(tmp_path / "hub")}):
-        assert model_cache.cached_config("org/name", environ) == folder / "snapshots" / "aaaa1111" / "config.json"
+        for word in ("org/name", "org/name/", "https://huggingface.co/org/name"):
+            assert model_cache.cached_config(word, environ) == folder / "snapshots" / "aaaa1111" / "config.json"
     (folder / "refs" / "main").write_text("../../../../etc")
     found = model_cache.cached_config("org/name", {"HF_HOME": str(tmp_path)})
     assert found.parent.parent == folder / "snapshots"
@@ -276,7 +300,19 @@ def test_the_cache_of_hugging_face(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("word", "is_one"), [("org/name", True), ("a/b/c", False), ("../b", False), ("name", False), ("a/b\n", False)]
+    ("word", "is_one"),
+    [
+        ("org/name", True),
+        ("org/name/", True),
+        ("https://huggingface.co/org/name", True),
+        ("https://huggingface.co/../name", False),
+        ("https://example.org/org/name", False),
+        ("/org/name", False),
+        ("a/b/c", False),
+        ("../b", False),
+        ("name", False),
+        ("a/b\n", False),
+    ],
 )
 def test_words_that_name_repositories(word, is_one):
     assert model_cache.is_repository(word) is is_one
