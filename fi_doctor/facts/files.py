@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 import stat
 import tokenize
@@ -33,14 +32,6 @@ def decoded(source: bytes) -> str:
     encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
     text = source.decode(encoding)
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def text_of(data: bytes, errors: str = "strict") -> str:
-    """The text of a file that is UTF-8, or says by its first bytes that it is UTF-16 or UTF-32; without their mark.
-
-    So JSON tells them apart; a file of settings begins with ASCII too. Errors: UnicodeDecodeError.
-    """
-    return data.decode(json.detect_encoding(data), errors)
 
 
 def read_text(path: Path) -> str | Missing:

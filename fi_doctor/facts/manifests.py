@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 
 from fi_doctor.errors import DataError
-from fi_doctor.facts.files import read_whole, text_of
+from fi_doctor.facts.encoded import text_of
+from fi_doctor.facts.files import read_whole
 from fi_doctor.facts.serve_words import served_by
 from fi_doctor.facts.yaml_manifests import read_yaml_manifest
 from fi_doctor.model import Given, Variable

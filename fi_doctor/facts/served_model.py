@@ -16,7 +16,8 @@ import msgspec
 
 from fi_doctor.errors import DataError
 from fi_doctor.facts.config_fields import Fields
-from fi_doctor.facts.files import is_folder, read_head, read_whole, text_of
+from fi_doctor.facts.encoded import text_of
+from fi_doctor.facts.files import is_folder, read_head, read_whole
 from fi_doctor.facts.model_layers import read_attention, read_experts
 from fi_doctor.facts.model_quantization import read_quantized
 from fi_doctor.model import ServedModel

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fi_doctor.errors import DataError
-from fi_doctor.facts.files import read_whole, text_of
+from fi_doctor.facts.encoded import text_of
+from fi_doctor.facts.files import read_whole
 from fi_doctor.facts.serve_words import served_by
 from fi_doctor.model import Given, Variable
 

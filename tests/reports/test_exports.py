@@ -93,22 +93,22 @@ def test_an_env_file():
 @pytest.mark.parametrize(
     ("value", "forms"),
     [
-        ("/a\nRUN x", {"shell", "k8s"}),
-        ("/a\rRUN x", {"k8s"}),
-        ("/a\tb", {"shell", "k8s"}),
-        ("/a\x1b[31m", {"k8s"}),
-        ("/a\0", set()),
-        ("/a\u202eb", {"k8s"}),
-        ("/a\U0001f600\x1b", set()),
-        ("/a\udcff", set()),
-        ("/a\U0001f600é", {"shell", "dotenv", "docker", "k8s"}),
+        ("/a\nRUN x", "shell k8s"),
+        ("/a\rRUN x", "k8s"),
+        ("/a\tb", "shell k8s"),
+        ("/a\x1b[31m", "k8s"),
+        ("/a\0", ""),
+        ("/a\u202eb", "k8s"),
+        ("/a\U0001f600\x1b", ""),
+        ("/a\udcff", ""),
+        ("/a\U0001f600é", "shell dotenv docker k8s"),
     ],
     ids=repr,
 )
 @pytest.mark.parametrize("form", ["shell", "dotenv", "docker", "k8s"])
 def test_what_a_form_cannot_hold_is_left_out_and_told(form, value, forms):
     done = export(form, (SET, f"export A={shlex.quote(value)}", {}))
-    if form in forms:
+    if form in forms.split():
         assert (done.told, "cannot be said" in done.text) == ((), False)
         if form == "shell":
             assert variables_of_shell(done.text)["A"] == value
