@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fi_doctor.diagnosis import deployment, operators, tiny
 from fi_doctor.facts import choices as asking
 from fi_doctor.facts import starting
-from fi_doctor.knowledge import choosing
+from fi_doctor.knowledge import architectures, choosing
 from fi_doctor.model import Depth, Evidence, Facts, Gpu, Missing, Package, PlannedProbe, Report, Request
 from fi_doctor.model.choices import Choice
 from fi_doctor.model.deployed import Wanted
@@ -36,6 +36,8 @@ def by_table(wanted: Wanted, facts: Facts, sm: int | Missing) -> Choices:
         return Missing(reason=f"vLLM is not installed: {vllm.reason}")
     if isinstance(vllm.version, Missing):
         return vllm.version
+    if lack := architectures.lacks(wanted.model.architecture, vllm.version):
+        return Missing(reason=lack)
     options = deployment.options_of(wanted.deployment, facts.environment)
     found = choosing.choose(deployment.traits(wanted, sm, facts), options, vllm.version)
     read = ", ".join(table.read_in for table in choosing.tables())

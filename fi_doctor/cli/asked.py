@@ -178,6 +178,8 @@ def _with_wanted(asked: Asked) -> Asked:
         for option in (*(name for name, value in given.items() if value is not None), *(["--ep"] if asked.ep else [])):
             raise UsageError(f"{option} without --model", todo="fi-doctor check --model openai/gpt-oss-20b --tp 2")
         return asked
+    if asked.model is not None and asked.as_recorded:
+        raise UsageError("--model and --as-recorded: nothing is judged then", todo="leave one of the two out")
     from fi_doctor.cli import modelling
 
     wanted = modelling.wanted(asked)

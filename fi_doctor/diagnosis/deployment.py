@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from fi_doctor.diagnosis import doubts
 from fi_doctor.diagnosis.called import vllm_use
 from fi_doctor.diagnosis.matrix import deciding_cells
 from fi_doctor.model import (
@@ -42,40 +43,6 @@ ENGINE = {
 }
 _SWITCHES = ("--enable-lora", "--enforce-eager")
 _OF_TABLE = ("all2all_backend", "attention_backend", "enable_lora", "enforce_eager", "moe_backend")  # that it asks for
-_INVARIANT = "VLLM_BATCH_INVARIANT"
-# What else may change a choice, which the table does not know: globs of options and variables -> operators.
-_MAY_CHANGE = {
-    "--attention-config*": ("attention",),
-    "--decode-context-parallel-size": ("attention",),
-    "--additional-config*": ("mixer",),
-    "--dtype": ("attention", "moe", "linear"),
-    "--gdn-prefill-backend": ("mixer",),
-    "--hf-overrides": ("attention", "moe", "linear", "sampling"),
-    "--kernel-config*": ("moe", "linear"),
-    "--linear-backend": ("linear",),
-    "--logprobs-mode": ("sampling",),
-    "--quantization*": ("moe", "linear"),
-    "--speculative-config*": ("attention", "sampling"),
-    "--compilation-config*": ("allreduce_fusion",),
-    "--optimization-level": ("allreduce_fusion",),
-    "--disable-custom-all-reduce": ("allreduce",),
-    "VLLM_ATTENTION_BACKEND": ("attention",),
-    "VLLM_USE_TRTLLM_*ATTENTION": ("attention",),
-    "VLLM_FLASH_ATTN_VERSION": ("attention",),
-    "VLLM_*FLASHINFER_PREFILL": ("attention",),
-    "VLLM_USE_FLASHINFER_MOE_*": ("moe",),
-    "VLLM_FLASHINFER_MOE_BACKEND": ("moe",),
-    "VLLM_MXFP4_*": ("moe",),
-    "VLLM_*DEEP_GEMM*": ("moe", "linear"),
-    "VLLM_TEST_FORCE_FP8_MARLIN": ("moe", "linear"),
-    "VLLM_NVFP4_GEMM_BACKEND": ("linear",),
-    "VLLM_BLOCKSCALE_FP8_GEMM_FLASHINFER": ("linear",),
-    "VLLM_DISABLED_KERNELS": ("linear",),
-    "VLLM_USE_FLASHINFER_SAMPLER": ("sampling",),
-    "VLLM_*ALLREDUCE*": ("allreduce", "allreduce_fusion"),
-    "VLLM_ALL2ALL_BACKEND": ("all2all",),
-    _INVARIANT: ("allreduce", "allreduce_fusion", "attention", "linear", "moe", "sampling"),
-}
 _NO_FLASHINFER = "has-flashinfer-false-*"  # findings: vLLM then takes nothing from FlashInfer
 _MAY_BE_NONE = ("allreduce", "allreduce_fusion", "all2all")  # operators that a deployment may do without
 _HEADS = re.compile(r"(?:^|_)d(\d+)(?=_|$)")
@@ -140,15 +107,21 @@ def judge(
         for name, operators in unconsidered.items()
     )
     notes += tuple(f"{field} of the model's configuration: {why}" for field, why in model.unread.items())
+    build = doubts.of_build(facts)
+    notes += (f"the installed vLLM is a modified build: {build}",) if build else ()
+    refusals = doubts.refusals(model, deployment)
     if isinstance(choices, Missing):
         parts: tuple[Part, ...] = ()
-        effect, why = Effect.UNKNOWN, f"what vLLM would choose is not known: {choices.reason}"
+        refusals += (doubts.Refusal(Effect.UNKNOWN, f"what vLLM would choose is not known: {choices.reason}"),)
     else:
+        unread = doubts.of_fields(model)
         parts = tuple(
-            _doubted(choice, unconsidered, report) or _part(choice, wanted, kb, report, sm) for choice in choices
+            _doubted(choice, unconsidered, unread, report, build) or _part(choice, wanted, kb, report, sm)
+            for choice in choices
         )
-        effect = min((part.effect for part in parts), key=_ORDER.index, default=Effect.UNKNOWN)
-        why = _sentence(effect, parts)
+    effects = [*(part.effect for part in parts), *(one.effect for one in refusals)]
+    effect = min(effects, key=_ORDER.index, default=Effect.UNKNOWN)
+    why = _sentence(effect, parts, refusals)
     return Deployed(
         model=model,
         deployment=deployment,
@@ -170,10 +143,24 @@ def with_gate(gate: Gate, deployed: Deployed) -> Gate:
     return gate
 
 
-def _doubted(choice: Choice, unconsidered: Mapping[str, tuple[str, ...]], report: Report) -> Part | None:
+def _doubted(
+    choice: Choice,
+    unconsidered: Mapping[str, tuple[str, ...]],
+    unread: Mapping[str, tuple[str, ...]],
+    report: Report,
+    build: str,
+) -> Part | None:
     """What the table says and may be otherwise here; vLLM itself was given all that is set."""
-    if choice.evidence is not Evidence.DECLARED:
+    is_asked = choice.evidence is not Evidence.DECLARED
+    # Where vLLM has answered for attention, which sizes of heads its kernel has is still read of those fields.
+    if (not is_asked or choice.operator == "attention") and (
+        odd := [name for name, operators in unread.items() if choice.operator in operators]
+    ):
+        return Part(choice=choice, effect=Effect.UNKNOWN, why=f"{', '.join(odd)} makes no sense, and may change it")
+    if is_asked:
         return None
+    if build:
+        return Part(choice=choice, effect=Effect.UNKNOWN, why="by the table; a modified build may choose otherwise")
     if may := [name for name, operators in unconsidered.items() if choice.operator in operators]:
         return Part(choice=choice, effect=Effect.UNKNOWN, why=f"{', '.join(may)} may change it")
     closed = [one.id for one in report.findings if fnmatch.fnmatchcase(one.id, _NO_FLASHINFER)]
@@ -206,11 +193,11 @@ def _unconsidered(wanted: Wanted, facts: Facts) -> dict[str, tuple[str, ...]]:
     known = None if isinstance(facts.vllm, Missing) else facts.vllm.variables  # others have no effect
     variables = [name for name in (*facts.environment, *wanted.variables) if known is None or name in known]
     given = (*wanted.deployment.flags, *variables)
-    names = [name for name in given if ENGINE.get(name) not in _OF_TABLE and name != _INVARIANT]
-    if _INVARIANT in wanted.variables:  # that of a file is not in the facts, by which the table knows it
-        names.append(_INVARIANT)
+    names = [name for name in given if ENGINE.get(name) not in _OF_TABLE and name != doubts.INVARIANT]
+    if doubts.INVARIANT in wanted.variables:  # that of a file is not in the facts, by which the table knows it
+        names.append(doubts.INVARIANT)
     found = {
-        name: {one for glob, several in _MAY_CHANGE.items() if fnmatch.fnmatchcase(name, glob) for one in several}
+        name: {one for glob, several in doubts.MAY_CHANGE.items() if fnmatch.fnmatchcase(name, glob) for one in several}
         for name in names
     }
     return {name: tuple(sorted(operators)) for name, operators in sorted(found.items()) if operators}
@@ -244,9 +231,14 @@ def _is_of(cell: Cell, size: int, wanted: Wanted) -> bool:
     )
 
 
-def _sentence(effect: Effect, parts: tuple[Part, ...]) -> str:
+def _sentence(effect: Effect, parts: tuple[Part, ...], refusals: tuple[doubts.Refusal, ...]) -> str:
     deciding = [part for part in parts if part.effect is effect]
-    named = "; ".join(f"{part.choice.operator}{_chosen(part.choice)}: {part.why}" for part in deciding)
+    named = "; ".join(
+        (
+            *(one.why for one in refusals if one.effect is effect),
+            *(f"{part.choice.operator}{_chosen(part.choice)}: {part.why}" for part in deciding),
+        )
+    )
     match effect:
         case Effect.FAILS:
             return f"it will fail: {named}"

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from fi_doctor.errors import DataError
+from fi_doctor.facts.encoded import text_of
 from fi_doctor.facts.files import read_whole
 from fi_doctor.facts.serve_words import served_by
 from fi_doctor.facts.yaml_manifests import read_yaml_manifest
@@ -139,8 +140,10 @@ def _line_of(text: str, line: int) -> int:
 
 def _text(path: Path) -> str:
     try:
-        return read_whole(path, LARGEST_BYTES).decode("utf-8-sig")
+        return text_of(read_whole(path, LARGEST_BYTES))
     except OSError as error:
         raise DataError(f"{str(path)!r} cannot be read", why=error.strerror or str(error)) from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{str(path)!r} cannot be read", why=f"it is not UTF-8: {error.reason}") from error
+        raise DataError(
+            f"{str(path)!r} cannot be read", why=f"it is not {error.encoding.upper()}: {error.reason}"
+        ) from error

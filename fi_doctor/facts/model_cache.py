@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fi_doctor.facts.files import is_folder, matching, read_whole
+from fi_doctor.model.deployments import repository_of
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 _REVISION = re.compile(r"[0-9a-f]{4,64}")
 
 
 def is_repository(word: str) -> bool:
-    """Whether a word can name a repository, "openai/gpt-oss-20b"."""
-    return bool(_REPOSITORY.fullmatch(word)) and ".." not in word
+    """Whether a word can name a repository, "openai/gpt-oss-20b", or is the address of one."""
+    return bool(_REPOSITORY.fullmatch(repository_of(word))) and ".." not in word
 
 
 def cached_config(repository: str, environ: Mapping[str, str]) -> Path | None:
@@ -22,7 +23,7 @@ def cached_config(repository: str, environ: Mapping[str, str]) -> Path | None:
 
     Folders as huggingface_hub has them: HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub.
     """
-    folder = _cache(environ) / f"models--{repository.replace('/', '--')}"
+    folder = _cache(environ) / f"models--{repository_of(repository).replace('/', '--')}"
     named = []
     try:
         revision = read_whole(folder / "refs" / "main", 1024).decode("ascii", "replace").strip()

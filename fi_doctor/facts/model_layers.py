@@ -26,6 +26,26 @@ _LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _ACTIVE = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts")
 _GDN = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen4")
 _MAMBA = ("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "nemotron_h", "zamba2", "falcon_h1", "granitemoehybrid")
+# Whose attention vLLM takes for MLA where they have a kv_lora_rank (model_arch_config_convertor.py, 0.14.1 to 0.33.0).
+_MLA = (
+    "axk1",
+    "bailing_hybrid",
+    "deepseek_v2",
+    "deepseek_v3",
+    "deepseek_v32",
+    "deepseek_v4",
+    "deepseek_v41",
+    "dots3_note",
+    "glm4_moe_lite",
+    "glm5_next",
+    "glm5_next_text",
+    "glm_moe_dsa",
+    "hy_v4",
+    "kimi_k2",
+    "kimi_linear",
+    "longcat_flash",
+    "pangu_ultra_moe",
+)
 _ALWAYS_SINKS = ("gpt_oss",)  # whose sinks no field tells of: they are weights of every layer
 
 
@@ -35,7 +55,10 @@ def read_attention(text: Fields) -> tuple[AttentionLayers, ...]:
     if layers is None:
         return ()
     if "kv_lora_rank" in text:
-        return _mla(text, layers)
+        kind = text.word("model_type")
+        if kind in _MLA:
+            return _mla(text, layers)
+        text.unread["kv_lora_rank"] = f"MLA is not known of a model_type {kind[:60]!r}"
     sizes = _sizes(text)
     kinds = _kinds(text, layers)
     if sizes is None and any(kind in ("full", "window", "chunked") for kind in kinds):
@@ -102,6 +125,8 @@ def _kinds(text: Fields, layers: int) -> list[str]:
     if types := text.words("layer_types", "layers_block_type"):
         for name in sorted({name for name in types if name not in _TYPES}):
             text.unread["layer_types"] = f"{name[:60]!r} is a kind of layer that is not known"
+        if len(types) != layers:
+            text.unread["layer_types"] = f"{len(types)} kinds for {layers} layers"
         kinds = (_TYPES.get(name, "unknown") for name in types)
         return [linear if kind == "linear" else kind for kind in kinds][:layers]
     if pattern := text.word("hybrid_override_pattern"):  # Nemotron-H: M, * and - for Mamba, attention, MLP

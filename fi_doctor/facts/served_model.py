@@ -7,6 +7,7 @@ vllm/transformers_utils/model_arch_config_convertor.py of 0.33.0).
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import msgspec
 
 from fi_doctor.errors import DataError
 from fi_doctor.facts.config_fields import Fields
-from fi_doctor.facts.files import is_folder, read_whole
+from fi_doctor.facts.encoded import text_of
+from fi_doctor.facts.files import is_folder, read_head, read_whole
 from fi_doctor.facts.model_layers import read_attention, read_experts
 from fi_doctor.facts.model_quantization import read_quantized
 from fi_doctor.model import ServedModel
@@ -48,7 +50,10 @@ def config_path(path: Path) -> Path:
 
 
 def model_of(config: Mapping[str, Any], name: str, source: str) -> ServedModel:
-    """The model that an object of config.json describes. Errors: DataError where it describes none."""
+    """The model that an object of config.json describes. Errors: DataError where it describes none.
+
+    source: where it stands; of a file it is looked at whether transformers could read it.
+    """
     whole = Fields(config)
     text = whole
     for _ in range(3):  # Qwen's thinker_config holds a text_config
@@ -78,7 +83,7 @@ def model_of(config: Mapping[str, Any], name: str, source: str) -> ServedModel:
         quantized=read_quantized(whole, text),
         yarn=_yarn(text),
         draft_layers=text.number("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers", most=64) or 0,
-        unread=dict(sorted(text.unread.items())),
+        unread=dict(sorted({**text.unread, **_encoded(source)}.items())),
     )
 
 
@@ -92,9 +97,19 @@ def _yarn(text: Fields) -> bool:
     )
 
 
+def _encoded(source: str) -> dict[str, str]:
+    """Why transformers refuses the file, which opens it as UTF-8 without a mark (configuration_utils.py)."""
+    try:
+        encoding = json.detect_encoding(read_head(source, 4))
+    except (OSError, ValueError):
+        return {}
+    what = {"utf-8": "", "utf-8-sig": "it begins with a byte order mark"}.get(encoding, f"it is {encoding.upper()}")
+    return {CONFIG: f"{what}, which transformers does not read"} if what else {}
+
+
 def _object(path: Path) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(read_whole(path, _LARGEST_BYTES))
+        found = msgspec.json.decode(text_of(read_whole(path, _LARGEST_BYTES)))
     except OSError as error:
         why = error.strerror or str(error)
         if error.errno == errno.ENOENT:

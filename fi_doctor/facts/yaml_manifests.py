@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fi_doctor.errors import DataError
+from fi_doctor.facts.encoded import text_of
 from fi_doctor.facts.files import read_whole
 from fi_doctor.facts.serve_words import served_by
 from fi_doctor.model import Given, Variable
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _DEEPEST = 60
 _MOST_NODES = 100_000
 _LARGEST_BYTES = 1 << 20
+_MERGE = "tag:yaml.org,2002:merge"
 
 
 def read_yaml_manifest(path: Path, text: str) -> tuple[Given, ...]:
@@ -26,7 +28,7 @@ def read_yaml_manifest(path: Path, text: str) -> tuple[Given, ...]:
 
     try:
         documents = [node for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node is not None]
-        _check_size(documents)
+        _check(documents)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
@@ -68,6 +70,8 @@ def _of_service(path: Path, name: str, service: yaml.Node) -> Given:
     for file in _paths(_get(service, "env_file")):
         variables |= _of_env_file(path.parent / file, file, unread)
     variables |= _environment(_get(service, "environment"))
+    if (base := _get(service, "extends")) is not None:
+        unread["extends"] = f"service {_word(_get(base, 'service')) or _word(base)} is not read into it"
     return _given(path, f"service {name}", service, variables, unread, entry="entrypoint", rest="command")
 
 
@@ -130,7 +134,7 @@ def _environment(node: yaml.Node | None) -> dict[str, Variable]:
 def _of_env_file(path: Path, name: str, unread: dict[str, str]) -> dict[str, Variable]:
     """A file of a service, each line taken as it is."""
     try:
-        lines = read_whole(path, _LARGEST_BYTES).decode("utf-8", "replace").splitlines()
+        lines = text_of(read_whole(path, _LARGEST_BYTES), "replace").splitlines()
     except OSError as error:
         unread[f"env_file {name}"] = error.strerror or str(error)
         return {}
@@ -172,8 +176,10 @@ def _containers(node: yaml.Node | None) -> Iterator[yaml.Node]:
                 yield from _containers(one)
 
 
-def _check_size(documents: list[yaml.Node]) -> None:
-    """RecursionError where aliases or nesting would make it too large to walk through."""
+def _check(documents: list[yaml.Node]) -> None:
+    """RecursionError where it is too large to walk through, by aliases or nesting; YAMLError where `<<` merges none."""
+    import yaml  # noqa: PLC0415 - as above
+
     rest = [(node, 0) for node in documents]
     seen = 0
     while rest:
@@ -181,6 +187,10 @@ def _check_size(documents: list[yaml.Node]) -> None:
         seen += 1
         if depth > _DEEPEST or seen > _MOST_NODES:
             raise RecursionError
+        for key, value in node.value if _is_mapping(node) else ():
+            if key.tag == _MERGE and not all(map(_is_mapping, _merged(value))):
+                what = "`<<` merges something else than mappings"
+                raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
         if isinstance(node.value, list):
             parts = (part for one in node.value for part in (one if isinstance(one, tuple) else (one,)))
             rest += [(part, depth + 1) for part in parts]
@@ -191,13 +201,27 @@ def _get(node: yaml.Node | None, name: str) -> yaml.Node | None:
 
 
 def _items(node: yaml.Node | None) -> list[tuple[str, yaml.Node]]:
-    if node is None or getattr(node, "id", "") != "mapping":
+    """The pairs of a mapping, behind them those that `<<` brings and that it has not itself; an earlier one wins."""
+    if node is None or not _is_mapping(node):
         return []
-    return [(_word(key), value) for key, value in node.value]
+    found = [(_word(key), value) for key, value in node.value if key.tag != _MERGE]
+    for part in (part for key, value in node.value if key.tag == _MERGE for part in _merged(value)):
+        known = {name for name, _ in found}
+        found += [(name, value) for name, value in _items(part) if name not in known]
+    return found
+
+
+def _merged(node: yaml.Node) -> list[yaml.Node]:
+    """What stands behind `<<`: a mapping, or a list of them."""
+    return _listed(node) if _is_list(node) else [node]
 
 
 def _listed(node: yaml.Node | None) -> list[yaml.Node]:
     return list(node.value) if node is not None and _is_list(node) else []
+
+
+def _is_mapping(node: yaml.Node) -> bool:
+    return getattr(node, "id", "") == "mapping"
 
 
 def _is_list(node: yaml.Node) -> bool:

@@ -74,7 +74,7 @@ def choose(traits: Traits, options: Mapping[str, object], vllm_version: str) -> 
     """
     table = _table_for(vllm_version)
     if table is not None:
-        return _by_table(table, traits, options)
+        return tuple(_read_in(one, table, vllm_version) for one in _by_table(table, traits, options))
     sides = _sides(vllm_version)
     if sides is None:
         return ()
@@ -83,6 +83,14 @@ def choose(traits: Traits, options: Mapping[str, object], vllm_version: str) -> 
     later = {(one.operator, one.layers): one for one in _by_table(after, traits, options)}
     keys = dict.fromkeys((*earlier, *later))
     return tuple(_between(earlier.get(key), later.get(key), sides, vllm_version) for key in keys)
+
+
+def _read_in(choice: Choice, table: _Table, vllm_version: str) -> Choice:
+    """The choice, which says so where another release of the table's range was read."""
+    if Version(vllm_version).public == Version(table.read_in).public:
+        return choice
+    read = f"read in vLLM {table.read_in}"
+    return replace(choice, how=choice.how.replace(read, f"{read} and not in {vllm_version}", 1))
 
 
 def has_table(vllm_version: str) -> bool:

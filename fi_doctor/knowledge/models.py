@@ -9,6 +9,7 @@ from typing import Any
 from fi_doctor.errors import BrokenDoctorError
 from fi_doctor.knowledge.decode import decode_list, read_yaml
 from fi_doctor.model import Strict
+from fi_doctor.model.deployments import repository_of
 
 _FILE = Path(__file__).parent / "data" / "models.yaml"
 
@@ -26,10 +27,17 @@ def presets() -> tuple[str, ...]:
 
 
 def config_of(name: str) -> dict[str, Any] | None:
-    """The configuration under a name, or of a repository, whatever its letters' case; None where it is not known."""
+    """The configuration under a name, or of a repository or its address; None where it is not known.
+
+    Neither the letters' case counts nor whether words are joined by "-" or "_".
+    """
     configs, repositories = _load()
-    word = name.lower()
+    word = _joined(repository_of(name))
     return configs.get(repositories.get(word, word))
+
+
+def _joined(name: str) -> str:
+    return name.lower().replace("_", "-")
 
 
 @cache
@@ -43,4 +51,4 @@ def _load() -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         configs[one.name] = {**configs.get(one.like, {}), **one.config}
     if errors:
         raise BrokenDoctorError(f"{_FILE} cannot be used", why="\n       ".join(errors), todo="install fi-doctor anew")
-    return configs, {repository.lower(): one.name for one in found for repository in one.of}
+    return configs, {_joined(repository): one.name for one in found for repository in one.of}

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 _REMARK = re.compile(r"\s+# .*\Z", re.DOTALL)
 _PLACEHOLDER = "/path/"  # how values begin that are to be chosen first
@@ -36,7 +37,7 @@ def variables_of(line: str) -> tuple[Assignment, ...] | None:
         if is_end:
             continue
         words = list(group)
-        if words[:1] == ["unset"] and len(words) > 1:
+        if words[:1] == ["unset"] and len(words) > 1 and all(map(_IDENTIFIER.fullmatch, words[1:])):
             found += [Assignment(name, None) for name in words[1:]]
         elif words[:1] == ["export"] and len(words) > 1:
             pairs = [_ASSIGNMENT.fullmatch(word) for word in words[1:]]

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from fi_doctor.model.base import Data
+
+_SITE = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([^/?#]+/[^/?#]+).*")
+
+
+def repository_of(word: str) -> str:
+    """The repository that an address of Hugging Face names, "https://huggingface.co/a/b/tree/main" -> "a/b"."""
+    found = _SITE.fullmatch(word)
+    return found[1] if found else word.rstrip("/")
 
 
 class AttentionLayers(Data, frozen=True, omit_defaults=True):

@@ -39,7 +39,8 @@ def export(report: Report, form: str, *, optional: bool = False) -> Exported:
             lines = _k8s(wanted)
         case _:
             lines = _settings(wanted, form)
-    return Exported(_lines((*lines, *(f"# {clean(line)}" for line in in_brief(report)))))
+    text = _lines((*lines, *(f"# {clean(line)}" for line in in_brief(report))))
+    return Exported(text, tuple(_not_set(wanted, form)))
 
 
 def settings_told(findings: tuple[Finding, ...]) -> list[str]:
@@ -52,6 +53,38 @@ def settings_told(findings: tuple[Finding, ...]) -> list[str]:
 def disproved_told(report: Report) -> list[str]:
     """What would stand among the settings and was tried here in vain."""
     return [f"left out: {clean(one.line)}; {'; '.join(proofs.told(one.proof))}" for one in report.disproved]
+
+
+def _not_set(wanted: Iterable[Recommendation], form: str) -> Iterator[str]:
+    """What is to be set and stands in the text as a comment only, which nobody sees where a program takes it."""
+    for one in wanted:
+        if one.kind is not ActionKind.SET:
+            continue
+        named = _variables(one)
+        if named is None:
+            yield f"not set: {_as_comment(one)}"
+            continue
+        yield from (f"not set: {_cannot_say(each)}" for each in named if not _can_say(each.value, form))
+
+
+def _can_say(value: str | None, form: str) -> bool:
+    """Whether a form can hold a value, and no terminal obeys what stands there; leaving unset is said in words."""
+    if value is None:
+        return True
+    match form:
+        case "shell":
+            return value.replace("\n", "").replace("\t", "").isprintable()
+        case "docker":  # an instruction ends with its line
+            return value.isprintable()
+        case "k8s":  # its escapes are of four digits, of which YAML makes no pairs
+            return value.isprintable() or all("\0" < one < "\ud800" or "\udfff" < one < "\U00010000" for one in value)
+        case _:
+            # `docker run --env-file` takes the rest of the line as it is, python-dotenv without a quote does too.
+            return value.isprintable() and not re.search(r"[\s#'\"\\]", value)
+
+
+def _cannot_say(one: Assignment) -> str:
+    return f"{one.name} cannot be said in this form: {clean(repr(one.value))}"
 
 
 def _record(one: Recommendation) -> dict[str, object]:
@@ -85,14 +118,14 @@ def _variable(one: Assignment, form: str) -> str:
     name, value = one
     if value is None:
         return f"unset {name}" if form == "shell" else f"# {name} is to be left unset"
+    if not _can_say(value, form):
+        return f"# {_cannot_say(one)}"
     if form == "shell":
         return f"export {name}={shlex.quote(value)}"
     if form == "docker":
         escaped = re.sub(r'(["\\$])', r"\\\1", value)
         return f'ENV {name}="{escaped}"'
-    # `docker run --env-file` takes the rest of the line as it is, python-dotenv without a quote does too.
-    is_plain = not re.search(r"[\s#'\"\\]", value)
-    return f"{name}={value}" if is_plain else f"# {name} cannot be said here: {value!r}"
+    return f"{name}={value}"
 
 
 def _k8s(wanted: list[Recommendation]) -> Iterator[str]:
@@ -103,16 +136,18 @@ def _k8s(wanted: list[Recommendation]) -> Iterator[str]:
         if one not in [each for each, _ in (*variables, *flags)]:
             yield from _why(one)
             yield f"# {_as_comment(one)}"
-    if any(each.value is not None for _, named in variables for each in named):
+    if any(each.value is not None and _can_say(each.value, "k8s") for _, named in variables for each in named):
         yield "env:"
     for one, named in variables:
         yield from _why(one, "  ")
-        for name, value in named:
-            if value is None:
-                yield f"  # {name} is to be left unset"
+        for each in named:
+            if each.value is None:
+                yield f"  # {each.name} is to be left unset"
+            elif not _can_say(each.value, "k8s"):
+                yield f"  # {_cannot_say(each)}"
             else:
-                yield f"  - name: {name}"
-                yield f"    value: {json.dumps(value)}"
+                yield f"  - name: {each.name}"
+                yield f"    value: {json.dumps(each.value, ensure_ascii=not each.value.isprintable())}"
     if flags:
         yield "args:"
     for one, words in flags:
@@ -121,19 +156,36 @@ def _k8s(wanted: list[Recommendation]) -> Iterator[str]:
 
 
 def _arguments(wanted: list[Recommendation], form: str) -> Exported:
-    """Words for a command line, quoted for a shell; a reason among them would be an argument, and is told beside."""
+    """Words for a command line; a reason among them would be an argument, and is told beside, as the words with quotes.
+
+    What `$(...)` gives a shell splits at blanks, and takes no quotes away.
+    """
     lines, told = [], []
     for one in wanted:
         words = _words(one.line)
         told += [line.removeprefix("# ") for line in _why(one)]
-        if words is None:
+        plain = None if words is None else [_unsplit(word) for word in words]
+        if plain is None or words is None:
             told.append(_as_comment(one))
+        elif all(word.isprintable() and not re.search(r"[\s*?]", word) for word in plain):
+            lines.append(" ".join(plain))
+            told.append(f"  {shlex.join(words)}")
         else:
-            lines.append(shlex.join(words))
-            told.append(f"  {lines[-1]}")
+            told.append(f"not among the words, since a shell would split or change it: {clean(shlex.join(words))}")
     if not lines:
         told.append(f"nothing to add to the command line of {'SGLang' if form == 'sglang-args' else 'vllm serve'}")
     return Exported(_lines(lines), tuple(told))
+
+
+def _unsplit(word: str) -> str:
+    """JSON without anything at which a shell splits it or looks for files; other words as they are."""
+    if not word.startswith(("{", "[")):
+        return word
+    try:
+        text = json.dumps(json.loads(word), separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return word
+    return re.sub(r"[ *?]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _is_of(one: Recommendation, form: str) -> bool:

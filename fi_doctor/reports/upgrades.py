@@ -35,7 +35,7 @@ def in_brief(report: Report) -> list[str]:
 def _lines(upgrade: Upgrade, report: Report) -> Iterator[str]:
     for one in upgrade.mends:
         idle = f", which {_vllm(report)} does not call here" if upgrade.is_needed and not one.is_called else ""
-        yield f"{one.row}{idle}: from {one.since} on [{names(one.rules)}]"
+        yield f"{one.row}{idle}: at the latest from {one.since} on [{names(one.rules)}]"
     if not upgrade.is_needed:
         yield f"Nothing that {_vllm(report)} calls as this environment stands asks for it."
     yield f"{upgrade.package} {upgrade.version} is {upgrade.why}."

@@ -94,6 +94,7 @@ def test_a_folder_and_a_file(doctor, tmp_path):
         (["--model", "gpt-oss-20b", "--vllm-args", "vllm serve a/b"], "--model gpt-oss-20b and a/b in --vllm-args"),
         (["--model", "gpt-oss-20b", "--tp", "2", "--vllm-args", "-tp 4"], "--tp 2 and --tensor-parallel-size 4"),
         (["--model", "gpt-oss-20b", "--locked"], "--model and --locked"),
+        (["--model", "gpt-oss-20b", "--as-recorded"], "--model and --as-recorded: nothing is judged then"),
         (["--model", "/dev/null"], "cannot be read"),
     ],
 )

@@ -168,7 +168,10 @@ def test_a_model_without_experts_or_attention_has_no_choice_of_them():
 def test_choices_that_are_not_known():
     found = deployment.judge(wanted(), Missing(reason="of vLLM 0.31.0 it was not read"), KB, REPORT, 90)
     assert (found.effect, found.parts) == (Effect.UNKNOWN, ())
-    assert found.why == "what vLLM would choose is not known: of vLLM 0.31.0 it was not read"
+    assert (
+        found.why
+        == "it cannot be told whether it works: what vLLM would choose is not known: of vLLM 0.31.0 it was not read"
+    )
 
 
 def test_the_request_is_narrowed_to_what_the_deployment_runs_through():
@@ -183,5 +186,5 @@ def test_the_request_is_narrowed_to_what_the_deployment_runs_through():
 def test_fields_of_the_model_that_make_no_sense_are_told():
     config = {**models.config_of("llama-3.1-8b"), "num_key_value_heads": "many"}
     odd = Wanted(model=model_of(config, "a", "b"), deployment=Deployment(), config=config)
-    [note] = judge(choice(), of=odd).notes
-    assert note == "num_key_value_heads of the model's configuration: 'many' is not a whole number"
+    found = judge(choice(), of=odd)
+    assert found.notes == ("num_key_value_heads of the model's configuration: 'many' is not a whole number",)

@@ -96,6 +96,43 @@ def test_a_compose_file(tmp_path):
     assert (values(other), other.server) == ({"A": "1", "B": None}, "")
 
 
+MERGED = """\
+x-env: &env {A: 1, B: 2}
+x-more: &more {B: 3, C: 4}
+x-base: &base
+  image: vllm/vllm-openai:v0.17.1
+  command: --swap-space 4
+services:
+  llm:
+    <<: *base
+    environment: {<<: [*env, *more], A: own}
+  other:
+    extends: {service: llm, file: elsewhere.yaml}
+    "<<": no merge
+"""
+
+
+def test_a_compose_file_with_merged_mappings(tmp_path):
+    llm, other = read(tmp_path, "compose.yaml", MERGED)
+    assert values(llm) == {"A": "own", "B": "2", "C": "4"}
+    assert (llm.server, llm.words, llm.line) == ("vllm", ("--swap-space", "4"), 5)
+    assert (llm.unread, other.unread) == ({}, {"extends": "service llm is not read into it"})
+
+
+def test_a_pod_with_merged_mappings(tmp_path):
+    text = "a: &a {name: s, args: [vllm, serve, b]}\nb: &b {<<: *a}\nspec: {containers: [{<<: *b, env: []}]}\n"
+    [given] = read(tmp_path, "pod.yaml", text)
+    assert (given.part, given.words) == (", container s", ("b",))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
+def test_files_with_and_without_a_byte_order_mark(tmp_path, encoding):
+    for name, text in (("server.env", "A=é\n"), ("x.yaml", "services: {x: {env_file: server.env}}\n")):
+        (tmp_path / name).write_text(text, encoding=encoding)
+        [given] = manifests.read_manifest(tmp_path / name)
+        assert values(given) == {"A": "é"}
+
+
 KUBERNETES = """\
 apiVersion: v1
 kind: ConfigMap
@@ -165,6 +202,9 @@ def test_a_file_of_variables(tmp_path):
         ("x.yaml", "[" * 5000, ""),
         ("x.yaml", "a: &a [1]\n" + "".join(f"b{n}: &b{n} [{'*a, ' * 9}*a]\n" for n in range(3)), "neither services"),
         ("x.txt", "hello\n", "is no manifest that is known"),
+        ("x.yaml", "a: &a {<<: *a}\n", "nested too deeply"),
+        ("x.yaml", "a: 1\nservices: {<<: 1}\n", "line 2: `<<` merges something else than mappings"),
+        ("x.yaml", "services: {<<: [{}, 1]}\n", "line 1: `<<` merges"),
         ("x.yaml", "services: {llm: 1}\n", None),
         ("x.yaml", "services: [llm]\n", "starts no container"),
         ("x.yaml", "spec: {containers: {a: 1}}\n", "starts no container"),

@@ -17,6 +17,7 @@ PLAIN = {
     "num_attention_heads": 32,
     "num_key_value_heads": 8,
 }
+DEEPSEEK = {"model_type": "deepseek_v3", "kv_lora_rank": 512, "qk_rope_head_dim": 64}
 
 
 def model_of(**fields):
@@ -66,10 +67,10 @@ def test_a_plain_model():
         ({"hybrid_override_pattern": "M-M*-M-"}, [("mamba", 3), ("full", 1)]),
         ({"attn_layer_period": 8, "attn_layer_offset": 4}, [("mamba", 28), ("full", 4)]),
         ({"model_type": "mamba2", "num_attention_heads": ...}, [("mamba", 32)]),
-        ({"kv_lora_rank": 512, "qk_rope_head_dim": 64}, [("mla", 32)]),
-        ({"kv_lora_rank": 512, "qk_rope_head_dim": 64, "index_topk": 2048}, [("sparse_mla", 32)]),
+        (DEEPSEEK, [("mla", 32)]),
+        ({**DEEPSEEK, "index_topk": 2048}, [("sparse_mla", 32)]),
         (
-            {"kv_lora_rank": 512, "linear_attn_config": {"kda_layers": [1, 2, 3], "num_heads": 32}},
+            {**DEEPSEEK, "linear_attn_config": {"kda_layers": [1, 2, 3], "num_heads": 32}},
             [("kda", 3), ("mla", 29)],
         ),
     ],
@@ -82,7 +83,7 @@ def test_sizes_by_their_other_names():
     old = dict.fromkeys(("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size"), ...)
     [layers] = model_of(**old, n_layer=12, n_head=16, n_embd=2048, multi_query=True).attention
     assert (layers.count, layers.heads, layers.kv_heads, layers.head_size) == (12, 16, 1, 128)
-    [latent] = model_of(kv_lora_rank=512, qk_rope_head_dim=64, num_attention_heads=128).attention
+    [latent] = model_of(**DEEPSEEK, num_attention_heads=128).attention
     assert (latent.heads, latent.kv_heads, latent.head_size, latent.value_size) == (128, 1, 576, 512)
     assert model_of(model_type="gpt_oss").attention[0].sinks
     assert model_of(attn_logit_softcapping=50.0).attention[0].soft_cap == 50.0
@@ -176,6 +177,8 @@ def test_quantised_checkpoints(written, weights, activations, rest):
             ["full_attention"] * 31 + ["of tomorrow"],
             "'of tomorrow' is a kind of layer that is not known",
         ),
+        ("layer_types", ["full_attention"] * 31 + ["sliding_attention"] * 2, "33 kinds for 32 layers"),
+        ("kv_lora_rank", "512", "MLA is not known of a model_type 'llama'"),
         ("quantization_config", "fp8", "'fp8' is not an object"),
         ("num_experts", 1 << 40, "is not a number from 1 to 65536"),
         ("torch_dtype", {"a": 1}, "{'a': 1} is not a short text"),
@@ -231,6 +234,18 @@ def test_files_that_cannot_be_read(tmp_path):
         served_model.read_model(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("encoding", "why"),
+    [("utf-8", None), ("utf-8-sig", "byte order mark"), ("utf-16", "it is UTF-16"), ("utf-32-le", "it is UTF-32-LE")],
+)
+def test_a_file_that_is_plainly_meant_is_read_and_what_transformers_refuses_is_told(tmp_path, encoding, why):
+    (tmp_path / "config.json").write_text(json.dumps(PLAIN), encoding=encoding)
+    found = served_model.read_model(tmp_path)
+    assert found.attention == model_of().attention
+    assert list(found.unread) == (["config.json"] if why else [])
+    assert (why or "") in found.unread.get("config.json", "")
+
+
 def test_model_optimizer_writes_a_file_of_its_own(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(PLAIN))
     (tmp_path / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "FP8"}}))
@@ -254,6 +269,17 @@ def test_what_is_known_of_models_is_read_whole(name):
 def test_a_repository_is_known_in_any_case_and_others_are_not():
     assert models.config_of("OpenAI/GPT-OSS-20B") == models.config_of("gpt-oss-20b")
     assert models.config_of("org/name") is None
+    config = models.config_of("gpt-oss-20b")
+    for word in (
+        "gpt_oss_20b",
+        "gpt-oss-20b/",
+        "https://huggingface.co/openai/gpt-oss-20b",
+        "hf.co/OpenAI/gpt-oss-20b/",
+    ):
+        assert models.config_of(word) == config
+    assert models.config_of("https://huggingface.co/openai/gpt-oss-20b/tree/main?x=1") == config
+    assert models.config_of("https://huggingface.co/openai") is None
+    assert models.config_of("https://example.org/openai/gpt-oss-20b") is None
 
 
 def test_the_cache_of_hugging_face(tmp_path):
@@ -264,7 +290,8 @@ def test_the_cache_of_hugging_face(tmp_path):
     (folder / "refs").mkdir()
     (folder / "refs" / "main").write_text("aaaa1111")
     for environ in ({"HF_HOME": str(tmp_path)}, {"HF_HUB_CACHE": str(tmp_path / "hub")}):
-        assert model_cache.cached_config("org/name", environ) == folder / "snapshots" / "aaaa1111" / "config.json"
+        for word in ("org/name", "org/name/", "https://huggingface.co/org/name"):
+            assert model_cache.cached_config(word, environ) == folder / "snapshots" / "aaaa1111" / "config.json"
     (folder / "refs" / "main").write_text("../../../../etc")
     found = model_cache.cached_config("org/name", {"HF_HOME": str(tmp_path)})
     assert found.parent.parent == folder / "snapshots"
@@ -273,7 +300,19 @@ def test_the_cache_of_hugging_face(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("word", "is_one"), [("org/name", True), ("a/b/c", False), ("../b", False), ("name", False), ("a/b\n", False)]
+    ("word", "is_one"),
+    [
+        ("org/name", True),
+        ("org/name/", True),
+        ("https://huggingface.co/org/name", True),
+        ("https://huggingface.co/../name", False),
+        ("https://example.org/org/name", False),
+        ("/org/name", False),
+        ("a/b/c", False),
+        ("../b", False),
+        ("name", False),
+        ("a/b\n", False),
+    ],
 )
 def test_words_that_name_repositories(word, is_one):
     assert model_cache.is_repository(word) is is_one

@@ -87,7 +87,49 @@ def test_a_dockerfile():
 
 def test_an_env_file():
     text = export("dotenv", (SET, "export A=/x B='two words'", {})).text
-    assert text.splitlines()[1:] == ["A=/x", "# B cannot be said here: 'two words'"]
+    assert text.splitlines()[1:] == ["A=/x", "# B cannot be said in this form: 'two words'"]
+
+
+@pytest.mark.parametrize(
+    ("value", "forms"),
+    [
+        ("/a\nRUN x", "shell k8s"),
+        ("/a\rRUN x", "k8s"),
+        ("/a\tb", "shell k8s"),
+        ("/a\x1b[31m", "k8s"),
+        ("/a\0", ""),
+        ("/a\u202eb", "k8s"),
+        ("/a\U0001f600\x1b", ""),
+        ("/a\udcff", ""),
+        ("/a\U0001f600é", "shell dotenv docker k8s"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("form", ["shell", "dotenv", "docker", "k8s"])
+def test_what_a_form_cannot_hold_is_left_out_and_told(form, value, forms):
+    done = export(form, (SET, f"export A={shlex.quote(value)}", {}))
+    if form in forms.split():
+        assert (done.told, "cannot be said" in done.text) == ((), False)
+        if form == "shell":
+            assert variables_of_shell(done.text)["A"] == value
+        elif form == "k8s":
+            assert yaml.safe_load(done.text) == {"env": [{"name": "A", "value": value}]}
+    else:
+        assert all(part.lstrip().startswith("#") and part.isprintable() for part in done.text.splitlines())
+        assert len(done.text.splitlines()) == 2
+        [told] = done.told
+        assert told.startswith("not set: A cannot be said in this form: '/a")
+        assert told.isprintable()
+
+
+def test_what_a_person_has_to_choose_is_told():
+    done = export("shell", (SET, "export A=$HOME", {}), (RUN, "fi-doctor warm", {}), (SET, "unset OLD", {}))
+    assert done.told == ("not set: choose, then set: export A=$HOME",)
+
+
+def test_only_a_name_can_be_left_unset():
+    text = export("docker", (SET, "unset 'A\nRUN x'", {})).text
+    assert all(line.startswith("#") for line in text.splitlines())
 
 
 def test_the_fields_of_a_container():
@@ -103,10 +145,38 @@ def test_the_fields_of_a_container():
     }
 
 
+def words_of_a_shell(text):
+    """What `vllm serve MODEL $(fi-doctor env --format vllm-args)` gives the program."""
+    script = """for word in $(cat); do printf '%s\\0' "$word"; done"""
+    done = subprocess.run(["sh", "-c", script], input=text, capture_output=True, text=True, check=True)
+    return done.stdout.split("\0")[:-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        (["--x", '{"a b": "* ?"}'], ["--x", {"a b": "* ?"}]),
+        (["--x", "it's"], ["--x", "it's"]),
+        (["--x", "two words"], None),
+        (["--x", "{no json"], None),
+        (["--x", "*"], None),
+        (["--x", "\x1b"], None),
+    ],
+)
+def test_what_a_shell_would_split_is_no_word(words, given):
+    done = export("vllm-args", (FLAG, shlex.join(words), {}))
+    found = words_of_a_shell(done.text)
+    assert [json.loads(word) if word.startswith("{") else word for word in found] == (given or [])
+    told = any(line.startswith("not among the words") for line in done.told)
+    assert told == (given is None)
+    assert all(line.isprintable() for line in done.told)
+
+
 def test_words_of_a_command_line_stand_alone_and_their_reasons_beside():
     line = """--compilation-config '{"custom_ops": ["+rotary_embedding"]}'"""
     done = export("vllm-args", (FLAG, line, {"holds": "vllm >=0.14"}), (SET, "export A=1", {}))
-    assert shlex.split(done.text) == ["--compilation-config", '{"custom_ops": ["+rotary_embedding"]}']
+    assert words_of_a_shell(done.text) == ["--compilation-config", '{"custom_ops":["+rotary_embedding"]}']
+    assert "  " + line in done.told  # to be copied
     assert any("a reason [a-finding] (vllm >=0.14)" in told for told in done.told)
     other = export("sglang-args", (FLAG, line, {"holds": "vllm >=0.14"}))
     assert (other.text, other.told) == ("", ("nothing to add to the command line of SGLang",))

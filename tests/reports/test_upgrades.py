@@ -33,8 +33,19 @@ def test_of_a_needed_one_the_rows_that_are_not_called_are_marked(report):
     first, *rest = report.upgrade.mends
     needed = replace(report.upgrade, is_needed=True, mends=(replace(first, is_called=True), *rest))
     _, lines = upgrades.told(replace(report, upgrade=needed))
-    assert [", which vLLM 0.14.1 does not call here: from" in line for line in lines[:3]] == [False, True, True]
+    assert [", which vLLM 0.14.1 does not call here: at the latest from" in line for line in lines[:3]] == [
+        False,
+        True,
+        True,
+    ]
     assert not any("asks for it" in line for line in lines)
+
+
+def test_the_first_release_that_is_known_without_a_fault_need_not_be_the_first_without_it(report):
+    _, lines = upgrades.told(report)
+    [line] = [line for line in lines if line.startswith("comm.allreduce_fusion")]
+    rule = "two-shot-allreduce-barrier-lets-through"  # which says that 0.7.2 mends it; vLLM asks for its .post1
+    assert line.endswith(f": at the latest from flashinfer-python 0.7.2.post1 on [{rule}]")
 
 
 @pytest.mark.parametrize("format_", ["console", "markdown", "json", "yaml"])
