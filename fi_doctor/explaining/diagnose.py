@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from fi_doctor.explaining import answering, events, lines, stream, telling, usage
+from fi_doctor.explaining import answering, events, lines, stream, telling, tracebacks, usage
 from fi_doctor.explaining.lines import Line
 from fi_doctor.explaining.matching import matches
 from fi_doctor.explaining.ranking import candidate, ranked
@@ -79,11 +79,13 @@ def diagnose(
 
 def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
     """Read an input once, and keep what tells something."""
-    reading = stream.Reading()
+    reading, frames = stream.Reading(), tracebacks.Frames(source.name)
     facts, using, failing = telling.literals(), usage.literals(), events.literals() | signs.keys()
-    wanted = facts if source.is_environment else facts | using | failing
+    wanted = facts if source.is_environment else facts | using | failing | {tracebacks.LITERAL}
     for hit in stream.hits(source.stream, wanted, reading):
         own = failing.intersection(hit.literals)
+        if tracebacks.LITERAL in hit.literals:
+            frames.add(hit)
         if hit.alike > _TOLD and not own:
             continue
         line = lines.read(source.name, hit.number, hit.raw, place=len(seen.read))
@@ -97,5 +99,5 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
             seen.errors.append(event)
         if (signed := signs.keys() & own) and len(seen.lines) < _MOST:
             seen.literals |= signed
-            seen.lines.append(line)
+            seen.lines.append(frames.placed(line))
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))

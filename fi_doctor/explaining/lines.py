@@ -52,6 +52,7 @@ class Line(NamedTuple):
     level: Level = Level.NONE
     place: int = 0  # of the file among the inputs
     time: str = ""  # "08-13 11:11:59", of its prefix; "" where none is told
+    frame: str = ""  # of the traceback that ends in this line: where it was raised
 
 
 def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:

@@ -46,6 +46,8 @@ def _match(sign: Sign, line: Line, places: dict[str, list[Line]]) -> Match | Non
     captured = search(sign.pattern, line.text) if sign.pattern else {}
     if captured is None or (sign.without and search(sign.without, line.text) is not None):
         return None
+    if sign.frame and search(sign.frame, line.frame) is None:
+        return None
     if sign.near and not any(_is_near(line, other) for other in places[sign.near]):
         return None
     return Match(sign, line, captured)
