@@ -12,6 +12,7 @@ _DAY = r"(?:\d{4}[-/]\d\d[-/]\d\d|\d\d/\d\d/\d{4}|\d\d-\d\d|[A-Z][a-z]{2} [ \d]\
 _TIME = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|[DIWEF])"
 _PREFIXES = (
+    rf"^{_DAY} {_TIME} - {_LEVEL} - (?:[\w./-]{{1,120}}\.py:\d+ - )?",  # FlashInfer, whose logger's name stays
     rf"^{_DAY} {_TIME} [\w.-]{{1,80}} [\w./@-]{{1,80}}(?:\[\d+\])?: ",  # journald
     rf"^\s*{_DAY}[T -]{_TIME} (?:std(?:out|err) [FP] )?",  # kubectl logs --timestamps, containerd
     r"^\[pod/[\w./-]{1,200}\] ",
@@ -29,7 +30,7 @@ _PREFIXES = (
 # All of them in one, since a name may stand once: rank0, rank1, ...
 _ANY = "|".join(prefix.lstrip("^").replace("?P<rank>", f"?P<rank{at}>") for at, prefix in enumerate(_PREFIXES))
 _PREFIX = f"^(?P<whole>{_ANY})"
-_LEVELS = rf"^(?:\[TRT-LLM\] )?\[?(?P<level>{_LEVEL})\b"
+_LEVELS = rf"^(?:\[TRT-LLM\] |{_DAY} {_TIME} - )?\[?(?P<level>{_LEVEL})\b"
 _MOST = 8
 
 

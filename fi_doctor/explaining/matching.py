@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from fi_doctor.explaining.lines import Line
-from fi_doctor.explaining.patterns import search
+from fi_doctor.explaining.patterns import every, search
 from fi_doctor.model import Fault, Sign
 
 _NEAR = 200  # lines
+_RANK = r"(?P<kind>TP|DP|PP|EP|CP|rank)[ =_]?(?P<number>\d+)"
+_PROCESS = re.compile(r"[\s,]*(?:pid=)?\d+")
 
 
 class Match(NamedTuple):
@@ -23,9 +26,9 @@ class Match(NamedTuple):
 
 def matches(fault: Fault, lines: Iterable[Line]) -> tuple[Match, ...]:
     """Each sign of a fault in each of the lines that have it, in the order of the log."""
-    every = list(lines)
-    places = _places(fault, every)
-    found = (_match(sign, line, places) for line in every for sign in fault.signs)
+    those = list(lines)
+    places = _places(fault, those)
+    found = (_match(sign, line, places) for line in those for sign in fault.signs)
     return tuple(match for match in found if match is not None)
 
 
@@ -54,5 +57,19 @@ def _match(sign: Sign, line: Line, places: dict[str, list[Line]]) -> Match | Non
 
 
 def _is_near(line: Line, other: Line) -> bool:
-    are_apart = line.rank and other.rank and line.rank != other.rank
-    return line.file == other.file and not are_apart and abs(line.number - other.number) <= _NEAR
+    is_close = line.file == other.file and abs(line.number - other.number) <= _NEAR
+    return is_close and not _are_apart(line.rank, other.rank)
+
+
+def _are_apart(one: str, other: str) -> bool:
+    """Whether two names are of two ranks: "Worker_TP0 pid=7" and "TP1" are, "EngineCore_DP0" goes with both."""
+    if not one or not other or one == other:
+        return False
+    left, right = _ranks(one), _ranks(other)
+    if shared := left.keys() & right.keys():
+        return any(left[kind] != right[kind] for kind in shared)
+    return _PROCESS.sub("", one) == _PROCESS.sub("", other)  # the same kind of process, of another number
+
+
+def _ranks(name: str) -> dict[str, str]:
+    return {found["kind"]: found["number"] for found in every(_RANK, name)}
