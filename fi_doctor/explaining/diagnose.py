@@ -31,8 +31,7 @@ class Seen:
     """What was found in the inputs, in their order."""
 
     def __init__(self) -> None:
-        self.lines: list[Line] = []  # with a literal of a fault
-        self.literals: set[bytes] = set()  # of faults
+        self.lines: dict[bytes, list[Line]] = {}  # for each literal of a fault those that have it
         self.told: list[LogFact] = []
         self.errors: list[Event] = []
         self.used: list[Used] = []
@@ -56,11 +55,12 @@ def diagnose(
     for source in sources:
         _read(source, signs, seen)
     facts = LogFacts(facts=(*known, *seen.told))
-    paths = {path for literal in seen.literals for path in signs[literal] if path.stem not in left_out}
+    placed = {literal.decode(): those for literal, those in seen.lines.items()}
+    paths = {path for literal in seen.lines for path in signs[literal] if path.stem not in left_out}
     candidates = [
         one
         for fault in faults.load(paths, folder)
-        if (one := candidate(fault, matches(fault, seen.lines), facts)) is not None
+        if (one := candidate(fault, matches(fault, placed), facts)) is not None
     ]
     causes = ranked(candidates)
     settings = faults.settings(folder) if any(mend.setting for one in causes for mend in one.fault.fix) else ()
@@ -79,7 +79,7 @@ def diagnose(
 
 def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
     """Read an input once, and keep what tells something."""
-    reading, frames = stream.Reading(), tracebacks.Frames(source.name)
+    reading, frames, kept = stream.Reading(), tracebacks.Frames(source.name), 0
     facts, using, failing = telling.literals(), usage.literals(), events.literals() | signs.keys()
     wanted = facts if source.is_environment else facts | using | failing | {tracebacks.LITERAL}
     for hit in stream.hits(source.stream, wanted, reading):
@@ -97,7 +97,9 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
             seen.used += usage.used(line, hit.literals)
         if own and len(seen.errors) < _MOST and (event := events.read(line)) is not None:
             seen.errors.append(event)
-        if (signed := signs.keys() & own) and len(seen.lines) < _MOST:
-            seen.literals |= signed
-            seen.lines.append(frames.placed(line))
+        if (signed := signs.keys() & own) and kept < _MOST:
+            kept += 1
+            placed = frames.placed(line)
+            for literal in signed:
+                seen.lines.setdefault(literal, []).append(placed)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))

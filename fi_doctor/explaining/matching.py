@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fi_doctor.explaining.lines import Line
@@ -24,26 +23,21 @@ class Match(NamedTuple):
     captured: dict[str, str]
 
 
-def matches(fault: Fault, lines: Iterable[Line]) -> tuple[Match, ...]:
-    """Each sign of a fault in each of the lines that have it, in the order of the log."""
-    those = list(lines)
-    places = _places(fault, those)
-    found = (_match(sign, line, places) for line in those for sign in fault.signs)
-    return tuple(match for match in found if match is not None)
+def matches(fault: Fault, lines: Mapping[str, Sequence[Line]]) -> tuple[Match, ...]:
+    """Each sign of a fault in each of the lines that have it, in the order of the log.
+
+    lines: for each literal those in which it stands.
+    """
+    found = [
+        match
+        for sign in fault.signs
+        for line in lines.get(sign.text, ())
+        if (match := _match(sign, line, lines)) is not None
+    ]
+    return tuple(sorted(found, key=lambda match: (match.line.place, match.line.number)))
 
 
-def _places(fault: Fault, lines: list[Line]) -> dict[str, list[Line]]:
-    """Where what must stand near a sign does."""
-    places: dict[str, list[Line]] = defaultdict(list)
-    wanted = {sign.near for sign in fault.signs if sign.near}
-    for line in lines:
-        for near in wanted:
-            if near in line.text:
-                places[near].append(line)
-    return places
-
-
-def _match(sign: Sign, line: Line, places: dict[str, list[Line]]) -> Match | None:
+def _match(sign: Sign, line: Line, lines: Mapping[str, Sequence[Line]]) -> Match | None:
     if sign.text not in line.text:
         return None
     captured = search(sign.pattern, line.text) if sign.pattern else {}
@@ -51,7 +45,7 @@ def _match(sign: Sign, line: Line, places: dict[str, list[Line]]) -> Match | Non
         return None
     if sign.frame and search(sign.frame, line.frame) is None:
         return None
-    if sign.near and not any(_is_near(line, other) for other in places[sign.near]):
+    if sign.near and not any(_is_near(line, other) for other in lines.get(sign.near, ())):
         return None
     return Match(sign, line, captured)
 
