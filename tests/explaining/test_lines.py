@@ -39,6 +39,7 @@ LINES = {
         "Worker_TP1 pid=3",
         Level.ERROR,
     ),
+    "quoted": (f"> (Worker_TP1 pid=3) {SAID}", "Worker_TP1 pid=3", Level.NONE),
     "several": (
         f"Nov 11 15:55:06 gpu-7 docker[1]: (Worker_TP0 pid=4) ERROR 08-13 11:11:59 [core.py:8] {SAID}",
         "Worker_TP0 pid=4",
