@@ -164,12 +164,17 @@ class Language(Generic[_View]):
 
     def _check_missing(self, rest: object, path: str) -> list[str]:
         name, test = next(iter(rest.items())) if isinstance(rest, dict) and len(rest) == 1 else (rest, None)
+        if isinstance(name, str) and name in self.keyed and isinstance(test, str) and test:
+            return []
         if not isinstance(name, str) or name not in self.subjects:
-            return [f"{path}: expected a subject or {{subject: test of the reason}}, got {_show(rest)}"]
+            forms = "a subject, {subject: test of the reason} or {family of subjects: key}"
+            return [f"{path}: expected {forms}, got {_show(rest)}"]
         return [] if test is None else leaves.check_test(Kind.TEXT, test, f"{path}.{name}")
 
     def _is_missing(self, rest: str | dict[str, Any], view: _View) -> Truth:
         [(name, test)] = rest.items() if isinstance(rest, dict) else ((rest, None),)
+        if name in self.keyed:
+            return Truth.YES if isinstance(self.keyed[name].read(view, str(test)), Missing) else Truth.NO
         reading = self.subjects[name].read(view)
         if not isinstance(reading, Missing):
             return Truth.NO

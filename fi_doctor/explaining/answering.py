@@ -153,7 +153,7 @@ def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
         flashinfer_at_fault=fault.flashinfer_at_fault,
         title=_said(fault.title, one.view),
         why=_said(fault.why, one.view),
-        remedies=tuple(_line(mend.line, one.view) for mend in fault.fix if _applies(mend, one, settings)),
+        remedies=_remedies(one, settings),
         matched=_matched(one.matches),
         reason=_reason(one, unknown),
         unknown=unknown,
@@ -161,6 +161,13 @@ def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
         fixed_in=fault.fixed_in,
         source=fault.source,
     )
+
+
+def _remedies(one: Candidate, settings: tuple[Setting, ...]) -> tuple[str, ...]:
+    """Lines that are ready to paste; where there is none, those in which a word is to be filled in."""
+    lines = [mend.line for mend in one.fault.fix if _applies(mend, one, settings)]
+    ready = [line for line in lines if not LOG.unknowns(line, one.view)]
+    return tuple(_line(line, one.view) for line in ready or lines)
 
 
 def _said(text: str, view: LogView) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from fi_doctor.explaining import answering, events, lines, stream, telling, usage
+from fi_doctor.explaining import answering, events, lines, stream, telling, tracebacks, usage
 from fi_doctor.explaining.lines import Line
 from fi_doctor.explaining.matching import matches
 from fi_doctor.explaining.ranking import candidate, ranked
@@ -31,8 +31,7 @@ class Seen:
     """What was found in the inputs, in their order."""
 
     def __init__(self) -> None:
-        self.lines: list[Line] = []  # with a literal of a fault
-        self.literals: set[bytes] = set()  # of faults
+        self.lines: dict[bytes, list[Line]] = {}  # for each literal of a fault those that have it
         self.told: list[LogFact] = []
         self.errors: list[Event] = []
         self.used: list[Used] = []
@@ -56,11 +55,12 @@ def diagnose(
     for source in sources:
         _read(source, signs, seen)
     facts = LogFacts(facts=(*known, *seen.told))
-    paths = {path for literal in seen.literals for path in signs[literal] if path.stem not in left_out}
+    placed = {literal.decode(): those for literal, those in seen.lines.items()}
+    paths = {path for literal in seen.lines for path in signs[literal] if path.stem not in left_out}
     candidates = [
         one
         for fault in faults.load(paths, folder)
-        if (one := candidate(fault, matches(fault, seen.lines), facts)) is not None
+        if (one := candidate(fault, matches(fault, placed), facts)) is not None
     ]
     causes = ranked(candidates)
     settings = faults.settings(folder) if any(mend.setting for one in causes for mend in one.fault.fix) else ()
@@ -79,11 +79,13 @@ def diagnose(
 
 def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
     """Read an input once, and keep what tells something."""
-    reading = stream.Reading()
+    reading, frames, kept = stream.Reading(), tracebacks.Frames(source.name), 0
     facts, using, failing = telling.literals(), usage.literals(), events.literals() | signs.keys()
-    wanted = facts if source.is_environment else facts | using | failing
+    wanted = facts if source.is_environment else facts | using | failing | {tracebacks.LITERAL}
     for hit in stream.hits(source.stream, wanted, reading):
         own = failing.intersection(hit.literals)
+        if tracebacks.LITERAL in hit.literals:
+            frames.add(hit)
         if hit.alike > _TOLD and not own:
             continue
         line = lines.read(source.name, hit.number, hit.raw, place=len(seen.read))
@@ -95,7 +97,9 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
             seen.used += usage.used(line, hit.literals)
         if own and len(seen.errors) < _MOST and (event := events.read(line)) is not None:
             seen.errors.append(event)
-        if (signed := signs.keys() & own) and len(seen.lines) < _MOST:
-            seen.literals |= signed
-            seen.lines.append(line)
+        if (signed := signs.keys() & own) and kept < _MOST:
+            kept += 1
+            placed = frames.placed(line)
+            for literal in signed:
+                seen.lines.setdefault(literal, []).append(placed)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))

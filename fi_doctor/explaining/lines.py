@@ -12,6 +12,8 @@ _DAY = r"(?:\d{4}[-/]\d\d[-/]\d\d|\d\d/\d\d/\d{4}|\d\d-\d\d|[A-Z][a-z]{2} [ \d]\
 _TIME = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|[DIWEF])"
 _PREFIXES = (
+    r"^> ",  # quoted, as in mails and in what is pasted into issues
+    rf"^{_DAY} {_TIME} - {_LEVEL} - (?:[\w./-]{{1,120}}\.py:\d+ - )?",  # FlashInfer, whose logger's name stays
     rf"^{_DAY} {_TIME} [\w.-]{{1,80}} [\w./@-]{{1,80}}(?:\[\d+\])?: ",  # journald
     rf"^\s*{_DAY}[T -]{_TIME} (?:std(?:out|err) [FP] )?",  # kubectl logs --timestamps, containerd
     r"^\[pod/[\w./-]{1,200}\] ",
@@ -29,7 +31,7 @@ _PREFIXES = (
 # All of them in one, since a name may stand once: rank0, rank1, ...
 _ANY = "|".join(prefix.lstrip("^").replace("?P<rank>", f"?P<rank{at}>") for at, prefix in enumerate(_PREFIXES))
 _PREFIX = f"^(?P<whole>{_ANY})"
-_LEVELS = rf"^(?:\[TRT-LLM\] )?\[?(?P<level>{_LEVEL})\b"
+_LEVELS = rf"^(?:\[TRT-LLM\] |{_DAY} {_TIME} - )?\[?(?P<level>{_LEVEL})\b"
 _MOST = 8
 
 
@@ -52,6 +54,7 @@ class Line(NamedTuple):
     level: Level = Level.NONE
     place: int = 0  # of the file among the inputs
     time: str = ""  # "08-13 11:11:59", of its prefix; "" where none is told
+    frame: str = ""  # of the traceback that ends in this line: where it was raised
 
 
 def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:

@@ -41,6 +41,8 @@ class Sign(Strict, frozen=True):
     # RE2, searched in the line: when it does not match, the sign is not there. Its named groups are captured.
     pattern: str = ""
     without: str = ""  # RE2: a line that it matches is no such sign
+    # RE2: the last frame of the traceback before the line, 'File "/v/flashinfer/mla.py", line 600, in run', has it.
+    frame: str = ""
     near: str = ""  # a literal that must stand in the same log within 200 lines, of the same rank where ranks are told
     name: str = ""  # for {seen: {name: true}} in conditions
 

@@ -57,7 +57,8 @@ def test_what_a_fault_names_is_there(fault):
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
 def test_the_patterns_of_a_fault_are_of_re2(fault):
-    assert not [wrong for sign in fault.signs for wrong in map(patterns.wrong, (sign.pattern, sign.without)) if wrong]
+    written = [one for sign in fault.signs for one in (sign.pattern, sign.without, sign.frame)]
+    assert not [wrong for wrong in map(patterns.wrong, written) if wrong]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)

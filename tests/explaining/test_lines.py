@@ -32,6 +32,14 @@ LINES = {
     "compose": (f"vllm-1  | {SAID}", "", Level.NONE),
     "docker": ('{"log":"RuntimeError: no\\n","stream":"stderr","time":"2025-11-11T15:55:06Z"}', "", Level.NONE),
     "journald": (f"Nov 11 15:55:06 gpu-7 vllm[123]: {SAID}", "", Level.NONE),
+    "flashinfer": (f"2025-11-11 15:55:06,123 - WARNING - autotuner.py:486 - {SAID}", "", Level.WARNING),
+    "flashinfer-old": (f"2025-11-11 15:55:06,123 - INFO - {SAID}", "", Level.INFO),
+    "flashinfer-of-a-rank": (
+        f"(Worker_TP1 pid=3) 2025-11-11 15:55:06,123 - ERROR - core.py:48 - {SAID}",
+        "Worker_TP1 pid=3",
+        Level.ERROR,
+    ),
+    "quoted": (f"> (Worker_TP1 pid=3) {SAID}", "Worker_TP1 pid=3", Level.NONE),
     "several": (
         f"Nov 11 15:55:06 gpu-7 docker[1]: (Worker_TP0 pid=4) ERROR 08-13 11:11:59 [core.py:8] {SAID}",
         "Worker_TP0 pid=4",

@@ -1,0 +1,77 @@
+"""Where an error was raised, of which rank the neighbours of a line are, and which remedies are ready."""
+
+from __future__ import annotations
+
+import pytest
+from test_signs import Folder, sign
+
+FRAME = 'File "/v/site-packages/{}", line 88, in run'
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("frames", "is_there"),
+    [
+        (("vllm/core.py", "flashinfer/mla.py"), True),
+        (("flashinfer/mla.py", "vllm/core.py"), False),
+        (("flashinfer/mla.py", "torch/_ops.py"), True),
+        ((), False),
+    ],
+    ids=["last", "not last", "torch goes through", "none"],
+)
+def test_the_frame_of_an_error_is_the_last_one_before_it(folder, frames, is_there):
+    folder.add("a-fault", sign("ValueError: ", frame="/flashinfer/"))
+    log = "\n".join(f"  {FRAME.format(one)}\n    code()" for one in frames)
+    assert folder.rules(f"{log}\nValueError: no") == (["a-fault"] if is_there else [])
+
+
+def test_the_frame_is_of_the_error_s_own_rank(folder):
+    folder.add("a-fault", sign("ValueError: ", frame="/flashinfer/"))
+    of = {rank: f"(Worker_{rank} pid=1) ERROR 05-26 07:50:29 [a.py:1] " for rank in ("TP0", "TP1")}
+    frames = [f"{of['TP0']}  {FRAME.format('flashinfer/mla.py')}", f"{of['TP1']}  {FRAME.format('vllm/a.py')}"]
+    told = {rank: folder.rules("\n".join([*frames, f"{of[rank]}ValueError: no"])) for rank in of}
+    assert told == {"TP0": ["a-fault"], "TP1": []}
+
+
+def test_a_frame_far_before_an_error_is_none_of_its(folder):
+    folder.add("a-fault", sign("ValueError: ", frame="/flashinfer/"))
+    assert folder.rules(f"{FRAME.format('flashinfer/mla.py')}\n" + "x\n" * 60 + "ValueError: no") == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are_near"),
+    [
+        ("(Worker_TP0 pid=7) ", "(Worker_TP1 pid=8) ", False),
+        ("(Worker_TP0 pid=7) ", "[rank0]: ", True),
+        ("(EngineCore_DP0 pid=6) ", "(Worker_TP1 pid=8) ", True),
+        ("(EngineCore_DP0 pid=6) ", "(EngineCore_DP1 pid=8) ", False),
+        ("(RayWorkerWrapper pid=6) ", "(RayWorkerWrapper pid=8) ", False),
+        ("(APIServer pid=1) ", "(EngineCore pid=8) ", True),
+        ("", "(EngineCore pid=8) ", True),
+    ],
+)
+def test_what_stands_near_is_of_no_other_rank(folder, one, other, are_near):
+    folder.add("a-fault", sign("it broke", near="the cause"))
+    assert folder.rules(f"{one}the cause\n{other}it broke") == (["a-fault"] if are_near else [])
+
+
+def test_a_condition_can_ask_whether_a_package_or_a_variable_is_told(folder):
+    folder.add("a-fault", sign("it broke"), more="when: {missing: {package: vllm}}")
+    folder.add("another-fault", sign("it broke"), more="when: {not: {missing: {env: CUDA_HOME}}}")
+    assert folder.rules("it broke") == ["a-fault"]
+    assert folder.rules("vllm==0.33.0\nCUDA_HOME=/opt/cuda\nit broke") == ["another-fault"]
+
+
+def test_a_remedy_of_which_a_word_is_not_told_is_left_out_where_another_is_ready(folder):
+    lines = "fix: [{kind: note, line: 'take {package:vllm}'}, {kind: note, line: 'do that'}]"
+    folder.add("a-fault", sign("it broke"))
+    path = folder.path / "driver" / "a-fault.yaml"
+    path.write_text(path.read_text().replace('fix: [{kind: note, line: "do that"}]', lines))
+    assert folder.told("it broke").diagnoses[0].remedies == ("do that",)
+    assert folder.told("vllm==0.33.0\nit broke").diagnoses[0].remedies == ("take 0.33.0", "do that")
+    path.write_text(path.read_text().replace(", {kind: note, line: 'do that'}", ""))
+    assert folder.told("it broke").diagnoses[0].remedies == ("take <vllm>",)
