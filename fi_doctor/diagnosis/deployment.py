@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from fi_doctor.diagnosis import given
 from fi_doctor.diagnosis.called import vllm_use
 from fi_doctor.diagnosis.matrix import deciding_cells
 from fi_doctor.model import (
@@ -21,6 +22,7 @@ from fi_doctor.model import (
     Package,
     Report,
     Request,
+    Severity,
     Verdict,
 )
 from fi_doctor.model.choices import Choice
@@ -53,7 +55,11 @@ _MAY_CHANGE = {
     "--hf-overrides": ("attention", "moe", "linear", "sampling"),
     "--kernel-config*": ("moe", "linear"),
     "--linear-backend": ("linear",),
+    "--convert": ("attention", "sampling"),
+    "--language-model-only": ("attention",),
+    "--limit-mm-per-prompt": ("attention",),
     "--logprobs-mode": ("sampling",),
+    "--runner": ("attention", "sampling"),
     "--quantization*": ("moe", "linear"),
     "--speculative-config*": ("attention", "sampling"),
     "--compilation-config*": ("allreduce_fusion",),
@@ -149,6 +155,8 @@ def judge(
         )
         effect = min((part.effect for part in parts), key=_ORDER.index, default=Effect.UNKNOWN)
         why = _sentence(effect, parts)
+    if refused := _refused(deployment, report):
+        effect, why = Effect.FAILS, f"it will fail: vLLM {version} does not know {', '.join(refused)}"
     return Deployed(
         model=model,
         deployment=deployment,
@@ -170,6 +178,14 @@ def with_gate(gate: Gate, deployed: Deployed) -> Gate:
     return gate
 
 
+def _refused(deployment: Deployment, report: Report) -> list[str]:
+    """The options whose values the installed release does not take: it does not start with them."""
+    titles = [one.title for one in report.findings if one.id == given.REFUSED and one.severity is Severity.ERROR]
+    flags = {**deployment.flags, "--kv-cache-dtype": deployment.kv_cache_dtype}
+    written = [f"{name} {value}" for name, value in flags.items()]
+    return [one for one in written if any(f" cannot read {one} " in f"{title} " for title in titles)]
+
+
 def _doubted(choice: Choice, unconsidered: Mapping[str, tuple[str, ...]], report: Report) -> Part | None:
     """What the table says and may be otherwise here; vLLM itself was given all that is set."""
     if choice.evidence is not Evidence.DECLARED:
@@ -185,12 +201,13 @@ def _doubted(choice: Choice, unconsidered: Mapping[str, tuple[str, ...]], report
 
 def _part(choice: Choice, wanted: Wanted, kb: KnowledgeBase, report: Report, sm: int | Missing) -> Part:
     if choice.chosen == "none":
-        if choice.operator in _MAY_BE_NONE:
+        if choice.operator in _MAY_BE_NONE and not choice.how.startswith("nothing serves"):
             return Part(choice=choice, effect=Effect.OTHER, why="not used")
         return Part(choice=choice, effect=Effect.FAILS, why=choice.how.partition("; table")[0])
+    if choice.is_flashinfer is None:
+        return Part(choice=choice, effect=Effect.UNKNOWN, why=choice.how.partition("; table")[0])
     if not choice.is_flashinfer:
-        effect = Effect.OTHER if choice.is_flashinfer is False else Effect.UNKNOWN
-        return Part(choice=choice, effect=effect, why=f"{choice.chosen} serves" if choice.chosen else choice.how)
+        return Part(choice=choice, effect=Effect.OTHER, why=f"{choice.chosen} serves")
     rows = [row for row in report.features if row.feature in choice.features and row.sm == sm]
     missing = [name for name in choice.features if name not in {row.feature for row in rows}]
     verdicts = [_of_model(row, wanted, kb, report.facts) for row in rows]
@@ -274,5 +291,6 @@ def _others(parts: tuple[Part, ...]) -> str:
 def _known_by(choices: tuple[Choice, ...] | Missing) -> str:
     if isinstance(choices, Missing) or not choices:
         return ""
-    said = [choice.how.partition("; ")[2] if choice.chosen == "none" else choice.how for choice in choices]
+    known = sorted(choices, key=lambda choice: choice.is_flashinfer is None)  # those that are known first
+    said = [choice.how.partition("; ")[2] if choice.chosen == "none" else choice.how for choice in known]
     return next((words.partition(":")[0] for words in said if words), "")
