@@ -46,7 +46,7 @@ class _Candidate(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
     flashinfer: bool = False
     features: tuple[_Runs, ...] = ()
     rejected: tuple[_Need, ...] = ()
-    untried: _When = {}  # with these values no row of features.yaml tells of it
+    tried: _When = {}  # with other values no row of features.yaml tells of it
 
 
 class _Row(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -145,7 +145,7 @@ def _features(table: _Table, choice: Choice, traits: Traits) -> tuple[str, ...]:
 
 
 def _runs(candidate: _Candidate, traits: Traits) -> tuple[str, ...]:
-    if candidate.untried and _holds(candidate.untried, traits):
+    if not _holds(candidate.tried, traits):
         return ()
     return tuple(runs.id for runs in candidate.features if _holds(runs.when, traits))
 
@@ -249,7 +249,7 @@ def _unknown_traits(table: _Table) -> list[str]:
         *(need.when for need in needs),
         *(need.unless for need in needs),
         *(one.when for one in runs),
-        *(candidate.untried for candidate in candidates),
+        *(candidate.tried for candidate in candidates),
     )
     used = {name for condition in conditions for name in condition}
     return [f"{name}: no such trait; they are {', '.join(sorted(known))}" for name in sorted(used - known)]
