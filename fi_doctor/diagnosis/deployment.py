@@ -213,7 +213,7 @@ def _part(choice: Choice, wanted: Wanted, kb: KnowledgeBase, report: Report, sm:
     verdicts = [_of_model(row, wanted, kb, report.facts) for row in rows]
     verdicts += [(Verdict.UNKNOWN, f"{name} is not in this report") for name in missing]
     if not verdicts:
-        return Part(choice=choice, effect=Effect.UNKNOWN, why=f"no row of the matrix tells of {choice.chosen}")
+        return Part(choice=choice, effect=Effect.UNKNOWN, why=f"no row of the matrix tells of {choice.chosen} here")
     verdict, why = min(verdicts, key=lambda one: _WORST.index(one[0]))
     return Part(choice=choice, effect=_EFFECTS.get(verdict, Effect.UNKNOWN), why=why, rows=choice.features)
 
