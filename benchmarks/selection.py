@@ -35,6 +35,18 @@ VARIED = {
     "attention-flashinfer": ("gpt-oss-20b", {"attention_backend": "FLASHINFER"}),
     "tp2": ("gpt-oss-20b", {"tensor_parallel_size": 2}),
     "lora": ("gpt-oss-20b", {"enable_lora": True}),
+    "kv-fp8-e5m2": ("llama-3.1-8b", {"kv_cache_dtype": "fp8_e5m2"}),
+    "kv-int8-heads": ("llama-3.1-8b", {"kv_cache_dtype": "int8_per_token_head"}),
+    "kv-nvfp4": ("llama-3.1-8b", {"kv_cache_dtype": "nvfp4"}),
+    "kv-bfloat16": ("llama-3.1-8b", {"kv_cache_dtype": "bfloat16"}),
+    "images-kv-fp8": ("gemma-3-12b", {"kv_cache_dtype": "fp8"}),
+    "images-flashinfer": ("gemma-3-27b", {"attention_backend": "FLASHINFER"}),
+    "sparse-tp1": ("deepseek-v3.2", {"tensor_parallel_size": 1}),
+    "sparse-tp4": ("deepseek-v3.2", {"tensor_parallel_size": 4}),
+    "dp2-ep-naive": (
+        "qwen3-30b-a3b",
+        {"data_parallel_size": 2, "enable_expert_parallel": True, "all2all_backend": "naive"},
+    ),
     "kv-fp8": ("llama-3.1-8b", {"kv_cache_dtype": "fp8"}),
     "mla-kv-fp8": ("deepseek-v3", {"kv_cache_dtype": "fp8"}),
     "sparse-kv-fp8": ("deepseek-v3.2", {"kv_cache_dtype": "fp8"}),
@@ -87,8 +99,9 @@ def request(sm, only=""):
         if own and only == name.partition("+")[2]:
             variables |= own
         if bool(own) == bool(only) and name.endswith(only):
-            # Six layers hold each kind of layer that these models have.
-            cells.append({"id": name, "config": known[model], "engine": options, "layers": 6})
+            # Six layers hold each kind of layer that these models have; those with a text_config have no more.
+            layers = 6 if "num_hidden_layers" in known[model] else 0
+            cells.append({"id": name, "config": known[model], "engine": options, "layers": layers})
     return {"gpu": GPUS[sm], "reachable": True, "variables": variables, "cells": cells}
 
 

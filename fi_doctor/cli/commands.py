@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from fi_doctor import knowing, pipeline
-from fi_doctor.cli import consulting, emit, installed, outputs, parse, policy
+from fi_doctor.cli import consulting, emit, giving, installed, outputs, parse, policy
 from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import findings, gate
 from fi_doctor.errors import UsageError
@@ -203,6 +203,7 @@ def request_of(asked: Asked, known: tuple[str, ...], kb: KnowledgeBase) -> Reque
 def _judged(
     asked: Asked, request: Request, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...], source: Report | Gathering
 ) -> Report:
+    stated = (*asked.stated, *giving.own(asked.kv_cache_dtype))
     if isinstance(source, Report):
         if asked.as_recorded:
             return _as_recorded(asked, request, source)
@@ -210,7 +211,14 @@ def _judged(
         # Of rows that were not asked for there, nothing was recorded.
         features = request.features or source.request.features
         request = msgspec.structs.replace(request, depth=depth, features=features)
-        return pipeline.rejudge(source, request, kb=kb, specs=specs, stated=asked.stated, wanted=asked.wanted)
+        return pipeline.rejudge(
+            source,
+            request,
+            kb=kb,
+            specs=specs,
+            stated=stated,
+            wanted=asked.wanted,
+        )
     with progress(asked) as watch:
         return pipeline.diagnose(
             request if asked.depth is not None else None,
@@ -220,7 +228,7 @@ def _judged(
             gathering=source,
             watch=watch,
             wanted=asked.wanted,
-            stated=asked.stated,
+            stated=stated,
             proves=asked.prove,
             starts=asked.prove_vllm,
         )

@@ -46,6 +46,15 @@ def read(
     )
 
 
+def own(kv_cache_dtype: str | None) -> tuple[Stated, ...]:
+    """What an option of ours says in vLLM's words, of which only vLLM can refuse the value."""
+    from fi_doctor.model.given import Stated
+
+    if kv_cache_dtype is None:
+        return ()
+    return (Stated(name="--kv-cache-dtype", kind="flag", value=kv_cache_dtype, file="the command line", server="vllm"),)
+
+
 def _of_servers(found: tuple[Given, ...]) -> list[Given]:
     """Those parts of a manifest that start a server; all of them where none of them tells that."""
     servers = [one for one in found if one.server]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from fi_doctor.diagnosis import doubts
+from fi_doctor.diagnosis import doubts, given
 from fi_doctor.diagnosis.called import vllm_use
 from fi_doctor.diagnosis.matrix import deciding_cells
 from fi_doctor.model import (
@@ -22,6 +22,7 @@ from fi_doctor.model import (
     Package,
     Report,
     Request,
+    Severity,
     Verdict,
 )
 from fi_doctor.model.choices import Choice
@@ -122,6 +123,8 @@ def judge(
     effects = [*(part.effect for part in parts), *(one.effect for one in refusals)]
     effect = min(effects, key=_ORDER.index, default=Effect.UNKNOWN)
     why = _sentence(effect, parts, refusals)
+    if refused := _refused(deployment, report):
+        effect, why = Effect.FAILS, f"it will fail: vLLM {version} does not know {', '.join(refused)}"
     return Deployed(
         model=model,
         deployment=deployment,
@@ -141,6 +144,14 @@ def with_gate(gate: Gate, deployed: Deployed) -> Gate:
     if (gate.code == 0 and code) or (gate.code == 3 and code == 1):
         return replace(gate, code=code, reason=f"{gate.reason}; {deployed.why}")
     return gate
+
+
+def _refused(deployment: Deployment, report: Report) -> list[str]:
+    """The options whose values the installed release does not take: it does not start with them."""
+    titles = [one.title for one in report.findings if one.id == given.REFUSED and one.severity is Severity.ERROR]
+    flags = {**deployment.flags, "--kv-cache-dtype": deployment.kv_cache_dtype}
+    written = [f"{name} {value}" for name, value in flags.items()]
+    return [one for one in written if any(f" cannot read {one} " in f"{title} " for title in titles)]
 
 
 def _doubted(
@@ -172,18 +183,19 @@ def _doubted(
 
 def _part(choice: Choice, wanted: Wanted, kb: KnowledgeBase, report: Report, sm: int | Missing) -> Part:
     if choice.chosen == "none":
-        if choice.operator in _MAY_BE_NONE:
+        if choice.operator in _MAY_BE_NONE and not choice.how.startswith("nothing serves"):
             return Part(choice=choice, effect=Effect.OTHER, why="not used")
         return Part(choice=choice, effect=Effect.FAILS, why=choice.how.partition("; table")[0])
+    if choice.is_flashinfer is None:
+        return Part(choice=choice, effect=Effect.UNKNOWN, why=choice.how.partition("; table")[0])
     if not choice.is_flashinfer:
-        effect = Effect.OTHER if choice.is_flashinfer is False else Effect.UNKNOWN
-        return Part(choice=choice, effect=effect, why=f"{choice.chosen} serves" if choice.chosen else choice.how)
+        return Part(choice=choice, effect=Effect.OTHER, why=f"{choice.chosen} serves")
     rows = [row for row in report.features if row.feature in choice.features and row.sm == sm]
     missing = [name for name in choice.features if name not in {row.feature for row in rows}]
     verdicts = [_of_model(row, wanted, kb, report.facts) for row in rows]
     verdicts += [(Verdict.UNKNOWN, f"{name} is not in this report") for name in missing]
     if not verdicts:
-        return Part(choice=choice, effect=Effect.UNKNOWN, why=f"no row of the matrix tells of {choice.chosen}")
+        return Part(choice=choice, effect=Effect.UNKNOWN, why=f"no row of the matrix tells of {choice.chosen} here")
     verdict, why = min(verdicts, key=lambda one: _WORST.index(one[0]))
     return Part(choice=choice, effect=_EFFECTS.get(verdict, Effect.UNKNOWN), why=why, rows=choice.features)
 
@@ -266,5 +278,6 @@ def _others(parts: tuple[Part, ...]) -> str:
 def _known_by(choices: tuple[Choice, ...] | Missing) -> str:
     if isinstance(choices, Missing) or not choices:
         return ""
-    said = [choice.how.partition("; ")[2] if choice.chosen == "none" else choice.how for choice in choices]
+    known = sorted(choices, key=lambda choice: choice.is_flashinfer is None)  # those that are known first
+    said = [choice.how.partition("; ")[2] if choice.chosen == "none" else choice.how for choice in known]
     return next((words.partition(":")[0] for words in said if words), "")

@@ -14,6 +14,8 @@ from fi_doctor.model.deployed import Effect
 INVARIANT = "VLLM_BATCH_INVARIANT"
 # What else may change a choice, which the table does not know: globs of options and variables -> operators.
 MAY_CHANGE = {
+    "--limit-mm-per-prompt": ("attention",),
+    "--language-model-only": ("attention",),
     "--attention-config*": ("attention",),
     "--block-size": ("attention",),
     "--calculate-kv-scales": ("attention",),

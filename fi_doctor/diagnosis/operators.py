@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from fi_doctor.model import Evidence, ServedModel
 from fi_doctor.model.choices import Choice, Served
+from fi_doctor.model.traits import pools
 
 _OPERATORS: tuple[Served, ...] = ("attention", "mixer", "moe", "linear", "sampling")  # that a model may have
 _MIXERS = {"gdn", "kda", "mamba", "linear", "unknown"}  # kinds of layers that are no attention
@@ -27,7 +28,7 @@ def whole(choices: tuple[Choice, ...], model: ServedModel) -> tuple[Choice, ...]
         "moe": model.experts is not None,
         "mixer": bool(kinds & _MIXERS),
         "linear": True,
-        "sampling": True,
+        "sampling": not pools(model.architecture),
     }
     kept = tuple(one for one in choices if has.get(one.operator, True) and not _is_guess(one, uncovered))
     covered = {one.operator for one in kept}

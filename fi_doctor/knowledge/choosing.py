@@ -46,6 +46,7 @@ class _Candidate(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
     flashinfer: bool = False
     features: tuple[_Runs, ...] = ()
     rejected: tuple[_Need, ...] = ()
+    tried: _When = {}  # with other values no row of features.yaml tells of it
 
 
 class _Row(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,6 +64,7 @@ class _Table(Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     vllm: str
     read_in: str
+    unknown: dict[Served, tuple[_Need, ...]] = {}  # where the rows of an operator do not tell what is chosen, and why
     rows: tuple[_Row, ...]
 
 
@@ -115,6 +117,8 @@ def _between(one: Choice | None, other: Choice | None, sides: tuple[_Table, _Tab
     known = one or other
     if known is None:
         raise BrokenDoctorError("BUG: an operator for which neither release has a choice", todo="report it")
+    if lacking := [choice for choice in (one, other) if choice and not choice.chosen]:
+        return replace(lacking[0], how=f"{lacking[0].how}; {vllm_version} was not read")
     if one and other and (one.chosen, one.features) == (other.chosen, other.features):
         how = f"vLLM {before.read_in} and {after.read_in} choose alike, {vllm_version} was not read; {one.how}"
         return replace(one, rejected=tuple(part for part in one.rejected if part in other.rejected), how=how)
@@ -145,25 +149,37 @@ def _features(table: _Table, choice: Choice, traits: Traits) -> tuple[str, ...]:
     rows = [row for row in table.rows if row.operator == choice.operator and _holds(row.when, traits)]
     named = (candidate for row in rows for candidate in row.candidates if candidate.name == choice.chosen)
     candidate = next(named, None)
-    return tuple(runs.id for runs in candidate.features if _holds(runs.when, traits)) if candidate else ()
+    return _runs(candidate, traits) if candidate else ()
+
+
+def _runs(candidate: _Candidate, traits: Traits) -> tuple[str, ...]:
+    if not _holds(candidate.tried, traits):
+        return ()
+    return tuple(runs.id for runs in candidate.features if _holds(runs.when, traits))
 
 
 def _decide(row: _Row, traits: Traits, options: Mapping[str, object], table: _Table) -> Choice:
+    how = f"table, read in vLLM {table.read_in}: {row.source}"
+    if lacking := [need.why for need in table.unknown.get(row.operator, ()) if _rules_out(need, traits)]:
+        return _open(row, "", f"{', '.join(lacking)}; {how}")
     asked = str(options.get(row.forced_by) or "") if row.forced_by else ""
-    name = row.names.get(asked, asked).upper() if asked not in ("", "auto") else ""
+    given = row.names.get(asked.lower().replace("-", "_"), asked) if asked not in ("", "auto") else ""
+    name = given.upper()
+    if name and name not in {candidate.name.upper() for candidate in row.candidates}:
+        why = f"{row.forced_by}={asked} was asked for, of which the table does not know whether it serves"
+        return _open(row, given, f"{why}; {how}")
     chosen: _Candidate | None = None
     rejected: list[Rejected] = []
     for candidate in row.candidates:
-        why = [need.why for need in candidate.rejected if _rules_out(need, traits)]
+        reasons = [need.why for need in candidate.rejected if _rules_out(need, traits)]
         if name and candidate.name.upper() != name:
             rejected.append(Rejected(name=candidate.name, why=f"{row.forced_by}={asked} was asked for"))
-        elif why:
-            rejected.append(Rejected(name=candidate.name, why="; ".join(why)))
+        elif reasons:
+            rejected.append(Rejected(name=candidate.name, why="; ".join(reasons)))
         elif chosen is None:
             chosen = candidate
         else:
             rejected.append(Rejected(name=candidate.name, why=f"could serve; vLLM's order has {chosen.name} before it"))
-    how = f"table, read in vLLM {table.read_in}: {row.source}"
     if chosen is None:
         said = f"nothing serves: vLLM refuses to start with {row.forced_by}={asked}" if name else "nothing serves"
         return Choice(
@@ -180,11 +196,16 @@ def _decide(row: _Row, traits: Traits, options: Mapping[str, object], table: _Ta
         layers=row.layers,
         chosen=chosen.name,
         is_flashinfer=chosen.flashinfer,
-        features=tuple(runs.id for runs in chosen.features if _holds(runs.when, traits)),
+        features=_runs(chosen, traits),
         rejected=tuple(rejected),
         how=how,
         evidence=Evidence.DECLARED,
     )
+
+
+def _open(row: _Row, name: str, how: str) -> Choice:
+    """What the row does not tell. name: what was forced, "" for nothing."""
+    return Choice(operator=row.operator, layers=row.layers, chosen=name, is_flashinfer=None, how=how)
 
 
 def _rules_out(need: _Need, traits: Traits) -> bool:
@@ -229,12 +250,14 @@ def _unknown_traits(table: _Table) -> list[str]:
     known = set(Traits.__annotations__)
     candidates = [candidate for row in table.rows for candidate in row.candidates]
     needs = [need for candidate in candidates for need in candidate.rejected]
+    needs += [need for several in table.unknown.values() for need in several]
     runs = [one for candidate in candidates for one in candidate.features]
     conditions = (
         *(row.when for row in table.rows),
         *(need.when for need in needs),
         *(need.unless for need in needs),
         *(one.when for one in runs),
+        *(candidate.tried for candidate in candidates),
     )
     used = {name for condition in conditions for name in condition}
     return [f"{name}: no such trait; they are {', '.join(sorted(known))}" for name in sorted(used - known)]

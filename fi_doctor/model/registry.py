@@ -14,6 +14,7 @@ _LAX = {
     True: ("1", "on", "t", "true", "y", "yes"),
     False: ("0", "off", "f", "false", "n", "no"),
 }  # pydantic's words, in any case
+_LISTED = "CacheDType"  # any text by its type; config/cache.py:470 (0.33.0) takes its choices and what is registered
 _SIZE = re.compile(r"\d+(\.\d+)?[kKmMgGtT]?")
 
 
@@ -166,7 +167,7 @@ def equals_default(one: Registered, value: str) -> bool | None:
     return (type(found), found) == (type(one.default), one.default)
 
 
-def _refuses_one(one: Registered, value: str) -> str | Missing | None:  # noqa: C901 - one line for each word
+def _refuses_one(one: Registered, value: str) -> str | Missing | None:  # noqa: C901, PLR0912 - one line for each word
     match one.parse:
         case Parse.UNKNOWN:
             return None if value in one.choices else Missing(reason=f"how {one.source} reads it is not understood")
@@ -189,6 +190,8 @@ def _refuses_one(one: Registered, value: str) -> str | Missing | None:  # noqa: 
             return _none_of(one, value)
         case Parse.CHOICE_DASHES if value.lower().replace("-", "_") not in one.choices:
             return _none_of(one, value)
+        case Parse.TEXT if one.type.startswith(_LISTED) and value not in one.choices:
+            return f"{_none_of(one, value)}, and vLLM refuses what no plug-in registers"
         case Parse.CHOICES_LIST:
             wrong = [word for word in (part.strip() for part in value.split(",")) if word and word not in one.choices]
             return _none_of(one, wrong[0]) if wrong else None

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from fi_doctor.model.deployments import AttentionLayers, Quantized, ServedModel
 
 Trait = bool | int | str
+_FEW = 16  # platforms/cuda.py:110 (0.33.0)
+# Architectures whose layers vLLM builds as EncoderOnlyAttention: models/bert.py, bert_with_rope.py, modernbert.py.
+_ENCODERS = re.compile(r"(?:Modern|Nomic)?Bert(?=[A-Z])|(?:XLM)?Roberta(?=[A-Z])|Gte(?:New)?(?=[A-Z])")
+# What pools, by the names in models/registry.py (0.33.0): LlamaModel, and not QWenLMHeadModel or InternVLChatModel.
+_POOLS = re.compile(
+    r".*(?<!Head|Chat|Omni)(?<!LM)(?<!Ultravox)(?<!MossAudio)(?<!Aquila)Model|(?:HF_)?Col[A-Z].*"
+    r"|.*For(?:SequenceClassification|TokenClassification|MaskedLM|Retrieval|Ranking)"
+)
 
 
 class Traits(TypedDict):
@@ -21,7 +30,10 @@ class Traits(TypedDict):
     sinks: bool
     window: bool
     head_size: int
-    kv_cache_dtype: str  # auto, fp8, ...
+    few_heads: bool  # at most 16 of queries on each rank
+    encoder: bool  # its layers attend in both directions
+    pools: bool  # it gives no text: embeddings, classes, scores
+    kv_cache_dtype: str  # auto, as_model (the dtype that the model has), fp8, ...
     # none, fp8_block, fp8_channel, fp8_tensor (activations have one scale, which is stored), nvfp4, other
     linear: str
     experts: str  # those, mxfp4 and absent
@@ -29,6 +41,7 @@ class Traits(TypedDict):
     dp: int
     pp: int
     spread: bool  # experts over ranks: --enable-expert-parallel with more than one rank
+    all2all: str  # what --all2all-backend names, where tokens go to experts of other data-parallel ranks; else auto
     eager: bool
     lora: bool
     batch_invariant: bool
@@ -45,6 +58,9 @@ def traits_of(model: ServedModel, options: Mapping[str, Any], sm: int) -> Traits
     tp, dp = int(options.get("tensor_parallel_size") or 1), int(options.get("data_parallel_size") or 1)
     given = str(options.get("kv_cache_dtype") or "auto")
     quantized = model.quantized
+    spread = bool(options.get("enable_expert_parallel")) and tp * dp > 1
+    # vLLM follows the checkpoint where --kv-cache-dtype is auto.
+    cache = quantized.kv_cache or "auto" if given == "auto" and quantized else given
     return Traits(
         sm=sm,
         major=sm // 10,
@@ -54,19 +70,27 @@ def traits_of(model: ServedModel, options: Mapping[str, Any], sm: int) -> Traits
         sinks=any(layers.sinks for layers in attending),
         window="window" in kinds,
         head_size=attending[0].head_size,
-        # vLLM follows the checkpoint where --kv-cache-dtype is auto.
-        kv_cache_dtype=quantized.kv_cache or "auto" if given == "auto" and quantized else given,
+        few_heads=attending[0].heads // tp <= _FEW,
+        encoder=bool(_ENCODERS.match(model.architecture)),
+        pools=pools(model.architecture),
+        kv_cache_dtype="as_model" if cache and cache == model.dtype else cache,
         linear=_word(quantized) if quantized and quantized.linear else "none",
         experts=(_word(quantized) if quantized and quantized.experts else "none") if model.experts else "absent",
         tp=tp,
         dp=dp,
         pp=int(options.get("pipeline_parallel_size") or 1),
-        spread=bool(options.get("enable_expert_parallel")) and tp * dp > 1,
+        spread=spread,
+        all2all=str(options.get("all2all_backend") or "auto") if spread and dp > 1 else "auto",
         eager=bool(options.get("enforce_eager")),
         lora=bool(options.get("enable_lora")),
         batch_invariant=str((options.get("variables") or {}).get("VLLM_BATCH_INVARIANT", "0")) == "1",
         linear_attention="gdn" in kinds,
     )
+
+
+def pools(architecture: str) -> bool:
+    """Whether an architecture gives embeddings, classes or scores, and no text."""
+    return bool(_POOLS.fullmatch(architecture))
 
 
 def _word(quantized: Quantized) -> str:

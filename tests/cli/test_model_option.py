@@ -35,6 +35,11 @@ def first(done):
             "it will fail: attention (none): nothing serves: vLLM refuses to start with attention_backend=FLASHINFER",
         ),
         (
+            ["--example", "h200", "--model", "llama-3.1-8b", "--kv-cache-dtype", "fp9"],
+            1,
+            "it will fail: vLLM 0.33.0 does not know --kv-cache-dtype fp9",
+        ),
+        (
             ["--example", "h200", "--model", "deepseek-v3", "--tp", "8", "--ep"],
             3,
             "deepseek-v3: it cannot be told whether it works",

@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from fi_doctor import knowledge
-from fi_doctor.diagnosis import deployment, operators
+from fi_doctor.diagnosis import deployment, given, operators
 from fi_doctor.facts.served_model import model_of
 from fi_doctor.knowledge import examples, models
-from fi_doctor.model import Deployment, Evidence, Missing, Verdict
+from fi_doctor.model import Deployment, Evidence, Missing, Severity, Verdict
 from fi_doctor.model.choices import Choice
 from fi_doctor.model.deployed import Effect, Wanted
 from fi_doctor.reports import document
@@ -108,12 +108,43 @@ def test_vllm_that_refuses_what_is_asked_for_does_not_start():
     assert found.why in gate.reason
 
 
+def test_what_was_forced_and_cannot_serve_is_not_merely_unused():
+    how = "nothing serves: vLLM refuses to start with all2all_backend=x; table, read in vLLM 0.33.0: a"
+    assert judge(choice("all2all", "none", (), how=how)).effect is Effect.FAILS
+    assert judge(choice(), choice("all2all", "none", ())).effect is Effect.FLASHINFER
+
+
+def test_what_was_forced_and_is_not_known_to_serve_decides():
+    forced = choice("moe", "triton_unfused", (), is_flashinfer=None, how="x=y was asked for; table, read in a: b")
+    found = judge(choice(), forced)
+    assert (found.effect, found.parts[1].why) == (Effect.UNKNOWN, "x=y was asked for")
+    assert found.known_by == "the table"  # as the choices are known that are
+
+
+@pytest.mark.parametrize(
+    ("deployed", "severity", "fails"),
+    [
+        ({"flags": {"--moe-backend": "x"}}, Severity.ERROR, True),
+        ({"kv_cache_dtype": "x"}, Severity.ERROR, False),  # the finding is on another option
+        ({"flags": {"--moe-backend": "x1"}}, Severity.ERROR, False),
+        ({"flags": {"--moe-backend": "x"}}, Severity.WARNING, False),
+    ],
+)
+def test_a_value_that_the_release_does_not_take_fails(deployed, severity, fails):
+    title = "vLLM 0.33.0 cannot read --moe-backend x (--vllm-args)"
+    refused = replace(REPORT.findings[0], id=given.REFUSED, severity=severity, title=title)
+    found = judge(choice(), of=wanted(**deployed), report=replace(REPORT, findings=(refused,)))
+    assert (found.effect is Effect.FAILS) is fails
+    assert not fails or found.why == "it will fail: vLLM 0.33.0 does not know --moe-backend x"
+
+
 @pytest.mark.parametrize(
     ("flags", "environment", "said"),
     [
         ({"--attention-config.use_trtllm_attention": "0"}, {}, "--attention-config.use_trtllm_attention may change it"),
         ({}, {"VLLM_USE_FLASHINFER_SAMPLER": "0"}, "VLLM_USE_FLASHINFER_SAMPLER may change it"),
         ({}, {"VLLM_ATTENTION_BACKEND": "TRITON_ATTN"}, None),  # 0.33.0 does not know it
+        ({"--runner": "pooling"}, {}, "--runner may change it"),
         ({"--attention-backend": "FLASHINFER", "--host": "x"}, {"VLLM_API_KEY": "x"}, None),
     ],
 )
@@ -163,6 +194,12 @@ def test_a_model_without_experts_or_attention_has_no_choice_of_them():
     config = {"model_type": "mamba2", "num_hidden_layers": 4, "hidden_size": 64}
     mamba = operators.whole(choices, model_of(config, "a", "b"))
     assert [one.operator for one in mamba] == ["linear", "sampling", "mixer"]
+
+
+def test_what_pools_samples_nothing():
+    config = {**models.config_of("llama-3.1-8b"), "architectures": ["LlamaModel"]}
+    told = operators.whole((choice(), choice("sampling")), model_of(config, "a", "b"))
+    assert [one.operator for one in told] == ["attention", "linear"]
 
 
 def test_choices_that_are_not_known():

@@ -120,3 +120,10 @@ def test_a_setting_is_dead_where_nothing_reads_it_and_not_where_nobody_looked():
     assert replace(ONE, read_in=()).is_dead
     assert not ONE.is_dead
     assert not replace(ONE, read_in=("a.py",)).is_dead
+
+
+def test_any_text_is_taken_but_for_the_cache_which_vllm_looks_up():
+    one = replace(ONE, choices=("auto", "fp8"), type="CacheDType | str | None")
+    assert refuses(one, "fp8") is None
+    assert refuses(one, "fp9") == "'fp9' is none of auto, fp8, and vLLM refuses what no plug-in registers"
+    assert refuses(replace(one, type="ModelImpl | str"), "fp9") is None
