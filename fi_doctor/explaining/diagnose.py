@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fi_doctor.explaining import answering, events, lines, stream, telling, usage
+from fi_doctor.explaining.filling import filled
 from fi_doctor.explaining.lines import Line
 from fi_doctor.explaining.matching import matches
 from fi_doctor.explaining.ranking import candidate, ranked
@@ -37,6 +38,8 @@ class Seen:
         self.errors: list[Event] = []
         self.used: list[Used] = []
         self.read: list[Read] = []
+        self.serving: set[str] = set()  # files in which a server says that it has started
+        self.given: list[LogFact] = []  # of environments
 
 
 def diagnose(
@@ -48,28 +51,31 @@ def diagnose(
 ) -> Explanation:
     """What the logs tell.
 
-    known: facts of this machine or of a report, which count before those of the logs. left_out: ids of faults that are
-    not looked for, to estimate what the rest is worth.
+    known: facts of this machine or of a report, which count where the logs tell nothing, like those of environments.
+    left_out: ids of faults that are not looked for, to estimate what the rest is worth.
     """
     signs = faults.literals(folder)
     seen = Seen()
     for source in sources:
         _read(source, signs, seen)
-    facts = LogFacts(facts=(*known, *seen.told))
+    given = (*known, *seen.given)
+    facts = LogFacts(facts=filled(tuple(seen.told), given))
     paths = {path for literal in seen.literals for path in signs[literal] if path.stem not in left_out}
     candidates = [
         one
         for fault in faults.load(paths, folder)
         if (one := candidate(fault, matches(fault, seen.lines), facts)) is not None
     ]
-    causes = ranked(candidates)
+    errors = events.together(seen.errors)
+    causes = ranked(candidates, errors, seen.serving)
     settings = faults.settings(folder) if any(mend.setting for one in causes for mend in one.fault.fix) else ()
     return answering.answer(
         answering.Findings(
             causes=causes,
             candidates=tuple(candidates),
             facts=facts,
-            errors=events.together(seen.errors),
+            given=given,
+            errors=errors,
             used=usage.once(seen.used),
             read=tuple(seen.read),
             settings=settings,
@@ -77,18 +83,28 @@ def diagnose(
     )
 
 
+def _is_sent(line: Line, head: bytes) -> bool:
+    """Whether a line goes on with the text of a client."""
+    return not (line.time or line.level.value) and bool(head) and lines.read("", 0, head.rstrip()).is_open
+
+
 def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
     """Read an input once, and keep what tells something."""
     reading = stream.Reading()
     facts, using, failing = telling.literals(), usage.literals(), events.literals() | signs.keys()
-    wanted = facts if source.is_environment else facts | using | failing
+    wanted = facts if source.is_environment else facts | using | failing | events.STARTED
     for hit in stream.hits(source.stream, wanted, reading):
         own = failing.intersection(hit.literals)
+        if not source.is_environment and events.STARTED.intersection(hit.literals):
+            seen.serving.add(source.name)
         if hit.alike > _TOLD and not own:
             continue
         line = lines.read(source.name, hit.number, hit.raw, place=len(seen.read))
-        if hit.alike <= _TOLD and len(seen.told) < _MOST:
-            seen.told += telling.told(line, hit.literals)
+        if not source.is_environment and (line.is_request or _is_sent(line, hit.head)):
+            continue
+        told = seen.given if source.is_environment else seen.told
+        if hit.alike <= _TOLD and len(told) < _MOST:
+            told += telling.told(line, hit.literals)
         if source.is_environment:
             continue
         if hit.alike <= _TOLD and len(seen.used) < _MOST:

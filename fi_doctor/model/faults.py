@@ -42,6 +42,7 @@ class Sign(Strict, frozen=True):
     pattern: str = ""
     without: str = ""  # RE2: a line that it matches is no such sign
     near: str = ""  # a literal that must stand in the same log within 200 lines, of the same rank where ranks are told
+    info: bool = False  # its message is logged at INFO or DEBUG; in such a line other signs decide and support nothing
     name: str = ""  # for {seen: {name: true}} in conditions
 
 
