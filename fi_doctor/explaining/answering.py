@@ -237,6 +237,8 @@ def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:
     if not deciding:
         return "its lines fit this cause, and others too"
     where = f"nothing else brings line {deciding[0].line.number} about"
+    if not one.is_tied:
+        where = f"line {deciding[0].line.number} is of this cause if it is about FlashInfer, which no line near it says"
     known = _known(one)
     holds = f", since {' and '.join(known)}" if known else ""
     if unknown:

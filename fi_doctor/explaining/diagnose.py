@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from fi_doctor.explaining import answering, events, lines, stream, telling, usage
+from fi_doctor.explaining import answering, events, lines, stream, telling, tying, usage
 from fi_doctor.explaining.filling import filled
 from fi_doctor.explaining.lines import Line
 from fi_doctor.explaining.matching import matches
@@ -39,6 +39,7 @@ class Seen:
         self.used: list[Used] = []
         self.read: list[Read] = []
         self.serving: set[str] = set()  # files in which a server says that it has started
+        self.ties: list[Line] = []  # about FlashInfer
         self.given: list[LogFact] = []  # of environments
 
 
@@ -67,7 +68,7 @@ def diagnose(
         if (one := candidate(fault, matches(fault, seen.lines), facts)) is not None
     ]
     errors = events.together(seen.errors)
-    causes = ranked(candidates, errors, seen.serving)
+    causes = ranked(candidates, errors, seen.serving, seen.ties)
     settings = faults.settings(folder) if any(mend.setting for one in causes for mend in one.fault.fix) else ()
     return answering.answer(
         answering.Findings(
@@ -84,24 +85,28 @@ def diagnose(
 
 
 def _is_sent(line: Line, head: bytes) -> bool:
-    """Whether a line goes on with the text of a client."""
-    return not (line.time or line.level.value) and bool(head) and lines.read("", 0, head.rstrip()).is_open
+    """Whether a line is, or goes on with, what a client sent or was sent."""
+    if line.is_request or line.time or line.level.value:
+        return line.is_request
+    return bool(head) and lines.read("", 0, head.rstrip()).is_open
 
 
 def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
     """Read an input once, and keep what tells something."""
     reading = stream.Reading()
     facts, using, failing = telling.literals(), usage.literals(), events.literals() | signs.keys()
-    wanted = facts if source.is_environment else facts | using | failing | events.STARTED
+    wanted = facts if source.is_environment else facts | using | failing | events.STARTED | tying.LITERALS
     for hit in stream.hits(source.stream, wanted, reading):
         own = failing.intersection(hit.literals)
-        if not source.is_environment and events.STARTED.intersection(hit.literals):
+        if events.STARTED.intersection(hit.literals):
             seen.serving.add(source.name)
-        if hit.alike > _TOLD and not own:
+        ties = tying.LITERALS.intersection(hit.literals)
+        if hit.alike > _TOLD and not own | ties:
             continue
         line = lines.read(source.name, hit.number, hit.raw, place=len(seen.read))
-        if not source.is_environment and (line.is_request or _is_sent(line, hit.head)):
+        if _is_sent(line, b"" if source.is_environment else hit.head):
             continue
+        seen.ties += [line] if ties and len(seen.ties) < _MOST and tying.is_about(line) else []
         told = seen.given if source.is_environment else seen.told
         if hit.alike <= _TOLD and len(told) < _MOST:
             told += telling.told(line, hit.literals)

@@ -46,11 +46,12 @@ def _match(sign: Sign, line: Line, places: dict[str, list[Line]]) -> Match | Non
     captured = search(sign.pattern, line.text) if sign.pattern else {}
     if captured is None or (sign.without and search(sign.without, line.text) is not None):
         return None
-    if sign.near and not any(_is_near(line, other) for other in places[sign.near]):
+    if sign.near and not any(is_near(line, other, sign.within) for other in places[sign.near]):
         return None
     return Match(sign, line, captured)
 
 
-def _is_near(line: Line, other: Line) -> bool:
+def is_near(line: Line, other: Line, within: int = _NEAR) -> bool:
+    """Whether two lines are of one file and rank, and not far apart."""
     are_apart = line.rank and other.rank and line.rank != other.rank
-    return line.file == other.file and not are_apart and abs(line.number - other.number) <= _NEAR
+    return line.file == other.file and not are_apart and abs(line.number - other.number) <= within

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from fi_doctor.conditions import Truth
 from fi_doctor.conditions.logs import LOG, LogView
+from fi_doctor.explaining import tying
 from fi_doctor.explaining.events import is_following
-from fi_doctor.explaining.lines import Level
+from fi_doctor.explaining.lines import Level, Line
 from fi_doctor.explaining.matching import Match
 from fi_doctor.model import Confidence, Event, Fault, LogFacts, Strength
 
@@ -26,6 +27,7 @@ class Candidate(NamedTuple):
     view: LogView
     truth: Truth
     confidence: Confidence
+    is_tied: bool = True  # whether a line says that it is FlashInfer's, where others bring about the same
 
     @property
     def is_follow_on(self) -> bool:
@@ -54,11 +56,15 @@ def candidate(fault: Fault, matches: tuple[Match, ...], facts: LogFacts) -> Cand
 
 
 def ranked(
-    candidates: Iterable[Candidate], errors: Iterable[Event] = (), serving: Container[str] = ()
+    candidates: Iterable[Candidate],
+    errors: Iterable[Event] = (),
+    serving: Container[str] = (),
+    ties: Iterable[Line] = (),
 ) -> tuple[Candidate, ...]:
     """Those that are causes, each cause once, the likeliest first.
 
-    errors: those of the log. serving: the files in which a server says that it has started.
+    errors: those of the log. serving: the files in which a server says that it has started. ties: lines about
+    FlashInfer.
     """
     causes = [one for one in candidates if not one.is_follow_on]
     if any(not one.is_on_follow_ons for one in causes):
@@ -66,6 +72,8 @@ def ranked(
     own = [error for error in errors if not error.follows]
     causes = [_lessened(_doubted(one, causes), own, serving) for one in causes]
     standing = [one for one in causes if not any(_beats(other, one) for other in causes)]
+    about = list(ties)
+    standing = [_tied(one, about) for one in standing]
     best: dict[str, Candidate] = {}
     # The logs of several ranks are of one time; what stands first in the second file may be the first of all.
     timed = all(_deciding(one)[0].line.time for one in standing)
@@ -122,6 +130,14 @@ def _lessened(one: Candidate, errors: list[Event], serving: Container[str]) -> C
     is_ended = any((error.file, error.line) not in told for error in errors)
     is_serving = not errors and any(match.line.file in serving for match in _deciding(one))
     return one._replace(confidence=Confidence.LOW) if is_ended or is_serving else one
+
+
+def _tied(one: Candidate, ties: list[Line]) -> Candidate:
+    """The same, less sure where it blames FlashInfer for what no line says to be its own."""
+    if not one.fault.flashinfer_at_fault:
+        return one
+    most = tying.limit(_deciding(one), ties)
+    return one._replace(confidence=most, is_tied=False) if most.rank < one.confidence.rank else one
 
 
 def _beats(one: Candidate, other: Candidate) -> bool:

@@ -41,8 +41,9 @@ class Sign(Strict, frozen=True):
     # RE2, searched in the line: when it does not match, the sign is not there. Its named groups are captured.
     pattern: str = ""
     without: str = ""  # RE2: a line that it matches is no such sign
-    near: str = ""  # a literal that must stand in the same log within 200 lines, of the same rank where ranks are told
+    near: str = ""  # a literal that must stand in the same log near it, of the same rank where ranks are told
     info: bool = False  # its message is logged at INFO or DEBUG; in such a line other signs decide and support nothing
+    within: int = 200  # lines that are near: of a traceback the last frame alone raised it
     name: str = ""  # for {seen: {name: true}} in conditions
 
 

@@ -54,3 +54,61 @@ def test_a_message_that_is_logged_at_info_counts_where_it_begins_the_line():
     prefix = "DEBUG 11-28 10:01:00 [flashinfer.py:62] "
     assert diagnosed(prefix + message).diagnoses
     assert not diagnosed(f"{prefix}{'tool said ' * 9}{message}").diagnoses
+
+
+OTHERS = {
+    "network file system": "OSError: [Errno 116] Stale file handle: '/mnt/models/x.safetensors'",
+    "xformers": "building 'xformers._C' extension\n/bin/sh: 1: g++: not found",
+    "deepspeed": "building deepspeed\n/usr/bin/ld: cannot find -lcudart: No such file or directory",
+    "llama.cpp": "/src/llama.cpp/ggml.cu\n/usr/include/c++/14/type_traits(2): error: identifier is undefined",
+    "a user's kernel": "/src/mykernels/a.cu:3:10: fatal error: cute/tensor.hpp: No such file or directory",
+    "a folder of that name": "/home/bob/flashinfer-env/xformers/ops.cu\n/bin/sh: 1: c++: not found",
+    "a documentation": "PermissionError: [Errno 13] Permission denied: '/home/b/.cache/flashinfer-docs'",
+    "cub": '/src/me.cu(9): error: namespace "cub" has no member "Max"',
+    "cupy": "ImportError: libnvJitLink.so.12: cannot open shared object file: No such file or directory",
+    "nccl": "node1:7:7 [0] NCCL INFO NVLS multicast support is available: cuMulticastCreate ok",
+    "another package": "RuntimeError: mypkg requires CUDA 12.8 or later",
+    "another user's module": "  File \"/srv/me.py\", line 1\nAttributeError: module 'cutlass' has no attribute 'foo'",
+    "a tool": (
+        '  File "/v/site-packages/flashinfer/jit/core.py", line 4, in f\n    g()\nValueError: x\n'
+        '  File "/srv/agent/tools.py", line 1, in <module>\n    import requests\n'
+        "ModuleNotFoundError: No module named 'requests'"
+    ),
+    "another long name": "OSError: [Errno 36] File name too long: '/data/kv_cache_offload/x'",
+    "another symbol": "ImportError: /b/flashinfer-env/xformers/_C.so: undefined symbol: _ZN3c104cuda9SetDeviceEi",
+    "another image": "/b/flashinfer-models/ops.cu: no kernel image is available for execution on the device",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_flashinfer_is_not_blamed_for_sure_for_what_others_do(name):
+    found = diagnosed(f"flashinfer-python: 0.6.13\n{OTHERS[name]}")
+    assert not [one.rule for one in found.diagnoses if one.flashinfer_at_fault and one.confidence.value != "low"]
+
+
+def test_the_same_message_near_a_file_of_flashinfer_is_sure():
+    log = "/v/flashinfer/data/csrc/norm.cu\n/bin/sh: 1: c++: not found"
+    assert diagnosed(log).diagnoses[0].confidence.value == "high"
+    assert diagnosed("/bin/sh: 1: c++: not found").diagnoses[0].confidence.value == "low"
+
+
+ORDINARY = (
+    "installed handler for SIGSEGV, SIGBUS",
+    "oom-kill:constraint=CONSTRAINT_NONE,task=chrome,pid=4242,uid=1000",
+    "GatedRepoError rate 0",
+    "bench.py: error: argument --num-prompts: expected one argument",
+    "nvshmem initialised; error handler installed",
+    "xgrammar/compiler.py:33 compiled",
+    "NET/IB : No device found, falling back NET/Socket",
+    "PermissionError: [Errno 13] Permission denied: '/home/bob/.local/share/dataset'",
+)
+
+
+@pytest.mark.parametrize("line", ORDINARY)
+def test_what_other_programs_say_in_passing_is_no_cause(line):
+    assert diagnosed(line).diagnoses == ()
+
+
+@pytest.mark.parametrize("line", ["Fatal Python error: Bus error", "sidecar terminated: OOMKilled"])
+def test_what_has_many_causes_is_hardly_sure(line):
+    assert [one.confidence.value for one in diagnosed(line).diagnoses] == ["low"]
