@@ -44,6 +44,7 @@ class Findings(NamedTuple):
     used: tuple[Used, ...]
     read: tuple[Read, ...]
     settings: tuple[Setting, ...]
+    left_out: int = 0  # lines with signs, of a log that is full of them
 
 
 def answer(found: Findings) -> Explanation:
@@ -55,7 +56,7 @@ def answer(found: Findings) -> Explanation:
         diagnoses=diagnoses,
         errors=found.errors,
         used=found.used,
-        helps=_helps(found),
+        helps=(*_left_out(found), *_helps(found)),
         facts=_once(found.facts),
         read=found.read,
     )
@@ -81,6 +82,13 @@ def _sentence(diagnoses: tuple[Diagnosis, ...], found: Findings) -> str:
     if found.errors:
         return f"I do not know: line {found.errors[0].line} speaks of an error that stands before this log"
     return "no error is told, and no sign of a fault that is known"
+
+
+def _left_out(found: Findings) -> tuple[str, ...]:
+    """What was not looked at, that nobody takes it for all."""
+    if not found.left_out:
+        return ()
+    return (f"{found.left_out} lines with signs were left out, between the first and the last: give a part of the log",)
 
 
 def _helps(found: Findings) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from fi_doctor.explaining import answering, events, lines, stream, telling, tying, usage
 from fi_doctor.explaining.filling import filled
+from fi_doctor.explaining.keeping import Kept
 from fi_doctor.explaining.lines import Line
 from fi_doctor.explaining.matching import matches
 from fi_doctor.explaining.ranking import candidate, ranked
@@ -32,7 +33,7 @@ class Seen:
     """What was found in the inputs, in their order."""
 
     def __init__(self) -> None:
-        self.lines: list[Line] = []  # with a literal of a fault
+        self.kept = Kept()  # lines with a literal of a fault
         self.literals: set[bytes] = set()  # of faults
         self.told: list[LogFact] = []
         self.errors: list[Event] = []
@@ -62,10 +63,11 @@ def diagnose(
     given = (*known, *seen.given)
     facts = LogFacts(facts=filled(tuple(seen.told), given))
     paths = {path for literal in seen.literals for path in signs[literal] if path.stem not in left_out}
+    kept = seen.kept.lines
     candidates = [
         one
         for fault in faults.load(paths, folder)
-        if (one := candidate(fault, matches(fault, seen.lines), facts)) is not None
+        if (one := candidate(fault, matches(fault, kept), facts)) is not None
     ]
     errors = events.together(seen.errors)
     causes = ranked(candidates, errors, seen.serving, seen.ties)
@@ -80,6 +82,7 @@ def diagnose(
             used=usage.once(seen.used),
             read=tuple(seen.read),
             settings=settings,
+            left_out=seen.kept.left_out,
         )
     )
 
@@ -116,7 +119,7 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
             seen.used += usage.used(line, hit.literals)
         if own and len(seen.errors) < _MOST and (event := events.read(line)) is not None:
             seen.errors.append(event)
-        if (signed := signs.keys() & own) and len(seen.lines) < _MOST:
+        if signed := signs.keys() & own:
             seen.literals |= signed
-            seen.lines.append(line)
+            seen.kept.add(line, signed)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))
