@@ -76,6 +76,7 @@ OTHERS = {
     ),
     "another long name": "OSError: [Errno 36] File name too long: '/data/kv_cache_offload/x'",
     "another symbol": "ImportError: /b/flashinfer-env/xformers/_C.so: undefined symbol: _ZN3c104cuda9SetDeviceEi",
+    "another header": "AssertionError: Utils.h not found",
     "another image": "/b/flashinfer-models/ops.cu: no kernel image is available for execution on the device",
 }
 
