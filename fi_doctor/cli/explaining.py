@@ -100,6 +100,7 @@ def _explained(asked: AskedExplain) -> Explanation:
         raise UsageError("stdin can be only one of the files", todo="fi-doctor explain - --env-file env.txt")
     reports = [_here(asked.python, asked.knowledge)] if asked.is_here else []
     known: list[LogFact] = [fact for report in reports for fact in machine.told(report.facts, "this machine")]
+    cut: dict[str, list[str]] = {}
     with ExitStack() as stack:
         by = stack.enter_context(consulting.consulted(asked.knowledge))
         sources = []
@@ -110,17 +111,24 @@ def _explained(asked: AskedExplain) -> Explanation:
                 known += machine.told(report.facts, name)
                 if pasted.is_all:
                     continue
-            sources.append(Source(name, stack.enter_context(inputs.opened(name)), is_environment))
+            opened = stack.enter_context(inputs.opened(name, cut.setdefault(name, [])))
+            sources.append(Source(name, opened, is_environment))
         found = diagnose(sources, known=tuple(known), folder=by.faults)
     versions = [(fact.key, fact.value) for fact in found.facts if fact.name == "package"]
     found = msgspec.structs.replace(
         found,
-        helps=(*found.helps, *aging.lines(by.version, by.newest, versions)),
+        helps=(*_cut(cut), *found.helps, *aging.lines(by.version, by.newest, versions)),
         knowledge=f"{by.version} ({by.origin})" if by.origin else "",
     )
     for report in reports:
         found = msgspec.structs.replace(found, used=machine.compared(found.used, report))
     return found
+
+
+def _cut(cut: dict[str, list[str]]) -> tuple[str, ...]:
+    """Which files were not read to their end."""
+    damaged = [(name, why[0]) for name, why in cut.items() if why]
+    return tuple(f"{name} is damaged or cut off ({why}): what stands before is read" for name, why in damaged)
 
 
 def _pasted(name: str) -> embedded.Found | None:

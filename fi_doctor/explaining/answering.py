@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from fi_doctor.conditions import Truth
 from fi_doctor.conditions.logs import LOG, LogView
+from fi_doctor.explaining.filling import contradicted
 from fi_doctor.explaining.matching import Match
 from fi_doctor.explaining.patterns import same as alike
 from fi_doctor.explaining.ranking import Candidate
@@ -27,8 +28,9 @@ from fi_doctor.model import (
     Used,
 )
 
+_MOST_DIFFERING = 3
 _MOST_LINES = 8  # shown of one diagnosis
-_OF_ONE_MACHINE = ("package", "sm", "driver")
+_OF_ONE_MACHINE = ("package", "sm", "driver", "nvcc")
 
 
 class Findings(NamedTuple):
@@ -37,10 +39,12 @@ class Findings(NamedTuple):
     causes: tuple[Candidate, ...]  # in the order in which they are to be told
     candidates: tuple[Candidate, ...]
     facts: LogFacts
+    given: tuple[LogFact, ...]  # with the log: of this machine, of reports and environments
     errors: tuple[Event, ...]
     used: tuple[Used, ...]
     read: tuple[Read, ...]
     settings: tuple[Setting, ...]
+    left_out: int = 0  # lines with signs, of a log that is full of them
 
 
 def answer(found: Findings) -> Explanation:
@@ -52,7 +56,7 @@ def answer(found: Findings) -> Explanation:
         diagnoses=diagnoses,
         errors=found.errors,
         used=found.used,
-        helps=_helps(found),
+        helps=(*_left_out(found), *_helps(found)),
         facts=_once(found.facts),
         read=found.read,
     )
@@ -80,9 +84,16 @@ def _sentence(diagnoses: tuple[Diagnosis, ...], found: Findings) -> str:
     return "no error is told, and no sign of a fault that is known"
 
 
+def _left_out(found: Findings) -> tuple[str, ...]:
+    """What was not looked at, that nobody takes it for all."""
+    if not found.left_out:
+        return ()
+    return (f"{found.left_out} lines with signs were left out, between the first and the last: give a part of the log",)
+
+
 def _helps(found: Findings) -> tuple[str, ...]:
     """What would make it surer, where the first diagnosis is not sure; what would tell more, where there is none."""
-    differs = _differing(found.facts)
+    differs = _differing(found)
     if found.causes:
         first = found.causes[0]
         if first.confidence is Confidence.HIGH:
@@ -109,19 +120,18 @@ def _elsewhere(used: tuple[Used, ...]) -> tuple[str, ...]:
     return (f"the server is on {said}: on that machine, fi-doctor check {globs} says whether FlashInfer would work",)
 
 
-def _differing(facts: LogFacts) -> tuple[str, ...]:
-    """What the log tells otherwise than the machine or the report that was given with it."""
-    given = {(fact.name, fact.key): fact for fact in reversed(facts.facts) if not fact.line}
+def _differing(found: Findings) -> tuple[str, ...]:
+    """What the log tells otherwise than the machine, the report or the environment that was given with it."""
+    told = tuple(fact for fact in found.facts.facts if fact not in found.given)
     said = []
-    for fact in _once(facts):
-        other = given.get((fact.name, fact.key))
-        if fact.line and other is not None and fact.name in _OF_ONE_MACHINE and other.value != fact.value:
-            word = fact.key or fact.name
+    for other, fact in contradicted(told, found.given):
+        if fact.name in _OF_ONE_MACHINE:
+            where = f"line {other.line} of {other.file}" if other.line else other.file
             said.append(
-                f"{other.file} has {word} {other.value}, and line {fact.line} tells {fact.value}: "
-                "the log may be of another machine"
+                f"{where} has {fact.key or fact.name} {other.value}, and line {fact.line} of the log tells "
+                f"{fact.value}, which counts: the log may be of another machine"
             )
-    return tuple(said[:2])
+    return tuple(said[:_MOST_DIFFERING])
 
 
 def _how(part: str) -> str:
@@ -242,6 +252,8 @@ def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:
     if not deciding:
         return "its lines fit this cause, and others too"
     where = f"nothing else brings line {deciding[0].line.number} about"
+    if not one.is_tied:
+        where = f"line {deciding[0].line.number} is of this cause if it is about FlashInfer, which no line near it says"
     known = _known(one)
     holds = f", since {' and '.join(known)}" if known else ""
     if unknown:
@@ -256,6 +268,13 @@ def _known(one: Candidate) -> tuple[str, ...]:
         [(word, test)] = part.items()
         key = next(iter(test)) if isinstance(test, dict) and word in LOG.keyed else ""
         if LOG.holds(part, one.view) is Truth.YES and (facts := one.view.facts.of(word, key)):
-            where = f"line {facts[0].line}" if facts[0].line else facts[0].file
+            where = _where(facts[0], one)
             said.append(f"{key or word.replace('_', ' ')} is {facts[0].value} ({where})")
     return tuple(dict.fromkeys(said))
+
+
+def _where(fact: LogFact, one: Candidate) -> str:
+    """The line, with its file where that is another one than the log's."""
+    if not fact.line:
+        return fact.file
+    return f"line {fact.line}" + ("" if fact.file == one.matches[0].line.file else f" of {fact.file}")

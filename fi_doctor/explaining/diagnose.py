@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from fi_doctor.explaining import answering, events, lines, stream, telling, tracebacks, usage
+from fi_doctor.explaining import answering, events, lines, stream, telling, tracebacks, tying, usage
+from fi_doctor.explaining.filling import filled
+from fi_doctor.explaining.keeping import Kept
 from fi_doctor.explaining.lines import Line
 from fi_doctor.explaining.matching import matches
 from fi_doctor.explaining.ranking import candidate, ranked
@@ -31,11 +33,15 @@ class Seen:
     """What was found in the inputs, in their order."""
 
     def __init__(self) -> None:
-        self.lines: dict[bytes, list[Line]] = {}  # for each literal of a fault those that have it
+        self.kept = Kept()  # lines with a literal of a fault
+        self.literals: set[bytes] = set()  # of faults
         self.told: list[LogFact] = []
         self.errors: list[Event] = []
         self.used: list[Used] = []
         self.read: list[Read] = []
+        self.serving: set[str] = set()  # files in which a server says that it has started
+        self.ties: list[Line] = []  # about FlashInfer
+        self.given: list[LogFact] = []  # of environments
 
 
 def diagnose(
@@ -47,59 +53,78 @@ def diagnose(
 ) -> Explanation:
     """What the logs tell.
 
-    known: facts of this machine or of a report, which count before those of the logs. left_out: ids of faults that are
-    not looked for, to estimate what the rest is worth.
+    known: facts of this machine or of a report, which count where the logs tell nothing, like those of environments.
+    left_out: ids of faults that are not looked for, to estimate what the rest is worth.
     """
     signs = faults.literals(folder)
     seen = Seen()
     for source in sources:
         _read(source, signs, seen)
-    facts = LogFacts(facts=(*known, *seen.told))
-    placed = {literal.decode(): those for literal, those in seen.lines.items()}
-    paths = {path for literal in seen.lines for path in signs[literal] if path.stem not in left_out}
+    given = (*known, *seen.given)
+    facts = LogFacts(facts=filled(tuple(seen.told), given))
+    paths = {path for literal in seen.literals for path in signs[literal] if path.stem not in left_out}
+    placed = seen.kept.placed
     candidates = [
         one
         for fault in faults.load(paths, folder)
         if (one := candidate(fault, matches(fault, placed), facts)) is not None
     ]
-    causes = ranked(candidates)
+    errors = events.together(seen.errors)
+    causes = ranked(candidates, errors, seen.serving, seen.ties)
     settings = faults.settings(folder) if any(mend.setting for one in causes for mend in one.fault.fix) else ()
     return answering.answer(
         answering.Findings(
             causes=causes,
             candidates=tuple(candidates),
             facts=facts,
-            errors=events.together(seen.errors),
+            given=given,
+            errors=errors,
             used=usage.once(seen.used),
             read=tuple(seen.read),
             settings=settings,
+            left_out=seen.kept.left_out,
         )
     )
 
 
+def _is_sent(line: Line, head: bytes) -> bool:
+    """Whether a line is, or goes on with, what a client sent or was sent."""
+    if line.is_request or line.time or line.level.value:
+        return line.is_request
+    return bool(head) and lines.read("", 0, head.rstrip()).is_open
+
+
 def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
     """Read an input once, and keep what tells something."""
-    reading, frames, kept = stream.Reading(), tracebacks.Frames(source.name), 0
+    reading, frames = stream.Reading(), tracebacks.Frames(source.name)
     facts, using, failing = telling.literals(), usage.literals(), events.literals() | signs.keys()
-    wanted = facts if source.is_environment else facts | using | failing | {tracebacks.LITERAL}
+    wanted = (
+        facts
+        if source.is_environment
+        else facts | using | failing | events.STARTED | tying.LITERALS | {tracebacks.LITERAL}
+    )
     for hit in stream.hits(source.stream, wanted, reading):
         own = failing.intersection(hit.literals)
-        if tracebacks.LITERAL in hit.literals:
-            frames.add(hit)
-        if hit.alike > _TOLD and not own:
+        frames.add(hit)
+        if events.STARTED.intersection(hit.literals):
+            seen.serving.add(source.name)
+        ties = tying.LITERALS.intersection(hit.literals)
+        if hit.alike > _TOLD and not own | ties:
             continue
         line = lines.read(source.name, hit.number, hit.raw, place=len(seen.read))
-        if hit.alike <= _TOLD and len(seen.told) < _MOST:
-            seen.told += telling.told(line, hit.literals)
+        if _is_sent(line, b"" if source.is_environment else hit.head):
+            continue
+        seen.ties += [line] if ties and len(seen.ties) < _MOST and tying.is_about(line) else []
+        told = seen.given if source.is_environment else seen.told
+        if hit.alike <= _TOLD and len(told) < _MOST:
+            told += telling.told(line, hit.literals)
         if source.is_environment:
             continue
         if hit.alike <= _TOLD and len(seen.used) < _MOST:
             seen.used += usage.used(line, hit.literals)
         if own and len(seen.errors) < _MOST and (event := events.read(line)) is not None:
             seen.errors.append(event)
-        if (signed := signs.keys() & own) and kept < _MOST:
-            kept += 1
-            placed = frames.placed(line)
-            for literal in signed:
-                seen.lines.setdefault(literal, []).append(placed)
+        if signed := signs.keys() & own:
+            seen.literals |= signed
+            seen.kept.add(frames.placed(line), signed)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))

@@ -86,6 +86,8 @@ _FOLLOWING = (
     "KeyboardInterrupt",
     "SystemExit",
 )
+# What servers say once they serve. Sources: uvicorn, sglang/srt/entrypoints/http_server.py.
+STARTED = frozenset((b"Application startup complete", b"The server is fired up", b'HTTP/1.1" 200'))
 _CHAINED = ("The above exception was the direct cause", "During handling of the above exception")
 
 

@@ -2,37 +2,55 @@
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import gzip
 import io
+import lzma
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from fi_doctor.errors import DataError, UsageError
 from fi_doctor.explaining.stream import Readable
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
 
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+# How what is packed begins, and what unpacks it.
+_PACKED: tuple[tuple[bytes, Callable[[BinaryIO], gzip.GzipFile | zstd.ZstdFile | lzma.LZMAFile | bz2.BZ2File]], ...] = (
+    (b"\x1f\x8b", lambda raw: gzip.GzipFile(fileobj=raw)),
+    (b"\x28\xb5\x2f\xfd", zstd.ZstdFile),
+    (b"\xfd7zXZ\x00", lzma.LZMAFile),
+    (b"BZh", bz2.BZ2File),
+)
+_DAMAGED = (gzip.BadGzipFile, zlib.error, zstd.ZstdError, lzma.LZMAError, EOFError)
+_DEEPEST = 4
+_HEAD = 8192  # bytes that are looked at
+_MUCH, _LITTLE = 0.4, 0.05  # shares of bytes
+_STRANGE = bytes((*range(1, 8), *range(14, 27), *range(28, 32)))  # control characters that no log has
 
 
 @contextmanager
-def opened(name: str) -> Iterator[Readable]:
-    """A log by the name of its file, "-" for stdin; gzip and zstd are known by how they begin.
+def opened(name: str, cut: list[str]) -> Iterator[Readable]:
+    """A log by the name of its file, "-" for stdin; gzip, zstd, xz and bzip2 are known by how they begin.
 
-    Errors: UsageError where it cannot be opened, DataError where it cannot be unpacked to its end.
+    cut: why it cannot be unpacked to its end is added to it.
+
+    Errors: UsageError where it cannot be opened, DataError where nothing of it can be unpacked, or is text.
     """
     try:
         with _raw(name) as raw:
-            yield _unpacked(raw)
-    except (gzip.BadGzipFile, zlib.error, zstd.ZstdError, EOFError) as error:
+            yield _unpacked(raw, cut, name)
+    except _DAMAGED as error:
         raise DataError(
             f"{name} cannot be unpacked", why=str(error), todo="copy it anew, or unpack it first"
         ) from error
@@ -56,9 +74,9 @@ def _raw(name: str) -> Iterator[BinaryIO]:
 class _Recoded:
     """A stream of UTF-16, as shells of Windows write it, in UTF-8."""
 
-    def __init__(self, raw: Readable) -> None:
+    def __init__(self, raw: Readable, coding: str) -> None:
         self._raw = raw
-        self._decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        self._decoder = codecs.getincrementaldecoder(coding)("replace")
 
     def read(self, size: int, /) -> bytes:
         text = ""
@@ -67,11 +85,52 @@ class _Recoded:
         return text.encode()
 
 
-def _unpacked(raw: BinaryIO) -> Readable:
-    """The stream itself, or what is packed in it, in UTF-8."""
-    head = raw.peek(len(_ZSTD))[: len(_ZSTD)] if isinstance(raw, io.BufferedReader) else b""
-    if head.startswith(_GZIP):
-        return gzip.GzipFile(fileobj=raw)
+class _Unpacked(io.RawIOBase):
+    """What is packed, up to where it is cut off or damaged: all before that is read."""
+
+    def __init__(self, packed: gzip.GzipFile | zstd.ZstdFile | lzma.LZMAFile | bz2.BZ2File, cut: list[str]) -> None:
+        self._packed = packed
+        self._cut = cut
+        self._read = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        view = memoryview(buffer)
+        try:
+            data = b"" if self._cut else self._packed.read1(len(view))
+        except _DAMAGED as error:
+            if not self._read:
+                raise
+            self._cut.append(str(error))
+            data = b""
+        self._read += len(data)
+        view[: len(data)] = data
+        return len(data)
+
+
+def _unpacked(raw: BinaryIO, cut: list[str], name: str) -> Readable:
+    """The stream itself, or what is packed in it however often, in UTF-8. Errors: DataError where it is no text."""
+    if not isinstance(raw, io.BufferedReader):
+        return raw
+    found = raw
+    for _ in range(_DEEPEST):
+        head = found.peek(_HEAD)[:_HEAD]
+        opener = next((opener for magic, opener in _PACKED if head.startswith(magic)), None)
+        if opener is None:
+            return _as_text(found, head, name)
+        found = io.BufferedReader(_Unpacked(opener(found), cut))
+    raise DataError(f"{name} is packed too often", why=f"more than {_DEEPEST} times", todo="unpack it first")
+
+
+def _as_text(found: io.BufferedReader, head: bytes, name: str) -> Readable:
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return _Recoded(raw)
-    return zstd.ZstdFile(raw) if head.startswith(_ZSTD) else raw
+        return _Recoded(found, "utf-16")
+    nulls = [head[at::2].count(0) * 2 / (len(head) or 1) for at in (0, 1)]
+    if max(nulls) > _MUCH and min(nulls) < _LITTLE:  # every other byte: UTF-16 without its mark
+        return _Recoded(found, "utf-16-le" if nulls[1] > nulls[0] else "utf-16-be")
+    strange = sum(head.count(byte) for byte in _STRANGE)
+    if head.startswith(b"PK\x03\x04") or strange > _LITTLE * (len(head) - head.count(0)):
+        raise DataError(f"{name} is no text", why="it is packed or binary", todo="unpack it first")
+    return found

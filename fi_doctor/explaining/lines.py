@@ -27,12 +27,25 @@ _PREFIXES = (
     rf"^{_LEVEL}:? +(?:{_DAY} {_TIME} )?\[?[\w./-]{{1,120}}\.py:\d+\]:? ?",  # vLLM
     rf"^{_LEVEL} [\w./-]{{1,120}}\.py:\d+: ",  # SGLang
     rf"^{_LEVEL}:? {_DAY} {_TIME} ",
+    rf"^- (?:[\w.-]{{1,80}} - )?{_LEVEL} - ",  # Python's logging, after its time
+    r"^(?:DEBUG|INFO|WARNING): {2,9}",  # uvicorn
+    r"^[\w.-]{1,80}:\d+:\d+ \[\d+\] NCCL INFO ",
 )
 # All of them in one, since a name may stand once: rank0, rank1, ...
 _ANY = "|".join(prefix.lstrip("^").replace("?P<rank>", f"?P<rank{at}>") for at, prefix in enumerate(_PREFIXES))
 _PREFIX = f"^(?P<whole>{_ANY})"
-_LEVELS = rf"^(?:\[TRT-LLM\] |{_DAY} {_TIME} - )?\[?(?P<level>{_LEVEL})\b"
+_LEVELS = rf"^(?:\[TRT-LLM\] |{_DAY} {_TIME} - |- (?:[\w.-]{{1,80}} - )?|\S+ \[\d+\] NCCL )?\[?(?P<level>{_LEVEL})\b"
+# What servers say of the texts that they are sent and send. Sources: vllm/entrypoints/logger.py,
+# sglang/srt/utils/request_logger.py, uvicorn.
+_REQUEST = (
+    r"^(?:Received request|Request \S+ details|Generated response|Receive(?:d)? OpenAI|Receive: obj=|Finish: obj=)"
+    r"|\b(?:prompt|Prompt|messages|input_text|body)['\"]?[:=]|['\"]role['\"]: ?['\"]"
+    r"|\"(?:GET|POST|PUT|DELETE|HEAD|OPTIONS) \S+ HTTP/\d"
+)
+# A record whose arguments follow the text, quoted, ends in its own line.
+_ENDED = r"\bparams: |prompt_token_ids|lora_request|HTTP/\d|[)}\]]\s*$"
 _MOST = 8
+_HEAD = 400  # bytes of a line in which its prefixes are
 
 
 class Level(str, enum.Enum):
@@ -56,6 +69,20 @@ class Line(NamedTuple):
     time: str = ""  # "08-13 11:11:59", of its prefix; "" where none is told
     frame: str = ""  # of the traceback that ends in this line: where it was raised
 
+    @property
+    def is_request(self) -> bool:
+        """Whether it tells what a client sent or was sent: words of a user, which say nothing of the server."""
+        return self.level in (Level.INFO, Level.NONE) and search(_REQUEST, self.text) is not None and self._is_logged
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the lines after it, up to the next one of a logger, are of the same text."""
+        return self.is_request and self.level is Level.INFO and search(_ENDED, self.text) is None
+
+    @property
+    def _is_logged(self) -> bool:
+        return self.level is Level.INFO or self.text.startswith(("Received request", "Generated response"))
+
 
 def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:
     """The line as text: what is not UTF-8 as escapes, prefixes away."""
@@ -69,6 +96,12 @@ def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:
         rank, level, time = rank or named, _level(whole) or level, _time(whole) or time
         text = text[len(whole) :].lstrip(" ") if named else text[len(whole) :]
     return Line(file, number, rank, text, level, place, time)
+
+
+def is_record(raw: bytes) -> bool:
+    """Whether a line has a logger's level or time, and so is of no record before it."""
+    line = read("", 0, raw[:_HEAD])
+    return line.level is not Level.NONE or bool(line.time)
 
 
 def _level(prefix: str) -> Level | None:

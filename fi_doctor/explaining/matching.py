@@ -45,13 +45,14 @@ def _match(sign: Sign, line: Line, lines: Mapping[str, Sequence[Line]]) -> Match
         return None
     if sign.frame and search(sign.frame, line.frame) is None:
         return None
-    if sign.near and not any(_is_near(line, other) for other in lines.get(sign.near, ())):
+    if sign.near and not any(is_near(line, other, sign.within) for other in lines.get(sign.near, ())):
         return None
     return Match(sign, line, captured)
 
 
-def _is_near(line: Line, other: Line) -> bool:
-    is_close = line.file == other.file and abs(line.number - other.number) <= _NEAR
+def is_near(line: Line, other: Line, within: int = _NEAR) -> bool:
+    """Whether two lines are of one file, not far apart and not of two ranks."""
+    is_close = line.file == other.file and abs(line.number - other.number) <= within
     return is_close and not _are_apart(line.rank, other.rank)
 
 

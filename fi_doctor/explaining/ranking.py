@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from fi_doctor.conditions import Truth
 from fi_doctor.conditions.logs import LOG, LogView
+from fi_doctor.explaining import tying
 from fi_doctor.explaining.events import is_following
-from fi_doctor.explaining.lines import Level
+from fi_doctor.explaining.lines import Level, Line
 from fi_doctor.explaining.matching import Match
-from fi_doctor.model import Confidence, Fault, LogFacts, Strength
+from fi_doctor.model import Confidence, Event, Fault, LogFacts, Strength
 
 _LONGEST = 300  # characters of what a pattern captures
+_BEGINNING = 80  # characters of a line in which a message at INFO has its words: what comes after may be quoted
 
 
 class Candidate(NamedTuple):
@@ -23,6 +27,7 @@ class Candidate(NamedTuple):
     view: LogView
     truth: Truth
     confidence: Confidence
+    is_tied: bool = True  # whether a line says that it is FlashInfer's, where others bring about the same
 
     @property
     def is_follow_on(self) -> bool:
@@ -34,29 +39,56 @@ class Candidate(NamedTuple):
         """Whether its signs are all in lines that other errors bring about: no cause where another one stands."""
         return all(is_following(match.line.text) for match in self.matches)
 
+    @property
+    def is_warned(self) -> bool:
+        """Whether its strongest signs are in lines that a logger calls no error: what saw them went on."""
+        return all(match.line.level in (Level.INFO, Level.WARNING) for match in _deciding(self))
+
 
 def candidate(fault: Fault, matches: tuple[Match, ...], facts: LogFacts) -> Candidate | None:
     """A fault with signs of which `when` is not known to be false."""
     if not matches:
         return None
+    matches = tuple(map(_weighed, matches))
     view = LogView(facts, _captured(matches), frozenset(match.sign.name for match in matches if match.sign.name))
     truth = LOG.holds(fault.when, view) if fault.when else Truth.YES
     return None if truth is Truth.NO else Candidate(fault, matches, view, truth, _confidence(matches, truth))
 
 
-def ranked(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """Those that are causes, each cause once, the likeliest first."""
+def ranked(
+    candidates: Iterable[Candidate],
+    errors: Iterable[Event] = (),
+    serving: Container[str] = (),
+    ties: Iterable[Line] = (),
+) -> tuple[Candidate, ...]:
+    """Those that are causes, each cause once, the likeliest first.
+
+    errors: those of the log. serving: the files in which a server says that it has started. ties: lines about
+    FlashInfer.
+    """
     causes = [one for one in candidates if not one.is_follow_on]
     if any(not one.is_on_follow_ons for one in causes):
         causes = [one for one in causes if not one.is_on_follow_ons]
-    causes = [_doubted(one, causes) for one in causes]
+    own = [error for error in errors if not error.follows]
+    causes = [_lessened(_doubted(one, causes), own, serving) for one in causes]
     standing = [one for one in causes if not any(_beats(other, one) for other in causes)]
+    about = list(ties)
+    standing = [_tied(one, about) for one in standing]
     best: dict[str, Candidate] = {}
     # The logs of several ranks are of one time; what stands first in the second file may be the first of all.
     timed = all(_deciding(one)[0].line.time for one in standing)
     for one in sorted(standing, key=lambda one: _order(one, timed=timed)):
         best.setdefault(one.fault.cause, one)
     return tuple(best.values())
+
+
+def _weighed(match: Match) -> Match:
+    """What a logger calls information tells no fault by itself, unless that is how the fault is told."""
+    if match.line.level is not Level.INFO:
+        return match
+    if match.sign.info and match.line.text.find(match.sign.text) < _BEGINNING:
+        return match
+    return match._replace(sign=replace(match.sign, strength=Strength.FOLLOWS_ON))
 
 
 def _captured(matches: tuple[Match, ...]) -> dict[str, tuple[str, ...]]:
@@ -90,6 +122,24 @@ def _doubted(one: Candidate, causes: list[Candidate]) -> Candidate:
     return one._replace(confidence=Confidence.MEDIUM) if shared else one
 
 
+def _lessened(one: Candidate, errors: list[Event], serving: Container[str]) -> Candidate:
+    """The same, hardly sure where it was only warned of, and the server started, or ended of another error."""
+    if not one.is_warned:
+        return one
+    told = {(match.line.file, match.line.number) for match in one.matches}
+    is_ended = any((error.file, error.line) not in told for error in errors)
+    is_serving = not errors and any(match.line.file in serving for match in _deciding(one))
+    return one._replace(confidence=Confidence.LOW) if is_ended or is_serving else one
+
+
+def _tied(one: Candidate, ties: list[Line]) -> Candidate:
+    """The same, less sure where it blames FlashInfer for what no line says to be its own."""
+    if not one.fault.flashinfer_at_fault:
+        return one
+    most = tying.limit(_deciding(one), ties)
+    return one._replace(confidence=most, is_tied=False) if most.rank < one.confidence.rank else one
+
+
 def _beats(one: Candidate, other: Candidate) -> bool:
     return other.fault.id in one.fault.beats and one.confidence.rank >= other.confidence.rank
 
@@ -102,11 +152,11 @@ def _deciding(one: Candidate) -> list[Match]:
 
 
 def _order(one: Candidate, *, timed: bool) -> tuple[object, ...]:
-    """Surer first, errors before warnings, then those seen first, then those of which more is known."""
+    """Errors before warnings, surer first, then those seen first, then those of which more is known."""
     deciding = _deciding(one)
-    is_warning = all(match.line.level in (Level.INFO, Level.WARNING) for match in deciding)
+    is_warning = one.is_warned
     longest = max(len(match.sign.text) for match in deciding)
     first = min((match.line for match in deciding), key=lambda line: line.time) if timed else deciding[0].line
     known = sum(LOG.holds(part, one.view) is Truth.YES for part in LOG.parts(one.fault.when)) if one.fault.when else 0
     place = (first.time if timed else "", first.place, first.number)
-    return (-one.confidence.rank, is_warning, place, -known, -longest, one.fault.id)
+    return (is_warning, -one.confidence.rank, place, -known, -longest, one.fault.id)

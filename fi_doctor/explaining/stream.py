@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
+from fi_doctor.explaining.lines import is_record
 from fi_doctor.explaining.patterns import Literals
 
 _BLOCK = 1 << 20
@@ -17,6 +18,7 @@ _OVERLAP = 1 << 10  # the longest literal
 _ENOUGH, _MOST = 200, 20_000
 _ALIKE = 100  # lines that are the same but for numbers: as many as there may be ranks
 _LOOK = 2_000  # lines after which it is looked at what is found too often
+_RECORD = 500  # lines of one record: text that has more is taken for lines of their own
 _DIGITS = b"0123456789"
 # Colours stand within messages of compilers: "\x1b[01;31merror: \x1b[0m".
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\))")
@@ -36,6 +38,7 @@ class Hit(NamedTuple):
     number: int  # counted from 1
     raw: bytes  # without its end; of a very long line what stands around the literal
     literals: tuple[bytes, ...]
+    head: bytes = b""  # the line that the record begins with, where it is another one
     alike: int = 1  # how many lines were the same but for numbers, this one included
 
 
@@ -49,14 +52,14 @@ class Reading:
 
 def hits(stream: Readable, literals: Iterable[bytes], reading: Reading) -> Iterator[Hit]:
     """The lines in which a literal stands, each once, in their order; the same line but for numbers 100 times."""
-    searched = _Searched(literals)
+    searched, records = _Searched(literals), _Records()
     rest = b""
     while True:
         chunk = stream.read(_BLOCK)
         reading.bytes += len(chunk)
         block = rest + (_ESCAPE.sub(b"", chunk) if b"\x1b" in chunk else chunk)
         cut = _cut(block) if chunk else len(block)
-        yield from _in_block(block, cut, searched, reading.lines)
+        yield from _in_block(block, cut, searched, reading.lines, records)
         reading.lines += block.count(b"\n", 0, cut)
         rest = block[cut:]
         if not chunk:
@@ -104,13 +107,13 @@ def _cut(block: bytes) -> int:
     return end if len(block) - end <= _BLOCK else len(block) - _OVERLAP
 
 
-def _in_block(block: bytes, cut: int, searched: _Searched, before: int) -> Iterator[Hit]:
+def _in_block(block: bytes, cut: int, searched: _Searched, before: int, records: _Records) -> Iterator[Hit]:
     at = counted = 0
     number = before + 1
     while found := searched.literals.find(block, at, len(block)):
         start, end = found
         if start >= cut:
-            return
+            break
         number += block.count(b"\n", counted, start)
         counted = start
         first = block.rfind(b"\n", max(0, start - _LINE), start) + 1 or max(0, start - _LINE)
@@ -119,4 +122,30 @@ def _in_block(block: bytes, cut: int, searched: _Searched, before: int) -> Itera
         line = block[first:at].rstrip(b"\r")
         hit = Hit(number, line, searched.literals.among(line))
         if (alike := searched.alike(hit)) <= _ALIKE:
-            yield hit._replace(alike=alike)
+            yield hit._replace(alike=alike, head=records.head(block, first))
+    records.head(block, cut)
+    records.seen = 0
+
+
+class _Records:
+    """Which line a record of several lines begins with. Each line is looked at once."""
+
+    def __init__(self) -> None:
+        self._last = b""  # the line that the record before `seen` begins with
+        self.seen = 0  # up to where in the block that is known
+
+    def head(self, block: bytes, first: int) -> bytes:
+        """The line that the record before a place in the block begins with; empty where none is known."""
+        end = first
+        for _ in range(_RECORD):
+            if end <= self.seen:
+                break
+            begin = block.rfind(b"\n", self.seen, end - 1) + 1 or self.seen
+            if is_record(line := block[begin : min(end, begin + _LINE)]):
+                self._last = line
+                break
+            end = begin
+        else:
+            self._last = b""
+        self.seen = max(first, self.seen)
+        return self._last

@@ -24,8 +24,9 @@ class Frames:
         self._last: deque[Hit] = deque(maxlen=_KEPT)
 
     def add(self, hit: Hit) -> None:
-        """Keep a line with a frame; it is taken apart only where an error asks for it."""
-        self._last.append(hit)
+        """Keep a line, if it has a frame; it is taken apart only where an error asks for it."""
+        if LITERAL in hit.literals:
+            self._last.append(hit)
 
     def placed(self, line: Line) -> Line:
         """The line with the frame in which its error was raised, where it tells one and there is a traceback."""

@@ -43,7 +43,9 @@ class Sign(Strict, frozen=True):
     without: str = ""  # RE2: a line that it matches is no such sign
     # RE2: the last frame of the traceback before the line, 'File "/v/flashinfer/mla.py", line 600, in run', has it.
     frame: str = ""
-    near: str = ""  # a literal that must stand in the same log within 200 lines, of the same rank where ranks are told
+    near: str = ""  # a literal that must stand in the same log near it, of no other rank where ranks are told
+    info: bool = False  # its message is logged at INFO or DEBUG; in such a line other signs decide and support nothing
+    within: int = 200  # lines that are near: of a traceback the last frame alone raised it
     name: str = ""  # for {seen: {name: true}} in conditions
 
 

@@ -1,0 +1,115 @@
+"""Words in a log that are of a user, or of another program, are no reason for an answer."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from fault_cases import diagnosed
+
+from fi_doctor.explaining.diagnose import Source, diagnose
+
+REQUEST = "INFO 11-28 10:01:00 [logger.py:40] Received request c-1: prompt: "
+OK = 'INFO:     10.0.0.1:55 - "POST /v1/completions HTTP/1.1" 200 OK'
+NOTHING = "no error is told, and no sign of a fault that is known"
+SENT = {
+    "a question": f"{REQUEST}'why do I get CUDA out of memory?', params: SamplingParams(n=1)",
+    "a shell": f"{REQUEST}'sh: g++: not found what now', params: SamplingParams(n=1)",
+    "json": (
+        'DEBUG 11-28 10:01:00 [api.py:7] {"messages": [{"role": "user", "content": "FlashInfer kernels are disabled: '
+        'flashinfer-cubin is not installed"}]}'
+    ),
+    "lines": f"{REQUEST}what is\nAttributeError: module 'flashinfer.comm' has no attribute 'foo'\nCUDA toolkit: 12.4.1",
+    "a tool": "DEBUG 11-28 10:01:00 [tool.py:7] tool said: RuntimeError: Could not find nvcc and default cuda_home=",
+}
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_what_users_write_is_neither_sign_nor_fact(name):
+    found = diagnosed(f"{SENT[name]}\n{OK}")
+    assert (found.answer, found.diagnoses, found.facts) == (NOTHING, (), ())
+
+
+def test_an_error_after_a_request_is_the_only_one():
+    found = diagnosed(f"{REQUEST}'c++: not found', params: SamplingParams(n=1)\n{OK}\nValueError: nobody knows")
+    assert found.diagnoses == ()
+    assert found.answer.startswith("I do not know")
+
+
+@pytest.mark.parametrize("before", ["INFO 11-28 10:01:00 [core.py:9] Loading weights", SENT["a question"], OK])
+def test_a_traceback_after_a_record_that_has_ended_counts(before):
+    found = diagnosed(
+        f"{before}\nTraceback (most recent call last):\nRuntimeError: Could not find nvcc and default cuda_home="
+    )
+    assert [one.cause for one in found.diagnoses] == ["nvcc-not-found"]
+
+
+def test_the_text_of_a_request_goes_on_in_the_next_block_of_the_log():
+    text = f"{REQUEST}what is\n" + "word " * 210_000 + "\nRuntimeError: Could not find nvcc and default cuda_home=\n"
+    assert diagnose([Source("log", io.BytesIO(text.encode()))]).diagnoses == ()
+
+
+def test_a_message_that_is_logged_at_info_counts_where_it_begins_the_line():
+    message = "FlashInfer unavailable since nvcc was not found"
+    prefix = "DEBUG 11-28 10:01:00 [flashinfer.py:62] "
+    assert diagnosed(prefix + message).diagnoses
+    assert not diagnosed(f"{prefix}{'tool said ' * 9}{message}").diagnoses
+
+
+OTHERS = {
+    "network file system": "OSError: [Errno 116] Stale file handle: '/mnt/models/x.safetensors'",
+    "xformers": "building 'xformers._C' extension\n/bin/sh: 1: g++: not found",
+    "deepspeed": "building deepspeed\n/usr/bin/ld: cannot find -lcudart: No such file or directory",
+    "llama.cpp": "/src/llama.cpp/ggml.cu\n/usr/include/c++/14/type_traits(2): error: identifier is undefined",
+    "a user's kernel": "/src/mykernels/a.cu:3:10: fatal error: cute/tensor.hpp: No such file or directory",
+    "a folder of that name": "/home/bob/flashinfer-env/xformers/ops.cu\n/bin/sh: 1: c++: not found",
+    "a documentation": "PermissionError: [Errno 13] Permission denied: '/home/b/.cache/flashinfer-docs'",
+    "cub": '/src/me.cu(9): error: namespace "cub" has no member "Max"',
+    "cupy": "ImportError: libnvJitLink.so.12: cannot open shared object file: No such file or directory",
+    "nccl": "node1:7:7 [0] NCCL INFO NVLS multicast support is available: cuMulticastCreate ok",
+    "another package": "RuntimeError: mypkg requires CUDA 12.8 or later",
+    "another user's module": "  File \"/srv/me.py\", line 1\nAttributeError: module 'cutlass' has no attribute 'foo'",
+    "a tool": (
+        '  File "/v/site-packages/flashinfer/jit/core.py", line 4, in f\n    g()\nValueError: x\n'
+        '  File "/srv/agent/tools.py", line 1, in <module>\n    import requests\n'
+        "ModuleNotFoundError: No module named 'requests'"
+    ),
+    "another long name": "OSError: [Errno 36] File name too long: '/data/kv_cache_offload/x'",
+    "another symbol": "ImportError: /b/flashinfer-env/xformers/_C.so: undefined symbol: _ZN3c104cuda9SetDeviceEi",
+    "another header": "AssertionError: Utils.h not found",
+    "another image": "/b/flashinfer-models/ops.cu: no kernel image is available for execution on the device",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_flashinfer_is_not_blamed_for_sure_for_what_others_do(name):
+    found = diagnosed(f"flashinfer-python: 0.6.13\n{OTHERS[name]}")
+    assert not [one.rule for one in found.diagnoses if one.flashinfer_at_fault and one.confidence.value != "low"]
+
+
+def test_the_same_message_near_a_file_of_flashinfer_is_sure():
+    log = "/v/flashinfer/data/csrc/norm.cu\n/bin/sh: 1: c++: not found"
+    assert diagnosed(log).diagnoses[0].confidence.value == "high"
+    assert diagnosed("/bin/sh: 1: c++: not found").diagnoses[0].confidence.value == "low"
+
+
+ORDINARY = (
+    "installed handler for SIGSEGV, SIGBUS",
+    "oom-kill:constraint=CONSTRAINT_NONE,task=chrome,pid=4242,uid=1000",
+    "GatedRepoError rate 0",
+    "bench.py: error: argument --num-prompts: expected one argument",
+    "nvshmem initialised; error handler installed",
+    "xgrammar/compiler.py:33 compiled",
+    "NET/IB : No device found, falling back NET/Socket",
+    "PermissionError: [Errno 13] Permission denied: '/home/bob/.local/share/dataset'",
+)
+
+
+@pytest.mark.parametrize("line", ORDINARY)
+def test_what_other_programs_say_in_passing_is_no_cause(line):
+    assert diagnosed(line).diagnoses == ()
+
+
+@pytest.mark.parametrize("line", ["Fatal Python error: Bus error", "sidecar terminated: OOMKilled"])
+def test_what_has_many_causes_is_hardly_sure(line):
+    assert [one.confidence.value for one in diagnosed(line).diagnoses] == ["low"]
