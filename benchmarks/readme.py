@@ -1,8 +1,8 @@
 """Fills the generated blocks of README.md: the sample matrix, and the figures of the other benchmarks on this machine.
 
-python benchmarks/readme.py [--python /venv/with/torch/bin/python]
+python benchmarks/readme.py [--python /venv/with/torch/bin/python] [--explain]
 
-Without --python the start-up figures, which depend on the machine, are left as they stand.
+Figures that depend on the machine are left as they stand without the option that asks for them.
 """
 
 import argparse
@@ -28,6 +28,7 @@ def fill(text, name, output):
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--python", default="")
+    arguments.add_argument("--explain", action="store_true", help="what `explain` costs, on 1 GiB too")
     asked = arguments.parse_args()
     text = (ROOT / "README.md").read_text()
     sample, _, _ = printed("-m", "fi_doctor", "check", "--example", "h200").partition("\nFindings:\n")
@@ -37,6 +38,8 @@ def main():
     text = fill(text, "recorded", printed("benchmarks/recorded.py"))
     text = fill(text, "builds", printed("benchmarks/builds.py"))
     text = fill(text, "selection", printed("benchmarks/selection.py", "summary"))
+    if asked.explain:
+        text = fill(text, "explain", printed("benchmarks/explain.py"))
     if asked.python:
         text = fill(text, "startup", printed("benchmarks/startup.py", "--python", asked.python))
         text = fill(text, "static", printed("benchmarks/static.py", "--python", asked.python))

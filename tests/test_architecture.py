@@ -125,3 +125,9 @@ def test_a_module_says_what_it_owns_and_stays_short(path):
     assert ast.get_docstring(ast.parse(text)), "a module starts with a docstring"
     # The harness runs alone, without fi_doctor beside it, and so stays one file.
     assert len(text.splitlines()) <= LONGER.get(path.name, 300)
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """pytest imports them by their names alone."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
