@@ -34,7 +34,6 @@ class Seen:
 
     def __init__(self) -> None:
         self.kept = Kept()  # lines with a literal of a fault
-        self.literals: set[bytes] = set()  # of faults
         self.told: list[LogFact] = []
         self.errors: list[Event] = []
         self.used: list[Used] = []
@@ -62,7 +61,7 @@ def diagnose(
         _read(source, signs, seen)
     given = (*known, *seen.given)
     facts = LogFacts(facts=filled(tuple(seen.told), given))
-    paths = {path for literal in seen.literals for path in signs[literal] if path.stem not in left_out}
+    paths = {path for literal in seen.kept.literals for path in signs[literal] if path.stem not in left_out}
     placed = seen.kept.placed
     candidates = [
         one
@@ -125,6 +124,5 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
         if own and len(seen.errors) < _MOST and (event := events.read(line)) is not None:
             seen.errors.append(event)
         if signed := signs.keys() & own:
-            seen.literals |= signed
             seen.kept.add(frames.placed(line), signed)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))

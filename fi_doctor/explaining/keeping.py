@@ -32,6 +32,11 @@ class Kept:
         self._last.append((line, found))
 
     @property
+    def literals(self) -> frozenset[bytes]:
+        """Those that were found, also where no line of theirs is kept."""
+        return frozenset(self._times)
+
+    @property
     def placed(self) -> dict[str, list[Line]]:
         """For each literal the lines that are kept of it, in the order of the log."""
         every = sorted((*self._first, *self._last), key=lambda one: (one[0].place, one[0].number))
