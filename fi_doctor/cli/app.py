@@ -214,6 +214,7 @@ def report(  # noqa: PLR0913 - the options of a command
     manifest: Manifest = None,
     vllm_args: VllmArgs = None,
     prove: Prove = False,
+    prove_vllm: ProveVllm = False,
     knowledge: Knowledge = None,
     output: Output = None,
     quiet: Quiet = False,
@@ -251,6 +252,7 @@ def report(  # noqa: PLR0913 - the options of a command
         manifests=tuple(manifest or ()),
         vllm_args=vllm_args,
         prove=prove,
+        prove_vllm=prove_vllm,
         knowledge=knowledge,
     )
     asked, gathering = begin(asked)
