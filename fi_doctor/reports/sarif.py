@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from fi_doctor.model import Cell, FeatureRow, Finding, Holds, Missing, Report, Ruling, Severity, Verdict
 from fi_doctor.reports.answer import EXIT_MEANINGS, headline
@@ -48,7 +49,7 @@ class _Result(NamedTuple):
 def render(report: Report, beside: Beside = NOTHING) -> str:
     """One run; its rules are those that have results."""
     report = in_order(report)
-    anchor = beside.anchor or Anchor(_NOWHERE)
+    anchor = beside.anchor or _named(report) or Anchor(_NOWHERE)
     results = [*_rows(report, anchor), *_others(report, anchor), *_findings(report, anchor)]
     rules = sorted({one.rule for one in results})
     titles = {one.rule: one.title for one in reversed(results)}
@@ -61,12 +62,18 @@ def render(report: Report, beside: Beside = NOTHING) -> str:
                 "properties": {"knowledge": clean(report.doctor.knowledge, 100)},
             }
         },
-        "invocations": [_invocation(report, beside)],
+        "invocations": [_invocation(report, is_placed=anchor.uri != _NOWHERE or beside.anchor is not None)],
         "results": [_result(one, rules.index(one.rule), anchor) for one in results],
         "columnKind": "unicodeCodePoints",
         "properties": {"created": clean(report.created, 100), "answer": headline(report)},
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _named(report: Report) -> Anchor | None:
+    """The policy by the name that the report has of it, which is an absolute one; None without a policy."""
+    file = report.request.policy.file
+    return Anchor(f"file://{quote(file, errors='replace')}") if file.startswith("/") else None
 
 
 def _rows(report: Report, anchor: Anchor) -> Iterator[_Result]:
@@ -182,10 +189,10 @@ def _result(one: _Result, index: int, anchor: Anchor) -> dict[str, Any]:
     }
 
 
-def _invocation(report: Report, beside: Beside) -> dict[str, Any]:
+def _invocation(report: Report, *, is_placed: bool) -> dict[str, Any]:
     gate = report.gate
     notes = [("warning", clean(text)) for text in gate.warnings]
-    if beside.anchor is None:
+    if not is_placed:
         notes.append(("note", f"no policy and no lock was used: results are placed on {_NOWHERE}"))
     return {
         "executionSuccessful": gate.code in (0, 1, 3),

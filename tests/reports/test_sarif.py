@@ -87,6 +87,12 @@ def test_the_invocation_has_the_exit_code_and_says_what_it_means(make):
 
 
 def test_without_a_policy_and_a_lock_it_is_said_where_results_are_placed():
+    named = Policy(file="/etc/of ours/fi-doctor.toml", versions={"torch": ">=99"})
+    [known] = results(decided(row("norm.a"), policy=named))
+    assert known["locations"][0]["physicalLocation"]["artifactLocation"] == {
+        "uri": "file:///etc/of%20ours/fi-doctor.toml"
+    }
+    assert run(decided(row("norm.a"), policy=named))["invocations"][0]["toolExecutionNotifications"] == []
     [note] = run(broken_toolkit())["invocations"][0]["toolExecutionNotifications"]
     assert (note["level"], "placed on fi-doctor.toml" in note["message"]["text"]) == ("note", True)
 
