@@ -12,9 +12,19 @@ from fi_doctor.cli import emit, parse
 from fi_doctor.errors import UsageError
 from fi_doctor.model import Report
 from fi_doctor.reports import FORMATS, render
+from fi_doctor.reports.beside import NOTHING, Beside
 
 SUMMARY = "GITHUB_STEP_SUMMARY"  # the file to which a step of GitHub Actions adds Markdown
-_ENDINGS = {"json": "json", "yaml": "yaml", "yml": "yaml", "md": "markdown", "xml": "junit"}
+_ENDINGS = {
+    "json": "json",
+    "yaml": "yaml",
+    "yml": "yaml",
+    "md": "markdown",
+    "xml": "junit",
+    "html": "html",
+    "sarif": "sarif",
+    "prom": "prometheus",
+}
 
 
 class Target(NamedTuple):
@@ -57,10 +67,10 @@ def check(wanted: tuple[Target, ...]) -> None:
         emit.check_writable(one.path or "", SUMMARY)
 
 
-def write(report: Report, wanted: tuple[Target, ...]) -> None:
+def write(report: Report, wanted: tuple[Target, ...], beside: Beside = NOTHING) -> None:
     """Every format of a report, as `put` does."""
     width, color = emit.style()
-    put(wanted, lambda one: render(report, one.form, width=width, color=color and one.path is None))
+    put(wanted, lambda one: render(report, one.form, width=width, color=color and one.path is None, beside=beside))
 
 
 def put(wanted: tuple[Target, ...], text_of: Callable[[Target], str]) -> None:
@@ -94,7 +104,7 @@ def _target(word: str, option: str, forms: tuple[str, ...]) -> Target:
 
 
 def _by_ending(path: str, forms: tuple[str, ...]) -> str:
-    """The format that the name of a file asks for: report.yaml, report.json, report.md, junit.xml; else console."""
+    """The format that the name of a file asks for: report.yaml, junit.xml, report.html; else console."""
     form = _ENDINGS.get(path.rpartition(".")[2].lower(), "console")
     return form if form in forms else "console"
 
