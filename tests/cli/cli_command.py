@@ -161,9 +161,9 @@ def copied_package(folder):
     import shutil
 
     place = folder / "copy"
-    skipped = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "fi_doctor", place / "fi_doctor", ignore=skipped)
-    shutil.copytree(ROOT / "probes", place / "probes", ignore=skipped)
+    # What is compiled already need not be for each copy; a name with more behind it is being written just now.
+    shutil.copytree(ROOT / "fi_doctor", place / "fi_doctor", ignore=shutil.ignore_patterns("*.pyc.*"))
+    shutil.copytree(ROOT / "probes", place / "probes", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", place)
     return place
 
