@@ -47,9 +47,9 @@ def _become(read, words, path, log, environ):
         for number, file in enumerate((read, log, log)):
             os.dup2(file, number)
         os.closerange(3, 1 << 20)
-        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: PTH123, SIM115 - a descriptor
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - a descriptor
         for name, number in (("stdout", 1), ("stderr", 2)):
-            raw = open(number, "wb", buffering=0, closefd=False)  # noqa: PTH123, SIM115 - a descriptor
+            raw = open(number, "wb", buffering=0, closefd=False)  # noqa: SIM115 - a descriptor
             setattr(sys, name, io.TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True))
         os.environ.clear()
         os.environ.update(environ)
