@@ -170,9 +170,14 @@ def recorded(path):
     return document.read(path.read_bytes(), path.name)
 
 
-def judged(path, features=(), policy=None):
+@functools.cache
+def judged(path, features=()):
+    return asked(path, features, Policy())
+
+
+def asked(path, features, policy):
     report = recorded(path)
-    request = msgspec.structs.replace(report.request, features=features, policy=policy or Policy())
+    request = msgspec.structs.replace(report.request, features=features, policy=policy)
     # Who judged differs with every release; what was judged does not.
     kb, specs = shipped()
     done = pipeline.rejudge(report, request, kb=kb, specs=specs)
@@ -240,10 +245,11 @@ def policy_for(code):
     )
 
 
+@functools.cache
 def gated(path, code):
     """A recording of which what is asked holds (0), does not hold (1), or cannot be told (3)."""
     working = [row.feature for row in judged(path).features if row.verdict is Verdict.WORKS and row.needs_gpu]
-    return judged(path, ("import.*", *working[:2], *(["moe.bf16"] if code == 3 else [])), policy_for(code))
+    return asked(path, ("import.*", *working[:2], *(["moe.bf16"] if code == 3 else [])), policy_for(code))
 
 
 # Of a check of one row, of which a rank was stopped, nothing holds that a policy could ask for.

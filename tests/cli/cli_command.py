@@ -68,8 +68,11 @@ class Command:
     def __call__(self, *args, env=None, data="", argv=None, **options):
         """Run it to its end; stdout and stderr as text."""
         environ = self._environment(env)
-        if self._forked and argv is None and not options and not any(map(OF_THE_START.match, env or {})):
-            return self._forked(list(map(str, args)), environ, self.folder, data)
+        given = options.get("stdout", subprocess.PIPE)  # a descriptor can be handed over as well
+        is_plain = not options or (options.keys() == {"stdout", "stderr"} and options["stderr"] == subprocess.PIPE)
+        if self._forked and argv is None and is_plain and not any(map(OF_THE_START.match, env or {})):
+            stdout = None if given == subprocess.PIPE else given if isinstance(given, int) else given.fileno()
+            return self._forked(list(map(str, args)), environ, self.folder, data, stdout)
         return subprocess.run(
             argv or self.argv(*args),
             env=environ,
@@ -184,9 +187,9 @@ def copied_package(folder):
     import shutil
 
     place = folder / "copy"
-    skipped = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "fi_doctor", place / "fi_doctor", ignore=skipped)
-    shutil.copytree(ROOT / "probes", place / "probes", ignore=skipped)
+    # What is compiled already need not be for each copy; a name with more behind it is being written just now.
+    shutil.copytree(ROOT / "fi_doctor", place / "fi_doctor", ignore=shutil.ignore_patterns("*.pyc.*"))
+    shutil.copytree(ROOT / "probes", place / "probes", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", place)
     return place
 

@@ -25,22 +25,22 @@ class Forked:
             self._server = subprocess.Popen(argv, env=environ, pass_fds=[theirs.fileno()])
         self._answers = self._channel.makefile("r")
 
-    def __call__(self, argv, environ, cwd, data):
-        """Run it to its end; stdout and stderr as text."""
+    def __call__(self, argv, environ, cwd, data, stdout=None):
+        """Run it to its end; stdout and stderr as text. stdout: a descriptor that it has in place of ours."""
         asked = json.dumps({"argv": argv, "environ": environ, "cwd": str(cwd)})
-        (stdin, words), (said, stdout), (told, stderr) = (os.pipe() for _ in range(3))
-        socket.send_fds(self._channel, [asked.encode() + b"\n"], [stdin, stdout, stderr])
-        for file in (stdin, stdout, stderr):
+        (stdin, words), (said, ours), (told, stderr) = (os.pipe() for _ in range(3))
+        socket.send_fds(self._channel, [asked.encode() + b"\n"], [stdin, ours if stdout is None else stdout, stderr])
+        for file in (stdin, ours, stderr):
             os.close(file)
         pid = int(self._answers.readline())
         late = threading.Timer(LIMIT_S, os.kill, (pid, signal.SIGKILL))
         late.start()
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             pool.submit(_write, words, data)
-            stdout, stderr = pool.map(_read, (said, told))
+            out, err = pool.map(_read, (said, told))
         code = int(self._answers.readline())
         late.cancel()
-        return subprocess.CompletedProcess(argv, code, stdout, stderr)
+        return subprocess.CompletedProcess(argv, code, out if stdout is None else None, err)
 
     def close(self):
         self._answers.close()

@@ -85,10 +85,13 @@ def test_a_loop_of_links_ends_nothing(denied, tmp_path):
 
 @pytest.mark.parametrize("name", ["site/flashinfer/gemm", "site/vllm/config", "site/vllm", ".cache"])
 def test_closed_folders_end_no_lock(denied, tmp_path, name):
-    (denied.site / "vllm").mkdir()
-    (denied.site / "vllm/__init__.py").touch()
+    for package in ("vllm", "torch"):  # a torch that is imported in no time
+        (denied.site / package).mkdir()
+        (denied.site / package / "__init__.py").touch()
     denied.close(tmp_path / name)
-    assert "Traceback" not in denied("lock").stderr
+    done = denied("lock")
+    assert "Traceback" not in done.stderr
+    assert done.returncode in (0, 3), done.stderr
 
 
 def test_a_loop_of_links_that_pip_wrote_down_ends_nothing(denied, tmp_path):

@@ -12,7 +12,7 @@ import venv
 
 import msgspec
 import pytest
-from cli_command import ROOT, in_three_parts, outcome, script, shipped
+from cli_command import ROOT, Command, in_three_parts, outcome, script, shipped
 from msgspec.structs import replace
 
 from fi_doctor import pipeline
@@ -94,8 +94,7 @@ class Machine:
         )
         path = self.folder / name
         path.write_text(render(made, "json"), encoding="utf-8")
-        for mark in self.marks.values():
-            mark.unlink(missing_ok=True)
+        self.unmark()
         return path
 
     def examined_in_a_venv(self):
@@ -110,9 +109,12 @@ class Machine:
     def locked(self, **changes):
         done = self("lock", "--from", self.report(**changes))
         assert done.returncode == 0, done.stderr
-        for mark in self.marks.values():  # a lock asks what the imports load
-            mark.unlink(missing_ok=True)
+        self.unmark()  # a lock asks what the imports load
         return done
+
+    def unmark(self):
+        for mark in self.marks.values():
+            mark.unlink(missing_ok=True)
 
     def _drivers(self):
         folder = self.folder / "driver"
@@ -145,82 +147,95 @@ def machine(tmp_path, doctor, unpacked):
     return Machine(tmp_path, doctor, unpacked(VERSION))
 
 
+@pytest.fixture(scope="module")
+def _locked_once(tmp_path_factory, unpacked):
+    folder = tmp_path_factory.mktemp("locked")
+    made = Machine(folder, Command(folder), unpacked(VERSION))
+    made.locked()
+    return made
+
+
+@pytest.fixture
+def locked(_locked_once):
+    """A machine with a lock, for tests that change nothing of either."""
+    _locked_once.unmark()
+    return _locked_once
+
+
 def rows(done):
     return {row["feature"]: row for row in json.loads(done.stdout)["features"]}
 
 
-def test_a_locked_check_gives_the_locked_verdicts_without_cuda_and_without_torch(machine):
-    machine.locked()
-    done = machine("check", "--locked", "-f", "json")
+def test_a_locked_check_gives_the_locked_verdicts_without_cuda_and_without_torch(locked):
+    done = locked("check", "--locked", "-f", "json")
     assert done.returncode == 0, done.stderr
-    assert not machine.marks["torch"].exists()
-    assert not machine.marks["cuda"].exists()
+    assert not locked.marks["torch"].exists()
+    assert not locked.marks["cuda"].exists()
     row = rows(done)["norm.rmsnorm"]
     assert (row["verdict"], row["evidence"], bool(row["locked"])) == ("works", "verified", True)
     assert row["why"].startswith(f"locked {row['locked']}: ")
     # The marks tell: a check without a lock asks CUDA, and the probe of the import imports torch.
-    machine("check", "--depth", "static")
-    assert machine.marks["cuda"].exists()
-    machine("check", "--feature", "import.torch")
-    assert machine.marks["torch"].exists()
+    locked("check", "--depth", "static")
+    assert locked.marks["cuda"].exists()
+    locked("check", "--feature", "import.torch")
+    assert locked.marks["torch"].exists()
 
 
-def test_the_command_itself_imports_nothing_that_is_examined(machine):
-    machine.locked()
+def test_the_command_itself_imports_nothing_that_is_examined(locked):
     code = (
         "import sys; sys.argv[1:] = ['check', '--locked']; import fi_doctor.cli as cli\n"
         "code = cli.run(sys.argv[1:]); found = {'torch', 'flashinfer', 'vllm', 'numpy', 'triton'} & set(sys.modules)\n"
         "print(code, sorted(found), file=sys.stderr)"
     )
-    done = machine(argv=[sys.executable, "-c", code])
+    done = locked(argv=[sys.executable, "-c", code])
     assert done.stderr.splitlines()[-1] == "0 []"
 
 
-@pytest.mark.parametrize("form", ["console", "json", "yaml"])
-@pytest.mark.parametrize(("broken", "code"), [((), 0), (("sampling.top_k_top_p",), 1)], ids=["good", "broken"])
-def test_every_format_has_the_code_that_the_rows_give(machine, form, broken, code):
-    machine.locked(broken=broken)
-    done = machine("check", "--locked", "-f", form)
-    assert (done.returncode, "locked" in done.stdout) == (code, True)
+def test_every_format_has_the_code_that_the_rows_give(locked, machine):
+    machine.locked(broken=("sampling.top_k_top_p",))
+    for one, code in ((locked, 0), (machine, 1)):
+        for form in ("console", "json", "yaml"):
+            done = one("check", "--locked", "-f", form)
+            assert (form, done.returncode, "locked" in done.stdout) == (form, code, True)
 
 
-def test_formats_and_the_policy_are_those_of_a_check(machine):
-    machine.locked()
-    (machine.folder / "gate.toml").write_text(
+def test_formats_and_the_policy_are_those_of_a_check(locked):
+    (locked.folder / "gate.toml").write_text(
         'format = ["console", "junit:out.xml", "markdown:out.md"]\n[require]\n"norm.rmsnorm" = "verified"\n'
     )
-    done = machine("check", "--locked", "--config", "gate.toml", "--explain-gate", COLUMNS=200)
+    done = locked("check", "--locked", "--config", "gate.toml", "--explain-gate", COLUMNS=200)
     assert done.returncode == 0, done.stderr
-    day = json.loads(machine.lock.read_text())["rows"][0]["measured"][:10]
+    day = json.loads(locked.lock.read_text())["rows"][0]["measured"][:10]
     told = done.stderr.splitlines()
     assert f"gate: yes          norm.rmsnorm: works, verified, full (gate.toml: require): locked {day}" in told
     assert told[-1].startswith("fi-doctor: ")
     assert "of these locked" in told[-1]
     for name in ("out.xml", "out.md"):
-        assert f"locked {day}" in (machine.folder / name).read_text()
-    both = machine("check", "--locked", "--no-config", "-f", "github", "-f", "json:out.json")
+        assert f"locked {day}" in (locked.folder / name).read_text()
+    both = locked("check", "--locked", "--no-config", "-f", "github", "-f", "json:out.json")
     assert (both.returncode, "::notice title=fi-doctor%3A exit 0%2C" in both.stdout) == (0, True)
-    assert json.loads((machine.folder / "out.json").read_text())["gate"]["code"] == 0
+    assert json.loads((locked.folder / "out.json").read_text())["gate"]["code"] == 0
 
 
-@pytest.mark.parametrize("depth", ["static", "build"])
-def test_where_a_policy_lets_nothing_run_what_changed_is_unknown(machine, depth):
+def test_where_a_policy_lets_nothing_run_what_changed_is_unknown(machine):
     machine.locked()
-    (machine.folder / "fi-doctor.toml").write_text(f'depth = "{depth}"\n')
-    assert machine("check", "--locked").returncode == 0
+    policy, depths = machine.folder / "fi-doctor.toml", ("static", "build")
+    for depth in depths:
+        policy.write_text(f'depth = "{depth}"\n')
+        assert (depth, machine("check", "--locked").returncode) == (depth, 0)
     (machine.ops / "sampling" / "sampling.so").write_bytes(b"\x7fELF another")
-    done = machine("check", "--locked")
-    assert done.returncode == 3
-    assert "measured again" not in done.stderr
-    typed = machine("check", "--locked", "--no-config", "--depth", depth)
-    assert (typed.returncode, "measured again" in typed.stderr) == (3, False)
+    for depth in depths:
+        policy.write_text(f'depth = "{depth}"\n')
+        done = machine("check", "--locked")
+        assert (depth, done.returncode, "measured again" in done.stderr) == (depth, 3, False)
+        typed = machine("check", "--locked", "--no-config", "--depth", depth)
+        assert (depth, typed.returncode, "measured again" in typed.stderr) == (depth, 3, False)
     refused = machine("check", "--locked", "--no-config", FI_DOCTOR_DEPTH="deep")
     assert (refused.returncode, "FI_DOCTOR_DEPTH" in in_three_parts(refused.stderr)["error"]) == (2, True)
 
 
-def test_the_console_says_locked_beside_the_evidence_and_among_what_was_judged(machine):
-    machine.locked()
-    lines = machine("check", "--locked").stdout
+def test_the_console_says_locked_beside_the_evidence_and_among_what_was_judged(locked):
+    lines = locked("check", "--locked").stdout
     assert "verified (locked)" in lines
     assert " rows locked 20" in lines
 
@@ -289,10 +304,9 @@ def test_frozen_says_first_how_many_rows_the_lock_does_not_hold(machine):
     assert (done.returncode, "not in the lock" in done.stdout + done.stderr) == (0, False)
 
 
-def test_a_lock_of_another_machine_says_what_differs(machine):
-    machine.locked()
+def test_a_lock_of_another_machine_says_what_differs(locked):
     other = "GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"  # SM121
-    done = machine("check", "--locked", "--frozen", "-f", "json", CUDA_VISIBLE_DEVICES=other)
+    done = locked("check", "--locked", "--frozen", "-f", "json", CUDA_VISIBLE_DEVICES=other)
     assert done.returncode == 3
     assert "gpu:sm90 present -> absent" in done.stderr
 
@@ -365,16 +379,17 @@ def test_thorough_sees_what_size_and_times_hide(machine):
     assert "cache:norm" in done.stderr
 
 
-@pytest.mark.parametrize("memory", ["damaged", "unwritable"])
-def test_a_memory_that_cannot_be_used_changes_nothing(machine, memory):
+def test_a_memory_that_cannot_be_used_changes_nothing(machine):
     machine.locked()
     folder = machine.folder / "memory" / "fi-doctor"
-    if memory == "damaged":
-        for path in folder.rglob("*.json"):
-            path.write_text('{"half')
-    else:
-        shutil.rmtree(folder.parent)
-        folder.parent.write_text("a file in its place")
+    damaged = list(folder.rglob("*.json"))
+    assert damaged
+    for path in damaged:
+        path.write_text('{"half')
+    done = machine("check", "--locked")
+    assert done.returncode == 0, done.stderr
+    shutil.rmtree(folder.parent)
+    folder.parent.write_text("a file in its place")
     done = machine("check", "--locked")
     assert done.returncode == 0, done.stderr
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import importlib.util
 import json
 import re
@@ -24,10 +25,15 @@ RECORDINGS = sorted((ROOT / "tests" / "machines").glob("*/*.json"))
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+@functools.cache
+def validator(name):
+    """What a schema was resolved to is kept with it."""
+    made = jsonschema.Draft202012Validator
+    return made(json.loads(schemas.text(name)), format_checker=made.FORMAT_CHECKER)
+
+
 def validate(plain, name):
-    validator = jsonschema.Draft202012Validator
-    schema = json.loads(schemas.text(name))
-    validator(schema, format_checker=validator.FORMAT_CHECKER).validate(plain)
+    validator(name).validate(plain)
 
 
 def from_toml(text):

@@ -21,6 +21,7 @@ MOST_BYTES = 1 << 20
 
 def serve(channel):
     import_all()
+    read_what_ships()
     gc.freeze()
     while True:
         data, files, _, _ = socket.recv_fds(channel, MOST_BYTES, 3)
@@ -45,6 +46,25 @@ def import_all():
     for found in pkgutil.walk_packages(fi_doctor.__path__, "fi_doctor."):
         if not found.name.startswith("fi_doctor.inside") and not found.name.endswith("__main__"):
             importlib.import_module(found.name)
+
+
+def read_what_ships():
+    """What a command reads of the package itself is the same for each."""
+    from fi_doctor import knowledge
+    from fi_doctor.knowledge import registry, successors
+    from fi_doctor.probing import catalog
+
+    for holder, name in ((knowledge, "load"), (catalog, "discover")):
+        setattr(holder, name, unless_asked(getattr(holder, name)))
+    for owner in ("vllm", "sglang", "flashinfer-python"):
+        registry.releases(owner)
+    successors.load()
+
+
+def unless_asked(read):
+    """The same function, which has read already what it gives where it is not told what to read."""
+    found = read()
+    return lambda *given, **named: read(*given, **named) if given or named else found
 
 
 def become(asked, files):

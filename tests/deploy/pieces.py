@@ -49,6 +49,7 @@ class Place:
             "LANG": "C.UTF-8",
             "THIS_TEST": self.folder,
             "BEGUN": self.folder / "begun",
+            "PIP_NO_COMPILE": "1",  # most of what is installed is never imported
             **{name: value for name, value in os.environ.items() if name.startswith("PIP_")},
         }
         return {name: str(value) for name, value in {**base, **changes}.items()}

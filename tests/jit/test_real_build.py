@@ -170,17 +170,27 @@ def test_a_module_is_built_and_the_row_is_unknown_for_want_of_a_gpu(machine, too
     assert f"now {other}" in entry["why"]
 
 
-def test_the_advice_for_an_nvcc_wrapper_mends_the_build_in_the_same_cache(machine, toolkit, stubs, tmp_path):
-    folder = _wrapper_folder(toolkit, tmp_path)
-    machine.set(PATH=os.pathsep.join([str(folder), machine.env["PATH"]]))
-    code, report, row, _ = machine.check()
-    assert code == 1
+def test_the_advice_for_an_nvcc_wrapper_is_proven_by_a_build_with_it_and_mends_it_in_the_same_cache(
+    machine, toolkit, stubs, tmp_path
+):
+    machine.set(PATH=os.pathsep.join([str(_wrapper_folder(toolkit, tmp_path)), machine.env["PATH"]]))
+    libcuda = tmp_path / "libcuda"
+    libcuda.mkdir()
+    (libcuda / "libcuda.so").symlink_to(stubs / "libcuda.so")  # not libcudart, which the change is to bring
+    machine.link_with(libcuda)
+    code, report, row, _ = machine.check("--prove")
+    assert (code, report["disproved"]) == (1, [])
     assert (row["verdict"], row["evidence"]) == ("broken", "built")
     assert "cannot find -lcudart" in row["why"]
     assert "cannot find -lcudart" in report["gate"]["reason"]
     assert "cannot find -lcudart" in report["builds"]["modules"]["silu_and_mul"]
-    advice = _advice(report, "cuda-home-derived-from-nvcc-wrapper")
-    prefix, _, home = advice.partition(" #")[0].strip().partition("=")  # behind # stands what it lacks itself
+    [one] = [one for one in report["recommendations"] if one["findings"] == ["cuda-home-derived-from-nvcc-wrapper"]]
+    assert one["proof"]["result"] == "turned"
+    assert {trial["before"]["verdict"] for trial in one["proof"]["trials"]} == {"broken"}
+    assert all("cannot find -lcudart" in trial["before"]["why"] for trial in one["proof"]["trials"])
+    assert {trial["after"]["evidence"] for trial in one["proof"]["trials"]} == {"built"}
+    assert not list(machine.folder.rglob("silu_and_mul.so")), "the trial has caches of its own"
+    prefix, _, home = one["line"].partition(" #")[0].strip().partition("=")  # behind # stands what it lacks itself
     assert (prefix, pathlib.Path(home).resolve()) == ("export CUDA_HOME", toolkit)
 
     # This FlashInfer keeps the build.ninja of the failed build, and in it the wrong toolkit.
@@ -198,22 +208,6 @@ def test_the_advice_for_an_nvcc_wrapper_mends_the_build_in_the_same_cache(machin
     code, report, row, outcome = machine.check()
     _expect_built(code, row, outcome)
     assert "cached-build-uses-other-toolkit" not in _findings(report)
-
-
-def test_the_advice_for_an_nvcc_wrapper_is_proven_by_a_build_with_it(machine, toolkit, stubs, tmp_path):
-    machine.set(PATH=os.pathsep.join([str(_wrapper_folder(toolkit, tmp_path)), machine.env["PATH"]]))
-    libcuda = tmp_path / "libcuda"
-    libcuda.mkdir()
-    (libcuda / "libcuda.so").symlink_to(stubs / "libcuda.so")  # not libcudart, which the change is to bring
-    machine.link_with(libcuda)
-    code, report, row, _ = machine.check("--prove")
-    assert (code, row["verdict"], report["disproved"]) == (1, "broken", [])
-    [one] = [one for one in report["recommendations"] if one["findings"] == ["cuda-home-derived-from-nvcc-wrapper"]]
-    assert one["proof"]["result"] == "turned"
-    assert {trial["before"]["verdict"] for trial in one["proof"]["trials"]} == {"broken"}
-    assert all("cannot find -lcudart" in trial["before"]["why"] for trial in one["proof"]["trials"])
-    assert {trial["after"]["evidence"] for trial in one["proof"]["trials"]} == {"built"}
-    assert not list(machine.folder.rglob("silu_and_mul.so")), "the trial has caches of its own"
 
 
 def _findings(report):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 
 import pytest
 from flashinfer_wheels import VERSIONS
@@ -18,23 +19,31 @@ ENTRIES = sorted(NAMES - NOWHERE)
 CALLED = sorted({use.entry for feature in FEATURES for use in feature.vllm if "." in use.entry})
 
 
+symbols = functools.cache(Symbols)  # each wheel is read once
+
+
 def defined(unpacked, version, entry):
     """Whether the place that is found for a name holds a function or a class of that name."""
     root = unpacked(version)
-    place = Symbols(root, version).where(entry)
+    place = symbols(root, version).where(entry)
     if not isinstance(place, str):
         return False
     file, _, line = place.rpartition(":")
+    return (int(line), entry.rpartition(".")[2]) in definitions(root / file)
+
+
+@functools.cache
+def definitions(path):
+    """The line and name of every function and class of a file, as Python's own parser has them."""
     kinds = (ast.FunctionDef, ast.ClassDef)
-    nodes = (node for node in ast.walk(ast.parse((root / file).read_text())) if isinstance(node, kinds))
-    return (int(line), entry.rpartition(".")[2]) in {(node.lineno, node.name) for node in nodes}
+    return {(node.lineno, node.name) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)}
 
 
 @pytest.mark.wheels
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_every_entry_point_is_a_function_or_a_class_of_the_wheel_or_surely_absent(unpacked, version, entry):
-    place = Symbols(unpacked(version), version).where(entry)
+    place = symbols(unpacked(version), version).where(entry)
     assert place.absent if isinstance(place, Missing) else defined(unpacked, version, entry)
 
 
@@ -49,7 +58,7 @@ def test_every_entry_point_is_in_the_newest_wheel(unpacked, entry):
 @pytest.mark.parametrize("entry", sorted(NOWHERE))
 def test_what_a_row_says_is_nowhere_is_in_no_wheel(unpacked, version, entry):
     assert entry in NAMES
-    assert Symbols(unpacked(version), version).where(entry).absent
+    assert symbols(unpacked(version), version).where(entry).absent
 
 
 @pytest.mark.wheels

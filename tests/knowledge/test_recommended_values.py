@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 
 import pytest
@@ -66,6 +67,7 @@ def asked():
 
 
 ASKED = list(asked())
+at = functools.cache(registry.at)  # which keeps only a few releases
 
 
 def test_there_is_something_to_ask():
@@ -78,7 +80,7 @@ def test_a_recommended_value_is_taken_by_every_release_that_it_is_for(where, wan
     ranges = SpecifierSet(setting.read_by) & SpecifierSet(wanted if setting.owner in ("vllm", "sglang") else "")
     releases = [one for one in registry.releases(setting.owner) if ranges.contains(one, prereleases=True)]
     for release in releases:
-        known = registry.at(setting.owner, release)
+        known = at(setting.owner, release)
         one = known.find(name) or known.find(name.partition(".")[0])
         assert one is not None, f"{where}: {setting.owner} {release} has no {name}"
         assert not one.is_dead, f"{where}: nothing in {setting.owner} {release} reads {name}"

@@ -1,12 +1,12 @@
 """The settings of releases that are shipped, what stands for those that are gone, and the curated settings."""
 
+import functools
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import flashinfer_wheels
 import msgspec
 import pytest
 
@@ -24,6 +24,7 @@ KNOWN = [one for one in SETTINGS if one.owner in OWNERS]
 SUCCESSORS = successors.load()
 ROOT = Path(__file__).parents[2]
 UNPACKED = Path(os.environ.get("FI_DOCTOR_UNPACKED", "/nowhere"))  # folders such as vllm-0.33.0
+at = functools.cache(registry.at)  # which keeps only a few releases
 
 
 def named(one):
@@ -33,7 +34,7 @@ def named(one):
 @pytest.mark.parametrize("owner", OWNERS)
 def test_every_release_has_settings_with_places_and_readers(owner):
     for release in registry.releases(owner):
-        found = registry.at(owner, release)
+        found = at(owner, release)
         assert found.release == found.version == release
         assert len(found.settings) > 20
         assert all(one.source.rpartition(":")[2].isdigit() for one in found.settings.values())
@@ -142,7 +143,7 @@ def test_a_setting_has_no_effect_where_something_stands_for_it(one):
 @pytest.mark.parametrize("one", [one for one in SUCCESSORS if one.setting], ids=named)
 def test_what_stands_for_a_setting_is_read_there_and_takes_the_values(one):
     for release in releases_of(one):
-        found = registry.at(one.owner, release).find(one.setting)
+        found = at(one.owner, release).find(one.setting)
         assert found is not None, release
         assert not found.is_dead, release
         for value in (value for several in one.values.values() for value in several):
@@ -154,7 +155,7 @@ def test_the_values_that_are_translated_were_taken_by_the_last_release_that_read
     read = registry.history(one.name, one.owner).read
     if not read:
         return  # a fork's
-    found = registry.at(one.owner, read[-1]).find(one.name)
+    found = at(one.owner, read[-1]).find(one.name)
     assert not [value for value in one.values if isinstance(refuses(found, value), str)]
 
 
@@ -220,8 +221,8 @@ def test_broken_data_is_told(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("version", ["0.5.2", "0.5.3", "0.6.7.post3", "0.7.2.post1"])
-def test_what_is_shipped_of_flashinfer_is_what_its_wheel_holds(version, tmp_path):
-    root = flashinfer_wheels.Unpacked(tmp_path)(version)
+def test_what_is_shipped_of_flashinfer_is_what_its_wheel_holds(version, unpacked):
+    root = unpacked(version)
     found = read_registry(root, "flashinfer-python", version)
     shipped = registry.at("flashinfer-python", version)
     cut = {

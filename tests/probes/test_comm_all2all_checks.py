@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import forked_ranks
 import loading
 import pytest
 
@@ -92,15 +93,23 @@ def surroundings(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def probe(surroundings):
-    """The probe with fewer tokens; its ranks, if it has started any, are ended."""
+def started(surroundings):
+    """The probe with fewer tokens, as it starts its ranks itself; if it has started any, they are ended."""
     module = loading.load("comm_all2all", ROUNDS=ROUNDS, REPLAYED=(11, 11, 512, 8, "random"))
     yield module
     if module._ranks.cache_info().currsize:
         module._end_ranks()
 
 
-def test_right_numbers_pass_in_every_variant_with_the_same_two_processes(probe):
+@pytest.fixture
+def probe(started, monkeypatch):
+    """The same with ranks that are forked."""
+    monkeypatch.setattr(started, "subprocess", forked_ranks.instead_of_subprocess(FAKE))
+    return started
+
+
+def test_right_numbers_pass_in_every_variant_with_the_same_two_processes(started):
+    probe = started
     ranks = probe._ranks()
     for variant in probe.PROBE["variants"]:
         measured = probe.run(variant)
@@ -197,9 +206,10 @@ def test_links_that_are_down_are_said_in_flashinfers_words(probe, surroundings):
         probe.run("moe_ep_bf16")
 
 
-def test_a_rank_that_hangs_is_named_with_where_it_hangs(probe, surroundings, monkeypatch):
+def test_a_rank_that_hangs_is_named_with_where_it_hangs(started, surroundings, monkeypatch):
+    probe = started  # a stack that begins with the rank, of which the last lines are said
     assert probe.run("two_sided_bf16")  # the start does not count
-    monkeypatch.setattr(probe, "SPARE_S", probe.PROBE["timeout_s"] - 2)
+    monkeypatch.setattr(started, "SPARE_S", probe.PROBE["timeout_s"] - 2)
     surroundings("hangs@1")
     begun = time.monotonic()
     with pytest.raises(RuntimeError) as caught:
@@ -211,12 +221,12 @@ def test_a_rank_that_hangs_is_named_with_where_it_hangs(probe, surroundings, mon
     assert "in misbehave" in str(caught.value)  # Python's stack
 
 
-def test_what_a_rank_cannot_import_is_said_with_its_words(probe, monkeypatch, tmp_path):
+def test_what_a_rank_cannot_import_is_said_with_its_words(started, monkeypatch, tmp_path):
     (tmp_path / "flashinfer").mkdir()
     (tmp_path / "flashinfer" / "__init__.py").write_text("raise RuntimeError('libcudart is not loaded')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(RuntimeError, match=r"^rank 0: RuntimeError: libcudart is not loaded; rank 1: RuntimeError"):
-        probe.run("two_sided_bf16")
+        started.run("two_sided_bf16")
 
 
 @pytest.mark.usefixtures("surroundings")

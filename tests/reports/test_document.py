@@ -120,11 +120,14 @@ def test_random_text_survives(fmt):
         assert document.read(render(written, fmt).encode(), "it") == written
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-def test_the_json_schema_admits_every_sample(name):
+def test_the_json_schema_admits_every_sample():
     schema = document.schema()
     jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(json.loads(render(SAMPLES[name](), "json")), schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    wrong = {
+        name: list(validator.iter_errors(json.loads(render(sample(), "json")))) for name, sample in SAMPLES.items()
+    }
+    assert wrong == {name: [] for name in SAMPLES}
 
 
 def test_the_json_schema_refuses_a_row_without_a_verdict():
