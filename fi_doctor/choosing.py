@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -20,9 +21,28 @@ Choices = tuple[Choice, ...] | Missing
 _MULTIPROCESSORS = 132  # of a GPU that is not here; vLLM asks whether there are more than 16
 
 
-def capability(planned: Sequence[PlannedProbe]) -> int | Missing:
-    """The compute capability for which the deployment is judged: of several the lowest, which limits."""
+class Chosen(NamedTuple):
+    """What vLLM chooses, and how far that is known."""
+
+    choices: Choices
+    notes: tuple[str, ...] = ()  # sentences on what is left open
+    stopped: tuple[str, ...] = ()  # how vLLM ended where it was started on tiny models and served nothing
+
+    def told(self, answer: Choices) -> Chosen:
+        """With what vLLM's own selectors answered, where they did."""
+        if isinstance(answer, Missing):
+            return self._replace(notes=(*self.notes, f"what vLLM's own selectors say: {answer.reason}"))
+        return self._replace(choices=answer)
+
+
+def capability(planned: Sequence[PlannedProbe], facts: Facts) -> int | Missing:
+    """The compute capability for which the deployment is judged: of several the lowest, which limits.
+
+    Where nothing that is planned is of one, that of the GPU that vLLM would take.
+    """
     found = sorted({probe.sm for probe in planned if not isinstance(probe.sm, Missing)})
+    if not found and (gpu := _gpu(facts)):
+        return gpu.sm
     why = "no GPU is seen; FLASHINFER_CUDA_ARCH_LIST=9.0a names an architecture"
     return found[0] if found else Missing(reason=why)
 
@@ -57,22 +77,19 @@ def ask_vllm(wanted: Wanted, facts: Facts, request: Request, environ: Mapping[st
     return Workers().submit(_asked, wanted, facts, gpu, environ)
 
 
-def by_start(
-    wanted: Wanted, predicted: Choices, facts: Facts, environ: Mapping[str, str], *, fresh: bool
-) -> tuple[Choices, tuple[str, ...]]:
-    """The choices as vLLM made them when it was started on tiny models here, and sentences on what that leaves open.
+def by_start(wanted: Wanted, predicted: Choices, facts: Facts, environ: Mapping[str, str], *, fresh: bool) -> Chosen:
+    """The choices as vLLM made them when it was started on tiny models here.
 
-    What was not measured is as predicted. fresh: FlashInfer's cache is neither read nor written.
+    fresh: FlashInfer's cache is neither read nor written.
     """
     gpu, small = _gpu(facts), tiny.models(wanted)
     lack = facts.vllm.reason if isinstance(facts.vllm, Missing) else "" if gpu else "CUDA sees no GPU"
     if lack or isinstance(small, Missing) or gpu is None or isinstance(gpu.sm, Missing):
         why = lack or (small.reason if isinstance(small, Missing) else "the GPU's compute capability is not known")
-        return predicted, (f"which kernels vLLM really takes: it was not started, since {why}",)
+        return Chosen(predicted, (f"which kernels vLLM really takes: it was not started, since {why}",))
     options = deployment.options_of(wanted.deployment, facts.environment)
-    traits = deployment.traits(wanted, gpu.sm, facts)
     found: Choices = predicted
-    notes = list(tiny.limits(wanted))
+    stopped = []
     for model in small:
         seen = starting.start(
             [facts.interpreter.executable],
@@ -83,30 +100,36 @@ def by_start(
         )
         which = f"the tiny model for {', '.join(model.operators)} ({model.words})"
         if isinstance(seen, Missing):
-            notes.append(f"{which}: {seen.reason}")
+            stopped.append(f"{which}: {seen.reason}")
             continue
         if seen.fault:
-            notes.append(f"{which} ended before it had generated tokens: {seen.fault}")
-        measured = [
-            replace(one, features=choosing.features_of(one, traits, seen.vllm)) if one.is_flashinfer else one
-            for one in seen.choices
-        ]
+            stopped.append(f"{which} ended before it had generated tokens: {seen.fault}")
+        measured = _with_rows(seen.choices, wanted, facts, gpu.sm, seen.vllm)
         found = tiny.with_measured(() if isinstance(found, Missing) else found, measured, model.operators)
-    return found if isinstance(found, Missing) else operators.whole(found, wanted.model), tuple(notes)
+    whole = found if isinstance(found, Missing) else operators.whole(found, wanted.model)
+    return Chosen(whole, tiny.limits(wanted), tuple(stopped))
 
 
-def as_recorded(wanted: Wanted, predicted: Choices, recorded: Report) -> Choices:
+def as_recorded(wanted: Wanted, predicted: Choices, recorded: Report, sm: int | Missing) -> Chosen:
     """The choices for a recording: what was measured then for the same model, so deployed, is still what was seen."""
     then = recorded.deployed
-    if (
-        then is None
-        or isinstance(predicted, Missing)
-        or then.model != wanted.model
-        or then.deployment != wanted.deployment
-    ):
-        return predicted
-    measured = [part.choice for part in then.parts if part.choice.evidence.rank >= Evidence.BUILT.rank]
-    return tiny.with_measured(predicted, measured, {one.operator for one in measured})
+    if then is None or then.model != wanted.model or then.deployment != wanted.deployment:
+        return Chosen(predicted)
+    measured = tuple(part.choice for part in then.parts if part.choice.evidence.rank >= Evidence.BUILT.rank)
+    if not isinstance(sm, Missing) and not isinstance(then.vllm, Missing):
+        measured = _with_rows(measured, wanted, recorded.facts, sm, then.vllm)
+    if isinstance(predicted, Missing):
+        return Chosen(measured or predicted, stopped=then.stopped)
+    found = tiny.with_measured(predicted, measured, {one.operator for one in measured})
+    return Chosen(found, stopped=then.stopped)
+
+
+def _with_rows(choices: Iterable[Choice], wanted: Wanted, facts: Facts, sm: int, vllm: str) -> tuple[Choice, ...]:
+    """The choices, those of FlashInfer with the rows that they run through."""
+    traits = deployment.traits(wanted, sm, facts)
+    return tuple(
+        replace(one, features=choosing.features_of(one, traits, vllm)) if one.is_flashinfer else one for one in choices
+    )
 
 
 def _asked(wanted: Wanted, facts: Facts, gpu: Gpu, environ: Mapping[str, str]) -> Choices:
@@ -125,12 +148,7 @@ def _asked(wanted: Wanted, facts: Facts, gpu: Gpu, environ: Mapping[str, str]) -
     answer = asking.ask([facts.interpreter.executable], wanted.config, options, about, environ=environ)
     if isinstance(answer, Missing):
         return answer
-    traits = deployment.traits(wanted, gpu.sm, facts)
-    found = tuple(
-        replace(choice, features=choosing.features_of(choice, traits, answer.vllm)) if choice.is_flashinfer else choice
-        for choice in answer.choices
-    )
-    return operators.whole(found, wanted.model)
+    return operators.whole(_with_rows(answer.choices, wanted, facts, gpu.sm, answer.vllm), wanted.model)
 
 
 def _gpu(facts: Facts) -> Gpu | None:

@@ -76,17 +76,16 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     facts = gathering.finish(symbols_of(kb, specs))
     request = request or msgspec.structs.replace(asked, depth=planning.deepest(facts))
     planned = planning.plan(specs, facts, request)
-    chosen, sm, answer = None, choosing.capability(planned), None
-    open_: tuple[str, ...] = ()  # what is not known of the choices
+    chosen, sm, answer = None, choosing.capability(planned, facts), None
     if wanted is not None:
-        chosen = choosing.by_table(wanted, facts, sm)
+        chosen = choosing.Chosen(choosing.by_table(wanted, facts, sm))
         answer = choosing.ask_vllm(wanted, facts, request, gathering.environ)
-        if isinstance(chosen, Missing) and answer is not None:
-            chosen = answer.result()  # what is to be looked at depends on it
+        if isinstance(chosen.choices, Missing) and answer is not None:
+            chosen = choosing.Chosen(answer.result())  # what is to be looked at depends on it
         if starts:
-            chosen, open_ = _started(wanted, chosen, answer, facts, request, gathering, watch)
+            chosen = _started(wanted, chosen.choices, answer, facts, request, gathering, watch)
             answer = None
-        request = deployment.narrowed(request, () if isinstance(chosen, Missing) else chosen)
+        request = deployment.narrowed(request, () if isinstance(chosen.choices, Missing) else chosen.choices)
         planned = planning.plan(specs, facts, request)
     planned = serving.with_served(kb, facts, matrix.with_deciding(kb, facts, planned))
     watch.planned(planned, request.budget_s)
@@ -106,14 +105,8 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
         examined = proving.Examined(kb, gathering, symbols_of(kb, specs), planned, watch)
         report = proving.prove(report, examined, deadline)
     if wanted is not None and chosen is not None:
-        told = answer.result() if answer is not None else chosen
-        report = _deployed(report, wanted, chosen if isinstance(told, Missing) else told, kb, sm)
-        report = _with_upgrade(report, kb, specs, stated)
-        if isinstance(told, Missing) and answer is not None:
-            open_ = (*open_, f"what vLLM's own selectors say: {told.reason}")
-        if open_ and report.deployed:
-            notes = (*report.deployed.notes, *open_)
-            report = msgspec.structs.replace(report, deployed=msgspec.structs.replace(report.deployed, notes=notes))
+        chosen = chosen.told(answer.result()) if answer is not None else chosen
+        report = _with_upgrade(_deployed(report, wanted, chosen, kb, sm), kb, specs, stated)
     return msgspec.structs.replace(report, seconds=round(time.monotonic() - begun, 1), builds=builds)
 
 
@@ -125,8 +118,8 @@ def _started(  # noqa: PLR0913, PLR0917 - as diagnose
     request: Request,
     gathering: Gathering,
     watch: Watch,
-) -> tuple[choosing.Choices, tuple[str, ...]]:
-    """The choices as vLLM was seen to make them, beside those that are predicted best, and what that leaves open."""
+) -> choosing.Chosen:
+    """The choices as vLLM was seen to make them, beside those that are predicted best."""
     told = answer.result() if answer is not None else chosen
     if facts.gpus.cuda_sees_any:
         watch.note("Starting vLLM on tiny models; that takes some minutes, which the budget does not count")
@@ -196,13 +189,13 @@ def rejudge(  # noqa: PLR0913 - what is recorded, what is asked, what is known
     """The verdicts of today's knowledge on recorded facts and outcomes; nothing of this machine is read."""
     asked = None
     if wanted is not None:
-        sm = choosing.capability(planning.plan(specs, recorded.facts, request))
-        choices = choosing.as_recorded(wanted, choosing.by_table(wanted, recorded.facts, sm), recorded)
-        request = deployment.narrowed(request, () if isinstance(choices, Missing) else choices)
-        asked = wanted, choices, sm
+        sm = choosing.capability(planning.plan(specs, recorded.facts, request), recorded.facts)
+        chosen = choosing.as_recorded(wanted, choosing.by_table(wanted, recorded.facts, sm), recorded, sm)
+        request = deployment.narrowed(request, () if isinstance(chosen.choices, Missing) else chosen.choices)
+        asked = wanted, chosen, sm
     planned = cells.as_recorded(planning.plan(specs, recorded.facts, request), recorded.outcomes)
-    chosen = {probe.spec.id for probe in planned}
-    outcomes = tuple(outcome for outcome in recorded.outcomes if outcome.probe in chosen)
+    probes = {probe.spec.id for probe in planned}
+    outcomes = tuple(outcome for outcome in recorded.outcomes if outcome.probe in probes)
     report = conclude(
         request,
         kb=kb,
@@ -216,14 +209,15 @@ def rejudge(  # noqa: PLR0913 - what is recorded, what is asked, what is known
     )
     report = proofs.as_recorded(report, recorded)
     if asked is not None:
-        wanted, choices, sm = asked
-        report = _with_upgrade(_deployed(report, wanted, choices, kb, sm), kb, specs, stated)
+        wanted, chosen, sm = asked
+        report = _with_upgrade(_deployed(report, wanted, chosen, kb, sm), kb, specs, stated)
     return msgspec.structs.replace(report, seconds=recorded.seconds, builds=recorded.builds)
 
 
-def _deployed(report: Report, wanted: Wanted, chosen: choosing.Choices, kb: KnowledgeBase, sm: int | Missing) -> Report:
+def _deployed(report: Report, wanted: Wanted, chosen: choosing.Chosen, kb: KnowledgeBase, sm: int | Missing) -> Report:
     """The report with what becomes of the deployment."""
-    found = deployment.judge(wanted, chosen, kb, report, sm)
+    found = deployment.judge(wanted, chosen.choices, kb, report, sm, stopped=chosen.stopped)
+    found = msgspec.structs.replace(found, notes=(*found.notes, *chosen.notes))
     return msgspec.structs.replace(report, deployed=found, gate=deployment.with_gate(report.gate, found))
 
 

@@ -95,10 +95,20 @@ def narrowed(request: Request, choices: Sequence[Choice]) -> Request:
     return replace(request, features=features, required=(*request.required, *rows))
 
 
-def judge(
-    wanted: Wanted, choices: tuple[Choice, ...] | Missing, kb: KnowledgeBase, report: Report, sm: int | Missing
+def judge(  # noqa: PLR0913 - the whole of what the answer rests on
+    wanted: Wanted,
+    choices: tuple[Choice, ...] | Missing,
+    kb: KnowledgeBase,
+    report: Report,
+    sm: int | Missing,
+    *,
+    stopped: tuple[str, ...] = (),
 ) -> Deployed:
-    """The answer. choices: Missing where it is not known what vLLM chooses, and why."""
+    """The answer. choices: Missing where it is not known what vLLM chooses, and why.
+
+    stopped: how vLLM ended when it was started for this. The model that ended it is smaller than what is to be served
+    and has a GPU that others may use, so it is a doubt and no failure.
+    """
     model, deployment, facts = wanted.model, wanted.deployment, report.facts
     vllm = facts.packages.get("vllm", Missing(reason="vLLM was not looked for"))
     version = vllm.version if isinstance(vllm, Package) else vllm
@@ -111,6 +121,7 @@ def judge(
     build = doubts.of_build(facts)
     notes += (f"the installed vLLM is a modified build: {build}",) if build else ()
     refusals = doubts.refusals(model, deployment)
+    refusals += tuple(doubts.Refusal(Effect.UNKNOWN, f"vLLM was started here, and {words}") for words in stopped)
     if isinstance(choices, Missing):
         parts: tuple[Part, ...] = ()
         refusals += (doubts.Refusal(Effect.UNKNOWN, f"what vLLM would choose is not known: {choices.reason}"),)
@@ -135,6 +146,7 @@ def judge(
         parts=parts,
         notes=notes,
         known_by=_known_by(choices),
+        stopped=stopped,
     )
 
 

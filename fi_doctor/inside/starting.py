@@ -69,8 +69,9 @@ def _answer(request: dict[str, Any], answer: dict[str, Any], path: str) -> None:
     with open(os.path.join(scratch, "config.json"), "w", encoding="utf-8") as file:
         json.dump(request["config"], file)
     engine = {**SMALL, **request.get("engine", {})}
-    longest = int(request["config"].get("max_position_embeddings") or LONGEST)
-    llm = vllm.LLM(model=scratch, max_model_len=min(longest, LONGEST), **engine)
+    if longest := request["config"].get("max_position_embeddings"):  # else the model's own default, which may be less
+        engine["max_model_len"] = min(int(longest), LONGEST)
+    llm = vllm.LLM(model=scratch, **engine)
     for found in llm.collective_rpc(read_worker):
         for key in ("choices", "unknown"):
             answer[key] += found[key]

@@ -48,4 +48,5 @@ class Deployed(Data, frozen=True):
     why: str  # one sentence, which answers
     parts: tuple[Part, ...] = ()
     known_by: str = ""  # how the choices are known
+    stopped: tuple[str, ...] = ()  # how vLLM ended when it was started on tiny models, where it served nothing
     notes: tuple[str, ...] = ()  # what was not taken into account, and why

@@ -13,7 +13,7 @@ import msgspec
 from fi_doctor.model import ActionKind, Finding, Proven, Recommendation, Report
 from fi_doctor.model.assignments import Assignment, variables_of, without_remark
 from fi_doctor.reports import proofs
-from fi_doctor.reports.text import add_to, clean
+from fi_doctor.reports.text import add_to, clean, command
 from fi_doctor.reports.upgrades import in_brief
 
 FORMS = ("shell", "dotenv", "docker", "k8s", "vllm-args", "sglang-args", "json")
@@ -52,7 +52,7 @@ def settings_told(findings: tuple[Finding, ...]) -> list[str]:
 
 def disproved_told(report: Report) -> list[str]:
     """What would stand among the settings and was tried here in vain."""
-    return [f"left out: {clean(one.line)}; {'; '.join(proofs.told(one.proof))}" for one in report.disproved]
+    return [f"left out: {command(one.line)}; {'; '.join(proofs.told(one.proof))}" for one in report.disproved]
 
 
 def _not_set(wanted: Iterable[Recommendation], form: str) -> Iterator[str]:
@@ -223,7 +223,7 @@ def _as_comment(one: Recommendation) -> str:
         ActionKind.RUN: "run",
         ActionKind.INSTALL: "install",
     }.get(one.kind, "")
-    return f"{label}: {clean(one.line)}" if label else clean(one.line)
+    return f"{label}: {command(one.line)}" if label else command(one.line)
 
 
 def _lines(lines: Iterable[str]) -> str:

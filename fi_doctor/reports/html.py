@@ -22,10 +22,9 @@ from fi_doctor.model import FeatureRow, Missing, Outcome, Recommendation, Report
 from fi_doctor.model.deployed import Effect
 from fi_doctor.reports import answer, binaries, built, deployed, failures, proofs, rulings, table, upgrades
 from fi_doctor.reports.document import in_order
-from fi_doctor.reports.text import add_to, amount, clean, clean_lines, duration
+from fi_doctor.reports.text import add_to, amount, clean, clean_lines, command, duration
 
 _FOLDER = Path(__file__).parent / "page"
-_COMMAND = 100_000  # characters: what is there to be copied is never cut
 _ORDER = (Verdict.WORKS, Verdict.WRONG_RESULT, Verdict.BROKEN, Verdict.UNKNOWN, Verdict.UNSUPPORTED)
 _STAGES = (Stage.IMPORTED, Stage.BUILT, Stage.RAN, Stage.VERIFIED)
 _EFFECTS = {
@@ -101,7 +100,7 @@ def _cleaned(value: object) -> object:
 
 
 def _command(line: str) -> Markup:
-    return Markup.escape(clean(line, _COMMAND))
+    return Markup.escape(command(line))
 
 
 def _log(text: str) -> Markup:

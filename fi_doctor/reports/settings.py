@@ -9,7 +9,7 @@ from rich.text import Text
 from fi_doctor.model import ActionKind, Missing, Recommendation, Report
 from fi_doctor.reports import proofs
 from fi_doctor.reports.answer import not_installed
-from fi_doctor.reports.text import add_to, clean, names, wrap
+from fi_doctor.reports.text import add_to, clean, command, names, wrap
 
 _COMMENTS = (ActionKind.NOTE, ActionKind.REPORT, ActionKind.FLAG)  # kinds whose line is no command
 
@@ -27,7 +27,7 @@ def settings(report: Report, width: int) -> Iterator[Text]:
     if report.disproved:
         yield from _title(proofs.DISPROVED)
         for one in report.disproved:
-            yield Text(f"  # {clean(one.line)}")
+            yield Text(f"  # {command(one.line)}")
             yield from _proof(one, width)
 
 
@@ -69,7 +69,7 @@ def _proof(recommendation: Recommendation, width: int) -> Iterator[Text]:
 
 def _action(recommendation: Recommendation, width: int, *, is_told: bool) -> Iterator[Text]:
     """One of them; is_told: whether its reason is the title of a finding, which stands further down."""
-    line = clean(recommendation.line)
+    line = command(recommendation.line)
     asked_by = _asked_by(recommendation)
     if not (is_told and recommendation.kind in (ActionKind.NOTE, ActionKind.REPORT)):
         for text in wrap(f"{clean(recommendation.why)}{asked_by}", width, "  # "):

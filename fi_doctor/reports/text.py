@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from fi_doctor.model import ActionKind, Recommendation
 from fi_doctor.model.phrases import parted
 
-_COMMAND_LIMIT = 4000
+COMMAND_LIMIT = 100_000  # characters of what is to be pasted, which is never cut
 LIMIT = 1000  # characters of one sentence; the machine formats keep all of it
 # Commands within a sentence, which are copied whole: "export NAME=value", "fi-doctor check --python PATH".
 _COMMAND = re.compile(r"\b(?:export|unset) [A-Z_]\S*|\bfi-doctor [a-z]+(?: --[a-z-]+ [^\s-]\S*)*")
@@ -37,12 +37,17 @@ def clean(text: str, limit: int = LIMIT) -> str:
     return f"{line[:limit]} [{len(line) - limit} more characters]"
 
 
+def command(line: str) -> str:
+    """A line that is to be pasted, as `clean` leaves it: one that is cut would do something else."""
+    return clean(line, COMMAND_LIMIT)
+
+
 def reason(text: str, limit: int) -> str:
     """A reason as `clean` gives it, of which the command at its end that settles it stays whole."""
     said, remedy = parted(text)
     if len(text) <= limit or not remedy:
         return clean(text, limit)
-    return f"{clean(said, max(limit - len(remedy), limit // 4))}{clean(remedy, _COMMAND_LIMIT)}"
+    return f"{clean(said, max(limit - len(remedy), limit // 4))}{clean(remedy, COMMAND_LIMIT)}"
 
 
 def clean_lines(text: str) -> list[str]:

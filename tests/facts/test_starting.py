@@ -167,6 +167,7 @@ class SamplingParams:
 class LLM:
     def __init__(self, **given):
         assert os.path.isfile(os.path.join(given["model"], "config.json")) and given["load_format"] == "dummy"
+        assert str(given.get("max_model_len")) == os.environ.get("LONGEST", "None")
 
     def collective_rpc(self, work):
         rule = types.SimpleNamespace(_forward_method=self.generate)
@@ -181,19 +182,21 @@ class LLM:
 
 
 @pytest.mark.parametrize(
-    ("variables", "phase", "error"),
+    ("variables", "config", "phase", "error"),
     [
-        ({}, "generated", None),
-        ({"DIES": "1"}, "started", None),
-        ({"DEVICE": ""}, "starting", "RuntimeError: vLLM finds no GPU: its platform is SimpleNamespace"),
+        ({}, {}, "generated", None),  # vLLM refuses a length above the model's own default, which it knows
+        ({"LONGEST": "2048"}, {"max_position_embeddings": 2048}, "generated", None),
+        ({"LONGEST": "8192"}, {"max_position_embeddings": 131072}, "generated", None),
+        ({"DIES": "1"}, {}, "started", None),
+        ({"DEVICE": ""}, {}, "starting", "RuntimeError: vLLM finds no GPU: its platform is SimpleNamespace"),
     ],
 )
-def test_the_script_says_how_far_it_came(tmp_path, variables, phase, error):
+def test_the_script_says_how_far_it_came(tmp_path, variables, config, phase, error):
     package = tmp_path / "vllm"
     package.mkdir()
     (package / "__init__.py").write_text(VLLM)
     asked, written = tmp_path / "request.json", tmp_path / "answer.json"
-    asked.write_text(json.dumps({"config": {"num_hidden_layers": 2}, "engine": {}, "fresh": True}))
+    asked.write_text(json.dumps({"config": {"num_hidden_layers": 2, **config}, "engine": {}, "fresh": True}))
     subprocess.run(
         [sys.executable, str(pathlib.Path(script.__file__)), str(asked), str(written)],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path), **variables},

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from fi_doctor.knowledge import examples
 from fi_doctor.model import ActionKind, Recommendation
-from fi_doctor.reports import document, exports
+from fi_doctor.reports import document, exports, render
 
 REPORT = document.read(examples.data("h200"), "an example")
 SET, FLAG, RUN, NOTE = ActionKind.SET, ActionKind.FLAG, ActionKind.RUN, ActionKind.NOTE
@@ -188,6 +188,13 @@ def test_json_has_them_apart():
     assert (first["variables"], first["why"], first["findings"]) == ({"A": "1"}, "a reason", ["a-finding"])
     assert second["arguments"] == ["--x", "y"]
     assert third["line"] == "fi-doctor warm"
+
+
+def test_what_is_to_be_pasted_is_never_cut():
+    line = "pip install " + " ".join(f"package-{number}==1.0" for number in range(200))
+    asked = Recommendation(kind=ActionKind.INSTALL, line=line, why="a reason", findings=())
+    assert f"install: {line}\n" in exports.export(replace(REPORT, recommendations=(asked,)), "shell")
+    assert f"  {line}\n" in render(replace(REPORT, recommendations=(asked,)), "console", width=80)
 
 
 def test_what_is_optional_is_asked_for():
