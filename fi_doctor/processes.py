@@ -50,7 +50,16 @@ class Household:
         self._adopting = False
         self._adopted_before = False
         self._is_over = False
+        self._has_others = False
         self.keeper = Guard()
+
+    def has_others(self) -> None:
+        """Say that this process has children that are none of ours, in whose midst we run: no orphan is adopted.
+
+        A child that came meanwhile could not be told from an orphan that cleared its environment.
+        """
+        with self._lock:
+            self._has_others = True
 
     @contextlib.contextmanager
     def open_door(self, *, suspect: bool = True) -> Iterator[None]:
@@ -59,7 +68,7 @@ class Household:
             if self._runs == 0:
                 self._strangers = set(children())
                 self._adopted_before = _adopts_orphans()
-                self._adopting = _adopt_orphans(wanted=True)
+                self._adopting = not self._has_others and _adopt_orphans(wanted=True)
             self._runs += 1
             self._suspects += suspect
         try:
@@ -148,7 +157,7 @@ class Household:
             # What an orphan leaves arrives here when it dies, which may be after the list was made: look again, but
             # not for ever, since another run may let orphans die without end.
             for _ in range(_LOOKS):
-                orphans = [pid for pid in children() if self._is_orphan(pid)]
+                orphans = [pid for pid in children() if self._is_orphan(pid)] if self._adopting else []
                 belonging = [pid for pid in orphans if self._belongs(environ(pid), marker)]
                 dead = {pid for pid in orphans if _is_dead(pid)}
                 if not sum(map(_reap, dead)):

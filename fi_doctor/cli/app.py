@@ -222,7 +222,8 @@ def report(  # noqa: PLR0913 - the options of a command
 
     Exits 0 once it is written, whatever it says.
     """
-    from fi_doctor.cli.asked import Asked, begin, report_format
+    from fi_doctor.cli.asked import Asked, begin
+    from fi_doctor.cli.outputs import report_format
 
     asked = Asked(
         python=python,
