@@ -35,6 +35,7 @@ ARROWS = {
     "pipeline": PURE
     | {"__init__", "choosing", "proving", "settings", "upgrading", "facts", "probing", "knowledge", "diagnosis"},
     "pruning": PURE,
+    "endpoint": PURE | {"reports", "sandbox"},
     "explaining": PURE | {"conditions", "knowledge"},
     "knowing": PURE | {"facts", "knowledge", "probing"},
     "locked": PURE | {"__init__", "pipeline", "facts", "probing", "knowledge", "diagnosis", "locking"},
@@ -52,6 +53,7 @@ ARROWS = {
         "locked",
         "knowing",
         "explaining",
+        "endpoint",
         "pruning",
     },
     "api": PURE | {"cli", "facts", "knowing", "processes", "reports"},
