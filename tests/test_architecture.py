@@ -55,6 +55,7 @@ ARROWS = {
         "explaining",
         "endpoint",
         "pruning",
+        "settings",
     },
     "api": PURE | {"cli", "facts", "knowing", "processes", "reports"},
     "__main__": {"__init__", "cli"},

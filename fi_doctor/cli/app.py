@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fi_doctor.cli import bundling, documents, exporting, publishing
+from fi_doctor.cli import bundling, documents, exporting, linting, publishing
 from fi_doctor.cli.options import (
     AsRecorded,
     AsUser,
@@ -266,6 +266,7 @@ app.command()(documents.cache)
 app.command()(documents.lock)
 app.command()(documents.diff)
 app.command()(publishing.serve)
+app.command()(linting.lint)
 
 
 app.command(context_settings={"ignore_unknown_options": True})(documents.explain)  # settings may begin with dashes
