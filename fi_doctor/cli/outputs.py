@@ -14,7 +14,15 @@ from fi_doctor.model import Report
 from fi_doctor.reports import FORMATS, render
 
 SUMMARY = "GITHUB_STEP_SUMMARY"  # the file to which a step of GitHub Actions adds Markdown
-_ENDINGS = {"json": "json", "yaml": "yaml", "yml": "yaml", "md": "markdown", "xml": "junit"}
+_ENDINGS = {
+    "json": "json",
+    "yaml": "yaml",
+    "yml": "yaml",
+    "md": "markdown",
+    "xml": "junit",
+    "html": "html",
+    "prom": "prometheus",
+}
 
 
 class Target(NamedTuple):
@@ -108,7 +116,7 @@ def _target(word: str, option: str, forms: tuple[str, ...]) -> Target:
 
 
 def _by_ending(path: str, forms: tuple[str, ...]) -> str:
-    """The format that the name of a file asks for: report.yaml, report.json, report.md, junit.xml; else console."""
+    """The format that the name of a file asks for: report.yaml, junit.xml, report.html; else console."""
     form = _ENDINGS.get(path.rpartition(".")[2].lower(), "console")
     return form if form in forms else "console"
 

@@ -35,7 +35,7 @@ VERSIONED = (
     "nvcc",
     "python",
 )
-FORMATS = ("console", "json", "yaml", "markdown", "junit", "github")
+FORMATS = ("console", "json", "yaml", "markdown", "junit", "github", "html", "prometheus")
 PREFIXES = ("flashinfer-jit-cache", "nvidia-")
 FAIL_ON = (
     *(verdict.value for verdict in Verdict if verdict is not Verdict.WORKS),

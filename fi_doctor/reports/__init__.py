@@ -5,7 +5,7 @@ from __future__ import annotations
 from fi_doctor.errors import UsageError
 from fi_doctor.model import Report
 
-FORMATS = ("console", "json", "yaml", "markdown", "junit", "github")
+FORMATS = ("console", "json", "yaml", "markdown", "junit", "github", "html", "prometheus")
 
 
 def render(report: Report, format: str, *, width: int = 80, color: bool = False) -> str:  # noqa: A002 - the option's own name
@@ -39,5 +39,13 @@ def render(report: Report, format: str, *, width: int = 80, color: bool = False)
             from fi_doctor.reports import github  # noqa: PLC0415 - see above
 
             return github.render(report)
+        case "html":
+            from fi_doctor.reports import html  # noqa: PLC0415 - see above
+
+            return html.render(report)
+        case "prometheus":
+            from fi_doctor.reports import prometheus  # noqa: PLC0415 - see above
+
+            return prometheus.render(report)
         case _:
             raise UsageError(f'there is no format "{format}"', todo=f"one of: {', '.join(FORMATS)}")

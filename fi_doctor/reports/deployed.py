@@ -35,21 +35,22 @@ def details(report: Report, width: int) -> Iterator[Text]:
     if deployed is None:
         return
     yield Text()
-    yield Text(f"What vLLM would choose ({_where(deployed)}):", style="bold")
-    yield from (Text(line) for line in wrap(_model(deployed), width, "  ", "    "))
+    yield Text(f"What vLLM would choose ({where(deployed)}):", style="bold")
+    yield from (Text(line) for line in wrap(served_as(deployed), width, "  ", "    "))
     for part in deployed.parts:
         yield from _part(part, width)
     for note in deployed.notes:
         yield from (Text(line) for line in wrap(f"not known: {clean(note)}", width, "  ", "    "))
 
 
-def _where(deployed: Deployed) -> str:
+def where(deployed: Deployed) -> str:
+    """For which vLLM and GPU it is told, and how that is known."""
     vllm = "vLLM not installed" if isinstance(deployed.vllm, Missing) else f"vLLM {clean(deployed.vllm, 60)}"
     sm = "no GPU" if isinstance(deployed.sm, Missing) else f"SM{deployed.sm}"
     return ", ".join(filter(None, (vllm, sm, clean(deployed.known_by, 100))))
 
 
-def _model(deployed: Deployed) -> str:
+def served_as(deployed: Deployed) -> str:
     """One sentence of the model and how it is served."""
     model, served = deployed.model, deployed.deployment
     kinds = []

@@ -23,7 +23,7 @@ from fi_doctor.probing import catalog, plan
 from fi_doctor.reports import render
 
 ROOT = pathlib.Path(__file__).parents[2]
-FORMATS = ("console", "json", "yaml", "markdown", "junit", "github")
+FORMATS = ("console", "json", "yaml", "markdown", "junit", "github", "html", "prometheus")
 CREATED = "2026-01-02T03:04:05+00:00"
 BROKEN = "norm.rmsnorm"
 HOLDS = "what was asked for holds"
@@ -132,7 +132,13 @@ def code_of(text, fmt):
             one for suite in junitparser.JUnitXml.fromstring(text.encode()) for one in suite if one.name == HOLDS
         ]
         return int(holds.result[0].type.split()[1]) if holds.result else 0
-    pattern = {"console": r"^Exit (\d) \(", "markdown": r"^# fi-doctor: exit (\d),", "github": r"%3A exit (\d)%2C"}
+    pattern = {
+        "console": r"^Exit (\d) \(",
+        "markdown": r"^# fi-doctor: exit (\d),",
+        "github": r"%3A exit (\d)%2C",
+        "html": r"<b>Exit (\d)</b>",
+        "prometheus": r"^fi_doctor_gate_exit_code (\d)",
+    }
     return int(re.search(pattern[fmt], text, re.MULTILINE)[1])
 
 
