@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import shlex
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 
+import jsonschema
 from waiting import wait_for
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -37,6 +39,14 @@ echo "fi-doctor: ${SAID:-it is so} (exit $CODE)" >&2
 exit "$CODE"
 """
 REPORT = '{"created": "2026-01-02T03:04:05+00:00", "gate": {"code": 0, "reason": "it is so"}}'
+# What Kubernetes takes, see its comment.
+SCHEMAS = json.loads((pathlib.Path(__file__).parent / "kubernetes.json").read_text())
+KINDS = {name.rpartition(".")[2]: name for name in SCHEMAS["$defs"]}
+
+
+def validator(name):
+    """Of one of Kubernetes' types by its whole name."""
+    return jsonschema.Draft202012Validator({**SCHEMAS, "$ref": f"#/$defs/{name}"})
 
 
 class Place:

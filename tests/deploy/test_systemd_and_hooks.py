@@ -1,4 +1,4 @@
-"""The units and the hooks: what they start exists, takes those options, and is made as systemd and pre-commit have it."""
+"""The units of systemd and the hooks of pre-commit: what they start exists and takes those options."""
 
 from __future__ import annotations
 
