@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from fi_doctor import knowing, pipeline
-from fi_doctor.cli import consulting, emit, giving, installed, outputs, parse, policy
+from fi_doctor.cli import consulting, emit, giving, installed, outputs, parse, placing, policy
 from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import findings, gate
 from fi_doctor.errors import UsageError
@@ -174,7 +174,7 @@ def judge(asked: Asked, gathering: Gathering | None, kb: KnowledgeBase, specs: t
 def _write_report(asked: Asked, gathering: Gathering | None) -> Report:
     kb, specs = installed.known(asked.knowledge)
     done = judge(asked, gathering, kb, specs)
-    outputs.write(done, asked.targets)
+    outputs.write(done, asked.targets, placing.beside(done, asked.targets, kb))
     return done
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from fi_doctor import locked, pipeline
-from fi_doctor.cli import commands, emit, installed, outputs
+from fi_doctor.cli import commands, emit, installed, outputs, placing
 from fi_doctor.cli.asked import Asked, quick_gathering
 from fi_doctor.errors import CannotTellError, DataError
 from fi_doctor.facts import Gathering
@@ -79,7 +79,7 @@ def check(asked: Asked, path: str | None, quick: Gathering, *, is_frozen: bool, 
     # Whoever says in a policy or a variable that nothing is to be run says it of this check too.
     is_frozen = is_frozen or asked.depth not in (None, Depth.RUN.value)
     report = _report(asked, found, lambda: values(quick_gathering(asked))[1], is_frozen=is_frozen)
-    outputs.write(report, asked.targets)
+    outputs.write(report, asked.targets, placing.beside(report, asked.targets, kb, path or LOCK_NAME))
     return commands.told(asked, report)
 
 

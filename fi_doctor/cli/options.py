@@ -195,8 +195,8 @@ Format = Annotated[
         "--format",
         "-f",
         metavar="FORMAT[:PATH]",
-        help="console, json, yaml, markdown, junit, github, html or prometheus; may be repeated, one of them without "
-        "a path. "
+        help="console, json, yaml, markdown, junit, github, sarif, html, prometheus, nfd or termination-log; may be "
+        "repeated, one of them without a path. "
         "Default: by the ending of --output, else console.",
     ),
 ]

@@ -12,6 +12,7 @@ from fi_doctor.cli import emit, parse
 from fi_doctor.errors import UsageError
 from fi_doctor.model import Report
 from fi_doctor.reports import FORMATS, render
+from fi_doctor.reports.beside import NOTHING, Beside
 
 SUMMARY = "GITHUB_STEP_SUMMARY"  # the file to which a step of GitHub Actions adds Markdown
 _ENDINGS = {
@@ -21,6 +22,7 @@ _ENDINGS = {
     "md": "markdown",
     "xml": "junit",
     "html": "html",
+    "sarif": "sarif",
     "prom": "prometheus",
 }
 
@@ -79,10 +81,10 @@ def check(wanted: tuple[Target, ...]) -> None:
         emit.check_writable(one.path or "", SUMMARY)
 
 
-def write(report: Report, wanted: tuple[Target, ...]) -> None:
+def write(report: Report, wanted: tuple[Target, ...], beside: Beside = NOTHING) -> None:
     """Every format of a report, as `put` does."""
     width, color = emit.style()
-    put(wanted, lambda one: render(report, one.form, width=width, color=color and one.path is None))
+    put(wanted, lambda one: render(report, one.form, width=width, color=color and one.path is None, beside=beside))
 
 
 def put(wanted: tuple[Target, ...], text_of: Callable[[Target], str]) -> None:

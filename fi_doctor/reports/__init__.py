@@ -4,12 +4,35 @@ from __future__ import annotations
 
 from fi_doctor.errors import UsageError
 from fi_doctor.model import Report
+from fi_doctor.reports.beside import NOTHING, Beside
 
-FORMATS = ("console", "json", "yaml", "markdown", "junit", "github", "html", "prometheus")
+FORMATS = (
+    "console",
+    "json",
+    "yaml",
+    "markdown",
+    "junit",
+    "github",
+    "sarif",
+    "html",
+    "prometheus",
+    "nfd",
+    "termination-log",
+)
 
 
-def render(report: Report, format: str, *, width: int = 80, color: bool = False) -> str:  # noqa: A002 - the option's own name
+def render(
+    report: Report,
+    format: str,  # noqa: A002 - the option's own name
+    *,
+    width: int = 80,
+    color: bool = False,
+    beside: Beside = NOTHING,
+) -> str:
     """The report in one of FORMATS, ending with a newline; `width` and `color` concern the console only.
+
+    beside: what is not in the report; without it SARIF has what the report itself says of a rule, and the console no
+    links.
 
     UsageError when there is no such format.
     """
@@ -18,7 +41,7 @@ def render(report: Report, format: str, *, width: int = 80, color: bool = False)
         case "console":
             from fi_doctor.reports import console  # noqa: PLC0415 - see above
 
-            return console.render(report, width=width, color=color)
+            return console.render(report, width=width, color=color, pages=beside.pages)
         case "json":
             from fi_doctor.reports import document  # noqa: PLC0415 - see above
 
@@ -27,6 +50,17 @@ def render(report: Report, format: str, *, width: int = 80, color: bool = False)
             from fi_doctor.reports import document  # noqa: PLC0415 - see above
 
             return document.to_yaml(report)
+        case "sarif":
+            from fi_doctor.reports import sarif  # noqa: PLC0415 - see above
+
+            return sarif.render(report, beside)
+        case _:
+            return _plain(report, format)
+
+
+def _plain(report: Report, form: str) -> str:
+    """The formats that ask for nothing but the report."""
+    match form:
         case "markdown":
             from fi_doctor.reports import markdown  # noqa: PLC0415 - see above
 
@@ -47,5 +81,13 @@ def render(report: Report, format: str, *, width: int = 80, color: bool = False)
             from fi_doctor.reports import prometheus  # noqa: PLC0415 - see above
 
             return prometheus.render(report)
+        case "nfd":
+            from fi_doctor.reports import nfd  # noqa: PLC0415 - see above
+
+            return nfd.render(report)
+        case "termination-log":
+            from fi_doctor.reports import termination  # noqa: PLC0415 - see above
+
+            return termination.render(report)
         case _:
-            raise UsageError(f'there is no format "{format}"', todo=f"one of: {', '.join(FORMATS)}")
+            raise UsageError(f'there is no format "{form}"', todo=f"one of: {', '.join(FORMATS)}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from msgspec.structs import replace
 from rich.text import Text
@@ -23,13 +24,17 @@ _MOST_BINARIES = 20
 MIN_WIDTH = 60  # below this the table is unreadable; a terminal wraps by itself
 
 
-def render(report: Report, *, width: int = 80, color: bool = False) -> str:
+def render(
+    report: Report, *, width: int = 80, color: bool = False, pages: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """The whole report as text for `width` columns; plain words, and ASCII apart from data, unless `color`.
+
+    pages: id of a finding -> address of the page about it, to which a terminal that has colour links the id.
 
     Nothing of the environment is read and no markup is interpreted: what stands in a report is data.
     """
     width = max(width, MIN_WIDTH)
-    parts = _parts(in_order(report), width)
+    parts = _parts(in_order(report), width, pages)
     text = _colored(parts, width) if color else "\n".join(part.plain for part in parts)
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
@@ -54,7 +59,7 @@ def _colored(parts: Iterable[Text], width: int) -> str:
     return capture.get()
 
 
-def _parts(report: Report, width: int) -> Iterator[Text]:
+def _parts(report: Report, width: int, pages: Mapping[str, str]) -> Iterator[Text]:
     """The sections in reading order, a line at a time."""
     yield from deployed.answer(report, width)
     yield from _answer(report, width)
@@ -63,7 +68,7 @@ def _parts(report: Report, width: int) -> Iterator[Text]:
     # Where a package is missing and nothing was found out, the first line has said what every row would say.
     if not not_installed(report) or any(row.evidence is not Evidence.NONE for row in report.features):
         yield from _rows(report, width)
-    yield from findings(report, width)
+    yield from findings(report, width, pages)
     yield from _upgrade(report, width)
     yield from _failures(report, width)
     yield from _binaries(report, width)

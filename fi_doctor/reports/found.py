@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich.text import Text
 
@@ -14,20 +14,23 @@ _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO
 _NO_CAUSE = ("not-known", "contradiction")  # what shares one of these has nothing in common
 
 
-def findings(report: Report, width: int) -> Iterator[Text]:
-    """Each cause by its gravest finding, the others of that cause below it; a mend that they share is said once."""
+def findings(report: Report, width: int, pages: Mapping[str, str]) -> Iterator[Text]:
+    """Each cause by its gravest finding, the others of that cause below it; a mend that they share is said once.
+
+    pages: id -> address to which the id is a link.
+    """
     if not report.findings:
         return
     yield Text()
     yield Text("Findings:", style="bold")
     settles = tuple(command for _, command in failures.how_to_settle(report) if command)  # these stand further down
     for first, *others in _by_cause(report.findings):
-        yield from _heading(first, width, "  ")
+        yield from _heading(first, width, "  ", pages)
         yield from _labelled("why", first.why, width, "    ")
         yield from _fixes(first, (*_advised(first, report), *settles), width, "    ")
         told = (*settles, *first.fix)
         for other in others:
-            yield from _heading(other, width, "    the same cause: ")
+            yield from _heading(other, width, "    the same cause: ", pages)
             yield from _labelled("why", other.why, width, "      ")
             yield from _fixes(other, (*told, *_advised(other, report)), width, "      ")
             told += other.fix
@@ -48,11 +51,15 @@ def _by_cause(found: tuple[Finding, ...]) -> list[list[Finding]]:
     return list(groups.values())
 
 
-def _heading(finding: Finding, width: int, first: str) -> Iterator[Text]:
+def _heading(finding: Finding, width: int, first: str, pages: Mapping[str, str]) -> Iterator[Text]:
     rest = " " * (len(first) - len(first.lstrip()) + 2)
     said = f"{finding.severity} {clean(finding.id, 100)}: {clean(finding.title)}"
     for line in wrap(said, width, first, rest):
-        yield Text(line, style=_STYLES[finding.severity])
+        text = Text(line, style=_STYLES[finding.severity])
+        place = line.find(f" {finding.id}:") + 1
+        if place and finding.id in pages:
+            text.stylize(f"link {pages[finding.id]}", place, place + len(finding.id))
+        yield text
 
 
 def _fixes(finding: Finding, said: tuple[str, ...], width: int, first: str) -> Iterator[Text]:

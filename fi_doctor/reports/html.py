@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -153,7 +154,7 @@ def _short(seconds: float) -> str:
 def _builds(report: Report) -> list[_Bar]:
     """Of each module that was compiled how long it took, the longest first."""
     costs = sorted(report.builds.costs.items(), key=lambda item: (-item[1].seconds, item[0]))
-    longest = max((cost.seconds for _, cost in costs), default=0.0)
+    longest = _longest(cost.seconds for _, cost in costs)
     return [
         _Bar(
             name,
@@ -167,7 +168,7 @@ def _builds(report: Report) -> list[_Bar]:
 def _probes(report: Report) -> list[_Bar]:
     """Of each probe that was tried how long each stage took, the longest first."""
     tried = [(sum(_stages(one).values()), one) for one in report.outcomes if one.seconds]
-    longest = max((total for total, _ in tried), default=0.0)
+    longest = _longest(total for total, _ in tried)
     ordered = sorted(tried, key=lambda pair: (-pair[0], pair[1].probe))
     return [_Bar(failures.title(one), duration(total), tuple(_parts(one, longest))) for total, one in ordered]
 
@@ -182,6 +183,10 @@ def _parts(outcome: Outcome, longest: float) -> Iterator[tuple[str, float, float
 
 def _stages(outcome: Outcome) -> dict[str, float]:
     return {stage.value: max(0.0, outcome.seconds[stage]) for stage in _STAGES if outcome.seconds.get(stage)}
+
+
+def _longest(times: Iterable[float]) -> float:
+    return max((one for one in times if math.isfinite(one)), default=0.0)
 
 
 def _share(seconds: float, longest: float) -> float:

@@ -23,9 +23,22 @@ from fi_doctor.probing import catalog, plan
 from fi_doctor.reports import render
 
 ROOT = pathlib.Path(__file__).parents[2]
-FORMATS = ("console", "json", "yaml", "markdown", "junit", "github", "html", "prometheus")
+FORMATS = (
+    "console",
+    "json",
+    "yaml",
+    "markdown",
+    "junit",
+    "github",
+    "sarif",
+    "html",
+    "prometheus",
+    "nfd",
+    "termination-log",
+)
 CREATED = "2026-01-02T03:04:05+00:00"
 BROKEN = "norm.rmsnorm"
+LABELS = {"holds": 0, "fails": 1, "cannot-tell": 3}
 HOLDS = "what was asked for holds"
 OF_THE_START = re.compile(r"PYTHON|LANG|LC_|LD_")  # variables that the interpreter itself looks at
 
@@ -132,12 +145,16 @@ def code_of(text, fmt):
             one for suite in junitparser.JUnitXml.fromstring(text.encode()) for one in suite if one.name == HOLDS
         ]
         return int(holds.result[0].type.split()[1]) if holds.result else 0
+    if fmt == "nfd":
+        return LABELS[re.search(r"^fi-doctor\.io/gate=(.*)", text, re.MULTILINE)[1]]
     pattern = {
         "console": r"^Exit (\d) \(",
         "markdown": r"^# fi-doctor: exit (\d),",
         "github": r"%3A exit (\d)%2C",
         "html": r"<b>Exit (\d)</b>",
+        "sarif": r'^ *"exitCode": (\d)',
         "prometheus": r"^fi_doctor_gate_exit_code (\d)",
+        "termination-log": r"\AExit (\d) \(",
     }
     return int(re.search(pattern[fmt], text, re.MULTILINE)[1])
 

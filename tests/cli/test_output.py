@@ -184,7 +184,7 @@ def test_no_terminal_obeys_what_was_recorded(doctor):
     assert "\x1b" not in said
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", ["console", "json", "html"])
 @pytest.mark.parametrize(("options", "code"), [({}, 0), ({"broken": (BROKEN,)}, 1)], ids=["0", "1"])
 @pytest.mark.parametrize("target", [(), ("-o", "/dev/stdout")], ids=["stdout", "-o"])
 def test_a_reader_that_went_away_does_not_change_the_code(doctor, options, code, fmt, target):
