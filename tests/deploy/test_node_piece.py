@@ -14,7 +14,7 @@ import sys
 import threading
 
 import pytest
-from pieces import DEPLOY, REPORT, script, validator
+from pieces import ASKED, DEPLOY, REPORT, ROOT, script, validator
 from waiting import wait_for
 
 FOLDER = DEPLOY / "kubernetes"
@@ -69,6 +69,14 @@ def test_a_verdict_leaves_labels_metrics_and_a_condition(node, place, code, shel
         *("--format", f"prometheus:{place.folder}/textfiles/fi-doctor.prom"),
     ]
     assert not list(place.folder.glob("tmp.*"))
+
+
+def test_a_real_check_leaves_labels_and_metrics_of_this_answer(node, place):
+    place.put_doctor(ROOT)
+    assert node(CHECK_ARGS=ASKED[1]).returncode == 1
+    assert "\nfi-doctor.io/gate=fails\n" in (place.folder / "features" / "fi-doctor").read_text()
+    assert "\nfi_doctor_gate_exit_code 1\n" in (place.folder / "textfiles" / "fi-doctor.prom").read_text()
+    assert conditions(place) == ["gpu7", "1"]
 
 
 @pytest.mark.parametrize("how", [{"CODE": 2}, {"CODE": 4}, {"CODE": 3, "SILENT": 1}, {"CODE": 0, "SILENT": 1}])

@@ -82,4 +82,4 @@ def test_the_example_of_python_runs(example):
     assert names["report"].gate.code == 0
     assert {row.feature.partition(".")[0] for row in names["report"].features} == {"moe", "attention"}
     assert names["old"].schema != names["new"].schema
-    assert names["new"].gate.code == 3  # not all of moe.* was looked at then
+    assert names["new"].gate.code == 1  # some of moe.* is for other GPUs
