@@ -116,7 +116,7 @@ def diagnose(  # noqa: PLR0913 - the options of check
         quiet=True,
         is_called=True,
     )
-    HOUSEHOLD.has_others()
+    HOUSEHOLD.has_others = True
     asked, gathering = begin_check(asked, say)
     kb, specs = knowing.load(memory_folder(), None if knowledge is None else Path(knowledge))
     for spec in specs:

@@ -50,16 +50,9 @@ class Household:
         self._adopting = False
         self._adopted_before = False
         self._is_over = False
-        self._has_others = False
+        # This process has children that are none of ours, and adopts no orphan: it could not be told from one of them.
+        self.has_others = False
         self.keeper = Guard()
-
-    def has_others(self) -> None:
-        """Say that this process has children that are none of ours, in whose midst we run: no orphan is adopted.
-
-        A child that came meanwhile could not be told from an orphan that cleared its environment.
-        """
-        with self._lock:
-            self._has_others = True
 
     @contextlib.contextmanager
     def open_door(self, *, suspect: bool = True) -> Iterator[None]:
@@ -68,7 +61,7 @@ class Household:
             if self._runs == 0:
                 self._strangers = set(children())
                 self._adopted_before = _adopts_orphans()
-                self._adopting = not self._has_others and _adopt_orphans(wanted=True)
+                self._adopting = not self.has_others and _adopt_orphans(wanted=True)
             self._runs += 1
             self._suspects += suspect
         try:

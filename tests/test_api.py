@@ -25,7 +25,7 @@ OF_THE_COMMAND = {"lock", "locked", "frozen", "thorough", "format_", "output", "
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(api.HOUSEHOLD, "_has_others", False)
+    monkeypatch.setattr(api.HOUSEHOLD, "has_others", False)
     return tmp_path
 
 

@@ -30,10 +30,11 @@ def lint(
     ] = None,
     knowledge: Knowledge = None,
 ) -> int:
-    """Look at policies and manifests; nothing of this machine is read.
+    """What is wrong with policies and manifests.
 
-    Of a policy: whether it can be used, and all that is wrong with it. Of a manifest: settings that the named releases
-    do not know, never read, cannot read or take for something else. A pyproject.toml without the table is passed over.
+    Nothing of this machine is read. Of a policy: whether it can be used, and all that is wrong with it. Of a manifest:
+    settings that the named releases do not know, never read, cannot read or take for something else. A pyproject.toml
+    without the table is passed over.
 
     Exit codes: 0 nothing is wrong, 1 a setting is, 2 a file cannot be used, 3 of a named release nothing is known.
     """

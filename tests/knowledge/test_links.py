@@ -72,7 +72,7 @@ def example(tmp_path, monkeypatch):
         return real(from_=from_, **asked)
 
     monkeypatch.setattr(fi_doctor, "diagnose", diagnose, raising=False)
-    monkeypatch.setattr(HOUSEHOLD, "_has_others", False)  # which it sets for good
+    monkeypatch.setattr(HOUSEHOLD, "has_others", False)  # which it sets for good
     return re.search(r"(?ms)^```python\n(.*?)^```", (ROOT / "docs" / "api.md").read_text())[1]
 
 
