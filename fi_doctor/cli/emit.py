@@ -71,6 +71,8 @@ def write(text: str, output: str | None, option: str = "-o") -> None:
         elif _is_stream(target) or stat.S_ISCHR(_kind(target)):
             with target.open("ab") as stream:
                 stream.write(data)
+        elif _is_mounted(target):
+            target.write_bytes(data)
         else:
             _write_file(data, target)
     except BrokenPipeError:
@@ -133,9 +135,20 @@ def _why_not(target: pathlib.Path, kind: int) -> str:
     if kind not in (0, stat.S_IFREG):
         # To open a pipe that nobody reads would wait for ever, once all the work is done.
         return "it is neither a file nor a terminal; a pipe can be given as /dev/stdout or /dev/fd/N"
+    if _is_mounted(target):
+        return "" if os.access(target, os.W_OK) else "it is not writable for this user"
     if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises where permissions deny the look
         return f"there is no folder {str(folder)!r}"
     return "" if os.access(folder, os.W_OK) else f"the folder {str(folder)!r} is not writable for this user"
+
+
+def _is_mounted(target: pathlib.Path) -> bool:
+    """Whether it is a file that is mounted by itself, as /dev/termination-log in a pod: no other can take its name."""
+    try:
+        there = target.stat()
+        return stat.S_ISREG(there.st_mode) and there.st_dev != target.parent.stat().st_dev
+    except OSError:
+        return False
 
 
 def _write_file(data: bytes, target: pathlib.Path) -> None:

@@ -22,7 +22,7 @@ from fi_doctor.model import (
     Stage,
     Verdict,
 )
-from fi_doctor.model.phrases import SILENT, UNCOMPARED, short
+from fi_doctor.model.phrases import AGREES, IN_PART, SILENT, UNCOMPARED, short
 
 # Signals that others send; a fault of the process itself has SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE or SIGTRAP.
 _FROM_OUTSIDE = (
@@ -193,7 +193,7 @@ def _judge_return(happened: CellOutcome | Outcome, rest: str) -> Judged:
             return Judged(Verdict.UNSUPPORTED, Evidence.DECLARED, f"the call is refused: {refusal}")
         case Stage.VERIFIED if compares:
             but = f" where the call is not refused: {refusal}" if refusal else ""
-            return Judged(Verdict.WORKS, Evidence.VERIFIED, f"numbers agree with the reference{but}")
+            return Judged(Verdict.WORKS, Evidence.VERIFIED, f"{AGREES}{but}")
         case Stage.VERIFIED:
             return Judged(Verdict.WORKS, Evidence.RAN, f"it ran here; {UNCOMPARED}")
         case Stage.RAN:
@@ -266,7 +266,7 @@ def _cell(variant: str, probe: str, judged: Judged, happened: CellOutcome | None
     in_part = happened is not None and Scope.SUBSET in happened.module_from.split(", ")  # of several modules one
     why = judged.why
     if happened is not None and in_part and judged.verdict is Verdict.WORKS:
-        why = f"{why}; only a part of the module was compiled{_tactics(happened)}"
+        why = f"{why}{IN_PART}{_tactics(happened)}"
     return Cell(
         variant=variant,
         verdict=judged.verdict,

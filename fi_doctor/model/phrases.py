@@ -1,5 +1,9 @@
 """Phrases that one stage writes and another one looks for."""
 
+# Of what works and was compared, and of what is known of a part of a module alone.
+AGREES = "numbers agree with the reference"
+IN_PART = "; only a part of the module was compiled"
+
 # Of a command of ninja's; inside/ninja.py, which imports nothing of ours, writes the same.
 SILENT = "a command ended without a word, as one that is killed does"
 

@@ -21,7 +21,7 @@ _ALWAYS_NAMED = ("flashinfer-python", "torch", "vllm")
 _NAMED_IF_INSTALLED = ("flashinfer-cubin", "flashinfer-jit-cache", "sglang")
 # The counts with which the gate's reason begins: "2 rows work, 5 unknown; ".
 _COUNT = r"[a-z ]+(?: \(\d*(?: of them )?predicted\))?"
-_COUNTS = re.compile(rf"^\d+ rows? {_COUNT}(?:, \d+ {_COUNT})*(?:[;:] |$)")
+_COUNTS = re.compile(rf"^\d+ rows? {_COUNT}(?:, \d+ {_COUNT})*(?:[;:] |$|(?= \())")
 
 
 def headline(report: Report) -> str:
@@ -69,7 +69,7 @@ def by_sm(report: Report) -> list[str]:
 def exit_line(report: Report) -> str:
     """The exit code, its meaning and what decided it, without the counts: the headline has them."""
     meaning = EXIT_MEANINGS.get(report.gate.code, "no meaning that this version knows")
-    reason = _COUNTS.sub("", clean(report.gate.reason), count=1)
+    reason = _COUNTS.sub("", clean(report.gate.reason), count=1).lstrip()
     return f"Exit {report.gate.code} ({meaning}){f': {reason}' if reason else ''}"
 
 

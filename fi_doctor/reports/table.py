@@ -10,6 +10,7 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.text import Text
 
 from fi_doctor.model import Cell, Evidence, FeatureRow, Missing, Scope, Verdict
+from fi_doctor.model.phrases import AGREES, IN_PART
 from fi_doctor.reports.answer import sms_of
 from fi_doctor.reports.text import amount, clean, pack, reason
 
@@ -57,7 +58,7 @@ def matrix(rows: tuple[FeatureRow, ...], width: int) -> list[Text]:
     table = [
         Text((" " * gap).join([*(set_cell_size(name, size) for name, size in sizes.items()), "why"]), style="bold")
     ]
-    for line in _lines(rows, sizes["feature"], width - indent):
+    for line in _lines(rows, sizes["feature"], width - indent, is_narrow=indent != left):
         table += _drawn(line, sizes, gap, indent, width)
     return table
 
@@ -114,9 +115,10 @@ def _pieces(word: str, width: int) -> list[str]:
 
 def _drawn(line: _Line, sizes: dict[str, int], gap: int, indent: int, width: int) -> Iterator[Text]:
     """The lines on the screen; the reason stands beside the rest, or under it where there is no room."""
-    is_beside = indent > sizes["feature"]
+    room = width - sum(sizes.values()) - gap * len(sizes)
+    is_beside = indent > sizes["feature"] or cell_len(line.why) <= room
     names = [piece for name in line.names.split("\n") for piece in _indented(name, sizes["feature"])]
-    why = fold(line.why, width - indent) if line.why else []
+    why = fold(line.why, max(room, 1) if is_beside else width - indent) if line.why else []
     judged = {
         "SM": Text(line.sm),
         "verdict": Text(str(line.judged.verdict), style=VERDICT_STYLES[line.judged.verdict]),
@@ -142,24 +144,36 @@ def _indented(name: str, width: int) -> list[str]:
     return [margin + piece for piece in fold(bare, width - len(margin))]
 
 
-def _lines(rows: tuple[FeatureRow, ...], name_width: int, why_width: int) -> Iterator[_Line]:
-    """What is said of each row and each group of its variants."""
+def _lines(rows: tuple[FeatureRow, ...], name_width: int, why_width: int, *, is_narrow: bool) -> Iterator[_Line]:
+    """What is said of each row and each group of its variants.
+
+    is_narrow: reasons have lines of their own, so that of what works less is said.
+    """
     above: FeatureRow | None = None
     for row in rows:
         groups = group_cells(row)
         is_split = len(groups) > 1
-        said = reason(row.why, _WHY_LIMIT)
+        said = _said(row, is_narrow=is_narrow)
         if is_split and row.verdict is Verdict.WORKS:
             working = sum(len(cells) for cells in groups if _is_unremarkable(cells, row))
-            said = f"{said} ({working} of {sum(map(len, groups))} variants)"
+            said = _counted(said, f"{working} of {sum(map(len, groups))} variants")
         why = said if is_split else _with_count(said, row, groups)
         if above is not None and len(why) > why_width:
             short = _unless_above(said, row, above)
             why = short if is_split else _with_count(short, row, groups)
         yield _Line(clean(row.feature, 100), _sm(row), row, why)
         if is_split:
-            yield from _group_lines([cells for cells in groups if not _is_unremarkable(cells, row)], row, name_width)
+            listed = [cells for cells in groups if not _is_unremarkable(cells, row)]
+            yield from _group_lines(listed, row, name_width, is_narrow=is_narrow)
         above = None if is_split else row
+
+
+def _said(judged: FeatureRow | Cell, *, is_narrow: bool) -> str:
+    """The reason; where there is little room none for what works, of which evidence and scope say the same."""
+    is_plain = judged.verdict is Verdict.WORKS and judged.evidence is Evidence.VERIFIED
+    if is_narrow and is_plain and judged.why in (AGREES, AGREES + IN_PART):
+        return ""
+    return reason(judged.why, _WHY_LIMIT)
 
 
 def _is_unremarkable(cells: list[Cell], row: FeatureRow) -> bool:
@@ -181,11 +195,12 @@ def _unless_above(why: str, row: FeatureRow, above: FeatureRow) -> str:
     return f"{place}{comma}{_AS_ABOVE}" if rest and rest == before.partition(_NOT_RUN)[2] else why
 
 
-def _group_lines(groups: list[list[Cell]], row: FeatureRow, name_width: int) -> Iterator[_Line]:
+def _group_lines(groups: list[list[Cell]], row: FeatureRow, name_width: int, *, is_narrow: bool) -> Iterator[_Line]:
     for number, cells in enumerate(groups):
         variants = pack(_cell_names(cells, row), name_width, "  ", "  ")
         is_above = number == 0 and cells[0].verdict is row.verdict and bool(cells[0].why) and cells[0].why in row.why
-        yield _Line("\n".join(variants), "", cells[0], _AS_ABOVE if is_above else reason(cells[0].why, _WHY_LIMIT))
+        why = _AS_ABOVE if is_above else _said(cells[0], is_narrow=is_narrow)
+        yield _Line("\n".join(variants), "", cells[0], why)
 
 
 def _cell_names(cells: list[Cell], row: FeatureRow) -> list[str]:
@@ -198,8 +213,9 @@ def _cell_names(cells: list[Cell], row: FeatureRow) -> list[str]:
 
 def _names(row: FeatureRow) -> list[str]:
     """What the first column says of the row: its feature, and its variants where they are listed."""
-    listed = row.cells if len(group_cells(row)) > 1 else ()
-    return [clean(row.feature, 100), *(f"  {_cell_name(cell, row)}," for cell in listed)]
+    groups = group_cells(row)
+    listed = [cells for cells in groups if not _is_unremarkable(cells, row)] if len(groups) > 1 else []
+    return [clean(row.feature, 100), *(f"  {name}," for cells in listed for name in _cell_names(cells, row))]
 
 
 def _cell_name(cell: Cell, row: FeatureRow) -> str:
@@ -223,4 +239,8 @@ def _with_count(why: str, row: FeatureRow, groups: list[list[Cell]]) -> str:
         return why
     shown = sum(map(len, groups))
     rest = f", {len(row.cells) - shown} not offered here" if shown < len(row.cells) else ""
-    return f"{why} ({amount(shown, 'variant')}{rest})".strip()
+    return _counted(why, f"{amount(shown, 'variant')}{rest}")
+
+
+def _counted(why: str, count: str) -> str:
+    return f"{why} ({count})" if why else count

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fi_doctor.model import Holds, Report
+from fi_doctor.model import Holds, Report, Ruling
 from fi_doctor.reports import failures
 from fi_doctor.reports.answer import exit_line, headline
 from fi_doctor.reports.document import in_order
@@ -52,7 +52,7 @@ def _refused(report: Report) -> Iterator[str]:
         if finding.id in failing:
             yield f"finding: {clean(finding.id, 100)}: {clean(finding.title, 200)}"
     for ruling in report.gate.requirements:
-        if ruling.holds in (Holds.NO, Holds.CANNOT_TELL) and not ruling.decides:
+        if not _holds(ruling) and not ruling.decides:
             yield f"{ruling.holds}: {clean(ruling.requirement, 200)}: {reason(ruling.why, _LINE)}"
     for row in report.features:
         if of_row(report, row).state in (State.FAILED, State.ERROR):
@@ -60,16 +60,20 @@ def _refused(report: Report) -> Iterator[str]:
 
 
 def _first_failure(report: Report) -> Iterator[str]:
-    """Of the first probe that failed and whose row the gate refuses the lines that tell the cause."""
-    refused = {
-        (row.feature, row.sm) for row in report.features if of_row(report, row).state in (State.FAILED, State.ERROR)
-    }
-    for outcome in failures.failed(report):
-        if (outcome.feature, outcome.sm) in refused:
-            yield f"failed first: {clean(failures.summary(outcome, report), _LINE)}"
-            yield from (f"  {clean(line, 200)}" for line in failures.deciding_lines(outcome))
-            yield f"  reproduce: {failures.again(outcome, report)}"
-            return
+    """What tells the cause, of the first row that the gate refuses and of which a probe failed; what decided first."""
+    asked = sorted(report.gate.requirements, key=lambda ruling: not ruling.decides)
+    rows = {row.name: row for row in report.features}
+    refused = [rows[name] for ruling in asked if not _holds(ruling) for name in ruling.rows if name in rows]
+    failed = {(outcome.feature, outcome.sm): outcome for outcome in reversed(failures.failed(report))}
+    outcome = next((failed[row.feature, row.sm] for row in refused if (row.feature, row.sm) in failed), None)
+    if outcome is not None:
+        yield f"failed first: {clean(failures.summary(outcome, report), _LINE)}"
+        yield from (f"  {clean(line, 200)}" for line in failures.deciding_lines(outcome))
+        yield f"  reproduce: {failures.again(outcome, report)}"
+
+
+def _holds(ruling: Ruling) -> bool:
+    return ruling.holds not in (Holds.NO, Holds.CANNOT_TELL)
 
 
 def _fitting(lines: list[str], room: int) -> list[str]:

@@ -16,6 +16,7 @@ from cli_command import BROKEN, FORMATS, in_three_parts, report, script, verdict
 from msgspec.structs import replace
 from permissions import obey_permissions
 
+from fi_doctor.cli import emit
 from fi_doctor.reports import render
 
 
@@ -52,6 +53,24 @@ def test_o_through_a_link_keeps_the_link(doctor, broken):
     assert doctor("report", "--from", broken, "--json", "-o", link).returncode == 0
     assert link.is_symlink()
     assert json.loads((doctor.folder / "real/file.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("is_mounted", [True, False], ids=["mounted", "a file"])
+def test_a_file_that_is_mounted_by_itself_is_written_in_its_place(tmp_path, monkeypatch, is_mounted):
+    """As /dev/termination-log is in a pod, where no other file can take its name."""
+    monkeypatch.setattr(emit, "_is_mounted", lambda target: is_mounted)
+    target = tmp_path / "termination-log"
+    target.write_text("an old and longer text", encoding="utf-8")
+    inode = target.stat().st_ino
+    emit.check_writable(str(target))
+    emit.write("new", str(target))
+    assert target.read_text(encoding="utf-8") == "new"
+    assert (target.stat().st_ino == inode) is is_mounted
+
+
+def test_only_what_lies_on_another_file_system_than_its_folder_is_mounted_by_itself(tmp_path):
+    (tmp_path / "file").touch()
+    assert [emit._is_mounted(path) for path in (tmp_path / "file", tmp_path / "none", tmp_path)] == [False] * 3
 
 
 def test_a_disk_that_is_full_leaves_the_old_file_and_nothing_else(doctor, broken):

@@ -123,3 +123,12 @@ def test_a_link_leads_from_the_id_and_from_nothing_else():
     assert text.count("\x1b]8;") == 2
     assert ";file:///x#y\x1b\\" in text
     assert "\x1b]8;" not in render(replace(done, findings=(found,)), "console", color=True)
+
+
+def test_only_a_page_takes_the_time_to_import_what_writes_it(doctor):
+    def imported(form):
+        python, *rest = doctor.argv("check", "--from", doctor.report(), "--format", form)
+        return doctor(argv=[python, "-X", "importtime", *rest]).stderr
+
+    assert "jinja2" in imported("html")
+    assert "jinja2" not in imported("prometheus")

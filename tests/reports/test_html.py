@@ -154,6 +154,7 @@ def test_kinds_of_gpu_are_told_apart_where_there_are_several():
 def test_a_deployment_is_answered_before_the_rows():
     text = render(deployed(), "html")
     assert text.index("gpt-oss: attention does not compile") < text.index("<h1>")
+    assert text.count('<b class="verdict broken">fails</b>') == 2
     assert "<b>FLASHINFER</b>; FLASH_ATTN was predicted" in text
     assert "not FLASH_ATTN: no &lt;sinks&gt;" in text
     assert "not known: no LoRA was looked at" in text

@@ -7,10 +7,10 @@ import re
 import pytest
 from hostile_reports import everywhere
 from msgspec.structs import replace
-from report_samples import SAMPLES, all_good, broken_toolkit, facts, report, row
+from report_samples import SAMPLES, all_good, broken_toolkit, facts, outcome, report, row
 
 from fi_doctor.diagnosis.gate import decide
-from fi_doctor.model import Depth, Request, Verdict
+from fi_doctor.model import Depth, Ending, Evidence, Holds, Request, Ruling, Verdict
 from fi_doctor.reports import render
 
 LEFT_OUT = re.compile(r"(\d+) lines? left out; --format json has everything")
@@ -62,3 +62,17 @@ def test_a_line_that_is_there_to_be_copied_is_whole_or_not_there():
     [first, *_] = broken_toolkit().recommendations
     text = render(replace(broken_toolkit(), recommendations=(replace(first, line=command),)), "termination-log")
     assert f"to do: {command} (" in text
+
+
+def test_what_decided_is_told_before_what_else_failed():
+    first, other = outcome("a.a", ending=Ending.RAISED), outcome("b.b", ending=Ending.RAISED)
+    rows = (row("a.a", Verdict.BROKEN, Evidence.RAN), row("b.b", Verdict.BROKEN, Evidence.RAN))
+    rulings = [
+        Ruling(requirement="x", source="s", holds=Holds.NO, rows=("a.a on SM90",)),
+        Ruling(requirement="y", source="s", holds=Holds.NO, rows=("b.b on SM90",), decides=True),
+    ]
+    done = report(rows, outcomes=(first, other))
+    done = replace(done, gate=replace(done.gate, requirements=tuple(rulings)))
+    assert "failed first: b.b on SM90" in render(done, "termination-log")
+    excused = tuple(replace(ruling, holds=Holds.ALLOWED) for ruling in rulings)
+    assert "failed first" not in render(replace(done, gate=replace(done.gate, requirements=excused)), "termination-log")

@@ -47,5 +47,5 @@ const unfold = () => {
 addEventListener("hashchange", unfold);
 unfold();
 addEventListener("beforeprint", () => {
-  for (const fold of document.querySelectorAll("details:not(.log)")) fold.open = true;
+  for (const fold of document.querySelectorAll("details:not(.log, .plain)")) fold.open = true;
 });
