@@ -2,8 +2,9 @@
 # What the stages of the Dockerfile run; each ends with the code of what it did, and any but 0 ends the build.
 #
 #   stage.sh install PYTHON                   fi-doctor into a venv of its own, from the source beside this script
-#   stage.sh static  PYTHON ARGS              3 is no failure: without a GPU nothing is measured
-#   stage.sh built   PYTHON REQUIRED BUDGET   REQUIRED: what must be built, as --require takes it, with commas
+#   stage.sh static  PYTHON ARGS              with the policy; 3 is no failure: without a GPU nothing is measured
+#   stage.sh built   PYTHON REQUIRED BUDGET   REQUIRED: what must be built, as --require takes it, with commas; nothing
+#                                             else is compiled, and of a policy, which asks for what runs, nothing taken
 #   stage.sh warm    PYTHON BUDGET            what the server in the image would compile at its first start
 #
 #   STAGE_CACHE   where kernels are compiled, by default /opt/jit-cache
@@ -26,14 +27,13 @@ install_doctor() {
   ln -s ../venv/bin/fi-doctor "$doctor"
 }
 
-# check PYTHON ARGS: the code of the gate is left in `code`.
+# check PYTHON ARGS POLICY: the code of the gate is left in `code`.
 check() {
-  set -- "$1" "$2"
   CHECK_PYTHON=$(command -v "$1") || stop "there is no $1 in this image"
   CHECK_ARGS=$2
   CHECK_REPORT=$here/report.json
   CHECK_CONFIG=
-  [ ! -f "$here/fi-doctor.toml" ] || CHECK_CONFIG=$here/fi-doctor.toml
+  [ ! -f "$3" ] || CHECK_CONFIG=$3
   export CHECK_PYTHON CHECK_ARGS CHECK_REPORT CHECK_CONFIG
   PATH=$here/bin:$PATH
   code=0
@@ -53,13 +53,14 @@ case ${1:-} in
     install_doctor "$2"
     ;;
   static)
-    check "$2" "--depth static $3"
+    check "$2" "--depth static $3" "$here/fi-doctor.toml"
     [ "$code" -ne 3 ] || [ ! -s "$CHECK_REPORT" ] || code=0 # without a report it is not the gate's
     exit "$code"
     ;;
   built)
     for_gpu
-    check "$2" "--depth build --budget $4 --require '$3'"
+    rows=$(printf '%s' "$3" | sed 's/=[a-z]*//g')
+    check "$2" "--no-config --depth build --budget $4 --feature '$rows' --require '$3'" ""
     exit "$code"
     ;;
   warm)

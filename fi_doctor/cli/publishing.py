@@ -73,6 +73,10 @@ def serve(  # noqa: PLR0913 - the options of a command
         raise UsageError(
             "--from or --every: one of them says what is served", todo="fi-doctor serve --from report.json"
         )
+    if from_ in ("", "-"):
+        raise UsageError(
+            f"--from: {from_!r} is no file that is written anew", todo="fi-doctor serve --from report.json"
+        )
     if from_ is not None and named:
         raise UsageError(f"{named[0]}: nothing is checked with --from", todo="leave one of the two out")
     every_s = None if every is None else parse.duration_s(every, "--every")

@@ -9,6 +9,7 @@ import sys
 import cli_command
 import pytest
 from msgspec.structs import replace
+from prometheus_client.parser import text_string_to_metric_families
 
 from fi_doctor.endpoint import sources
 from fi_doctor.endpoint.answers import AGE, Endpoint
@@ -92,6 +93,9 @@ def test_pages_are_the_formats(good):
     code, headers, text = ask(good, "/metrics")
     rest = text.removeprefix(render(good.report, "prometheus"))
     assert (code, rest.splitlines()[-1]) == (200, "fi_doctor_report_age_seconds 12")
+    metrics = {one.name: one for one in text_string_to_metric_families(text)}
+    assert metrics["fi_doctor_report_age_seconds"].samples[0].value == 12
+    assert metrics["fi_doctor_gate_exit_code"].samples[0].value == 0
     assert "frame-ancestors 'none'" in ask(good, "/")[1]["Content-Security-Policy"]
 
 

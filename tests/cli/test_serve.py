@@ -219,6 +219,7 @@ def test_what_cannot_be_served_is_told_at_the_start(doctor, served):
         ("--from", "x", "--host", "192.0.2.1"): "192.0.2.1",
         ("--from", "x", "--host", "no such host"): "'no such host'",
         (): "--from or --every",
+        ("--from", "-"): "--from: '-' is no file",
         ("--from", "x", "--every", "1m"): "--from or --every",
         ("--from", "x", "--feature", "norm.*"): "--feature: nothing is checked with --from",
         ("--every", "soon"): "'soon' is not a duration",

@@ -47,7 +47,7 @@ def test_the_build_ends_where_the_gate_says_no(image, place, code, static, built
     assert words[words.index("--depth") :] == ["--depth", "static", "--fail-on", "error"]
     assert image("built", "sh", "kv.*=built,moe.bf16", "5m", shell=shell, CODE=code, **gpu).returncode == built
     words = place.words()
-    asked = ["--depth", "build", "--budget", "5m", "--require", "kv.*=built,moe.bf16"]
+    asked = ["--depth", "build", "--budget", "5m", "--feature", "kv.*,moe.bf16", "--require", "kv.*=built,moe.bf16"]
     assert words[words.index("--depth") :] == asked
     assert words[words.index("--python") + 1] == shutil.which("sh")
 
@@ -58,13 +58,17 @@ def test_3_without_a_report_is_not_the_gates(image, place):
     assert image("static", "sh", "", PATH="/usr/bin:/bin").returncode == 3
 
 
-def test_a_policy_in_the_image_is_taken(image, place):
+def test_a_policy_in_the_image_is_taken_of_what_files_tell(image, place):
     image("static", "sh", "", CODE=0)
     assert "--config" not in place.words()
     (place.folder / "opt" / "fi-doctor.toml").write_text("")
     image("static", "sh", "", CODE=0)
     words = place.words()
     assert words[words.index("--config") + 1] == str(place.folder / "opt" / "fi-doctor.toml")
+    image("built", "sh", "kv.*=built", "5m", CODE=0, FLASHINFER_CUDA_ARCH_LIST="9.0a")
+    words = place.words()
+    assert "--config" not in words
+    assert "--no-config" in words
 
 
 def test_warming_fills_the_cache_of_the_image_and_its_code_counts(image, place):
