@@ -21,7 +21,9 @@ _CONNECTIONS = 64  # at once; more wait until one is closed
 _HEADER_BYTES = 16 << 10  # of the request line and all headers together
 _BODY_BYTES = 1 << 10  # nothing is read of a body
 _IDLE_S = 10
-_OF_CHECKS = ("--python", "--config", "--no-config", "--feature", "--require", "--fail-on", "--rows", "--knowledge")
+_OF_CHECKS = (
+    *("--lock", "--python", "--config", "--no-config", "--feature", "--require", "--fail-on", "--rows", "--knowledge"),
+)
 
 
 def serve(  # noqa: PLR0913 - the options of a command
@@ -50,6 +52,10 @@ def serve(  # noqa: PLR0913 - the options of a command
         list[str] | None,
         typer.Option("--name", metavar="HOST", help="On loopback: also answer to this Host; may be repeated."),
     ] = None,
+    lock: Annotated[
+        str | None,
+        typer.Option("--lock", metavar="FILE", help="With --every: what this lock proves, while nothing has changed."),
+    ] = None,
     python: Python = None,
     config: Config = None,
     no_config: NoConfig = False,
@@ -67,7 +73,8 @@ def serve(  # noqa: PLR0913 - the options of a command
     from fi_doctor.cli import parse
     from fi_doctor.errors import UsageError
 
-    given = dict(zip(_OF_CHECKS, (python, config, no_config, feature, require, fail_on, rows, knowledge), strict=True))
+    values = (lock, python, config, no_config, feature, require, fail_on, rows, knowledge)
+    given: dict[str, object] = dict(zip(_OF_CHECKS, values, strict=True))
     named = [option for option, value in given.items() if value]
     if (from_ is None) == (every is None):
         raise UsageError(
@@ -91,6 +98,8 @@ def _words(option: str, value: object) -> tuple[str, ...]:
     """The option as the check that is started takes it."""
     if value in (None, False, True):
         return (option,) if value else ()
+    if option == "--lock":  # at depth static nothing is measured, as with --frozen
+        return (str(value), "--locked")
     several = value if isinstance(value, list) else [value]
     return tuple(word for one in several for word in (option, str(one)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import inspect
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ import cli_command
 import pytest
 from waiting import wait_for
 
+from fi_doctor.cli import app, publishing
 from fi_doctor.reports import render
 
 SERVING = re.compile(r"fi-doctor: serving .* at http://([0-9.]+):([0-9]+)/\n")
@@ -222,6 +224,7 @@ def test_what_cannot_be_served_is_told_at_the_start(doctor, served):
         ("--from", "-"): "--from: '-' is no file",
         ("--from", "x", "--every", "1m"): "--from or --every",
         ("--from", "x", "--feature", "norm.*"): "--feature: nothing is checked with --from",
+        ("--from", "x", "--lock", "y"): "--lock: nothing is checked with --from",
         ("--every", "soon"): "'soon' is not a duration",
     }
     for words, why in wrong.items():
@@ -232,6 +235,18 @@ def test_what_cannot_be_served_is_told_at_the_start(doctor, served):
     done = doctor("serve", "--port", "0", "--every", "1m", "--feature", "norm.rmsnrm", "--no-config")
     assert done.returncode == 2
     assert "norm.rmsnrm" in done.stderr
+
+
+def test_options_are_handed_over_as_check_takes_them():
+    assert publishing._words("--feature", ["a", "b.*"]) == ("--feature", "a", "--feature", "b.*")
+    assert publishing._words("--no-config", value=True) == ("--no-config",)
+    assert publishing._words("--no-config", value=False) == publishing._words("--python", None) == ()
+    assert publishing._words("--lock", "a.lock") == ("a.lock", "--locked")
+    taken = {f"--{name.replace('_', '-')}" for name in inspect.signature(app.check).parameters}
+    assert set(publishing._OF_CHECKS) <= taken
+    assert {f"--{name.replace('_', '-')}" for name in inspect.signature(publishing.serve).parameters} > set(
+        publishing._OF_CHECKS
+    )
 
 
 def test_without_waitress_it_is_said_what_to_install(doctor):
