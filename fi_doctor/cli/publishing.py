@@ -44,9 +44,9 @@ def serve(  # noqa: PLR0913 - the options of a command
             help="A check that is older is no good health. [default: none; with --every twice that and 2m]",
         ),
     ] = None,
-    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Who may ask: by default this machine.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="Where it listens: for this machine alone.")
+    ] = ("127.0.0.1"),
     port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="0 takes a free one.")] = _PORT,
     name: Annotated[
         list[str] | None,
@@ -132,11 +132,13 @@ def _serve(  # noqa: PLR0913, PLR0917 - what serve settles
         source = sources.Checks(words, every_s or 0, ends.put)
         source.begin()
     address = door.getsockname()[0]
-    endpoint = Endpoint(source, hosts=_hosts(address, host, names), max_age_s=max_age_s)
+    hosts = _hosts(address, host, names)
+    endpoint = Endpoint(source, hosts=hosts, max_age_s=max_age_s)
     run = _server(endpoint, door)
     threading.Thread(target=run, daemon=True).start()
     shown = f"[{address}]" if ":" in address else address
-    emit.say(f"fi-doctor: serving {path or 'static checks'} at http://{shown}:{door.getsockname()[1]}/")
+    to = " to whoever reaches it" if hosts is None else ""
+    emit.say(f"fi-doctor: serving {path or 'static checks'} at http://{shown}:{door.getsockname()[1]}/{to}")
     # The server's own loop would take a signal for the wish to wait for answers that are under way.
     raise UsageError("the check cannot be made as it is asked for", why=ends.get(), todo="fi-doctor serve --help")
 
