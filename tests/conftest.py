@@ -27,7 +27,7 @@ def golden(request):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8", newline="")
         assert path.is_file(), f"no golden file {path}: pytest --update-golden writes it"
-        assert text == path.read_bytes().decode("utf-8")
+        assert text == path.read_bytes().decode("utf-8"), path.name
 
     return compare
 

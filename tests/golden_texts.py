@@ -6,7 +6,7 @@ import html.parser
 import re
 
 _OURS = {"style", "script"}  # the same in every page, and tested by themselves
-_OURS_OF_PAGE = re.compile(r"(?<=<style>).*?(?=</style>)|(?<=<script>).*?(?=</script>)|(?<='sha256-)[^']+", re.DOTALL)
+_OURS_OF_PAGE = re.compile(r"(?<=<style>).*?(?=</style>)|(?<=<script>).*?(?=</script>)|(?<=sha256-)[^&']+", re.DOTALL)
 _LINES = {"p", "li", "h1", "h2", "h3", "summary", "tr", "div", "time", "title", "pre", "table", "details", "section"}
 
 

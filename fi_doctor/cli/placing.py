@@ -30,7 +30,7 @@ def beside(report: Report, targets: Iterable[Target], kb: KnowledgeBase, lock: s
 
 
 def _texts(report: Report, kb: KnowledgeBase) -> dict[str, str]:
-    names = {finding.id for finding in report.findings} | {verdict.value for verdict in Verdict}
+    names = {finding.id for finding in report.findings} | {verdict.value for verdict in Verdict} | {"gate"}
     texts = {name: explain.word_text(name) for name in names & explain.WORDS.keys()}
     return texts | {rule.id: explain.rule_text(rule) for rule in kb.rules if rule.id in names}
 

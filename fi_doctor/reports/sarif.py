@@ -1,4 +1,4 @@
-"""The report as SARIF 2.1.0, for code scanning: a result for each finding, and for each row that the gate refuses.
+"""The report as SARIF 2.1.0, for code scanning: a result for each finding, and for all that the gate refuses.
 
 Results are about a machine and lie in no source file. They are placed on what asked for them, the policy, or else the
 lock: GitHub takes no result without a file. Where there is neither they are placed on fi-doctor.toml, where a policy
@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from fi_doctor.model import Cell, FeatureRow, Finding, Holds, Missing, Report, Ruling, Severity, Verdict
 from fi_doctor.reports.answer import EXIT_MEANINGS, headline
@@ -22,6 +23,7 @@ from fi_doctor.reports.text import clean
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _NOWHERE = "fi-doctor.toml"
+_GATE = "gate"
 _KINDS = {
     Verdict.BROKEN: "a kernel does not compile, load or run here",
     Verdict.WRONG_RESULT: "a kernel gives wrong numbers here",
@@ -47,8 +49,8 @@ class _Result(NamedTuple):
 def render(report: Report, beside: Beside = NOTHING) -> str:
     """One run; its rules are those that have results."""
     report = in_order(report)
-    anchor = beside.anchor or Anchor(_NOWHERE)
-    results = [*_rows(report, anchor), *_findings(report, anchor)]
+    anchor = beside.anchor or _named(report) or Anchor(_NOWHERE)
+    results = [*_rows(report, anchor), *_others(report, anchor), *_findings(report, anchor)]
     rules = sorted({one.rule for one in results})
     titles = {one.rule: one.title for one in reversed(results)}
     run = {
@@ -60,7 +62,7 @@ def render(report: Report, beside: Beside = NOTHING) -> str:
                 "properties": {"knowledge": clean(report.doctor.knowledge, 100)},
             }
         },
-        "invocations": [_invocation(report, beside)],
+        "invocations": [_invocation(report, is_placed=anchor.uri != _NOWHERE or beside.anchor is not None)],
         "results": [_result(one, rules.index(one.rule), anchor) for one in results],
         "columnKind": "unicodeCodePoints",
         "properties": {"created": clean(report.created, 100), "answer": headline(report)},
@@ -68,17 +70,38 @@ def render(report: Report, beside: Beside = NOTHING) -> str:
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False) + "\n"
 
 
+def _named(report: Report) -> Anchor | None:
+    """The policy by the name that the report has of it, which is an absolute one; None without a policy."""
+    file = report.request.policy.file
+    return Anchor(f"file://{quote(file, errors='replace')}") if file.startswith("/") else None
+
+
 def _rows(report: Report, anchor: Anchor) -> Iterator[_Result]:
     """What the gate refuses is an error, what it cannot tell a warning; of a row that fails each variant that does."""
     for row in report.features:
         standing = of_row(report, row)
-        asked = next((one for one in report.gate.requirements if row.name in one.rows), None)
-        if asked is None or standing.state not in (State.FAILED, State.ERROR):
+        asking = [one for one in report.gate.requirements if row.name in one.rows]
+        if not asking or standing.state not in (State.FAILED, State.ERROR):
             continue
+        asked = min(asking, key=lambda one: len(one.rows))  # what asks for this row goes before what asks for all
         level = "error" if standing.state is State.FAILED else "warning"
         cells = [cell for cell in row.cells if of_cell(cell, row, standing).state is State.FAILED]
         for one in cells if differ(row) and cells else [None]:
             yield _of_row(row, one, level, asked, anchor)
+
+
+def _others(report: Report, anchor: Anchor) -> Iterator[_Result]:
+    """Requirements that do not hold because of no row and no finding: a version, or that anything was measured."""
+    for one in report.gate.requirements:
+        if one.holds in (Holds.NO, Holds.CANNOT_TELL) and not one.rows and not one.findings:
+            yield _Result(
+                rule=_GATE,
+                title="what was asked for does not hold, or cannot be told",
+                level="error" if one.holds is Holds.NO else "warning",
+                text=f"{clean(one.requirement)}: {clean(one.why)} ({clean(one.source)})",
+                line=_line(one, anchor),
+                variant=one.requirement,
+            )
 
 
 def _of_row(row: FeatureRow, cell: Cell | None, level: str, asked: Ruling, anchor: Anchor) -> _Result:
@@ -166,10 +189,10 @@ def _result(one: _Result, index: int, anchor: Anchor) -> dict[str, Any]:
     }
 
 
-def _invocation(report: Report, beside: Beside) -> dict[str, Any]:
+def _invocation(report: Report, *, is_placed: bool) -> dict[str, Any]:
     gate = report.gate
     notes = [("warning", clean(text)) for text in gate.warnings]
-    if beside.anchor is None:
+    if not is_placed:
         notes.append(("note", f"no policy and no lock was used: results are placed on {_NOWHERE}"))
     return {
         "executionSuccessful": gate.code in (0, 1, 3),

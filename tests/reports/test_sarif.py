@@ -87,6 +87,12 @@ def test_the_invocation_has_the_exit_code_and_says_what_it_means(make):
 
 
 def test_without_a_policy_and_a_lock_it_is_said_where_results_are_placed():
+    named = Policy(file="/etc/of ours/fi-doctor.toml", versions={"torch": ">=99"})
+    [known] = results(decided(row("norm.a"), policy=named))
+    assert known["locations"][0]["physicalLocation"]["artifactLocation"] == {
+        "uri": "file:///etc/of%20ours/fi-doctor.toml"
+    }
+    assert run(decided(row("norm.a"), policy=named))["invocations"][0]["toolExecutionNotifications"] == []
     [note] = run(broken_toolkit())["invocations"][0]["toolExecutionNotifications"]
     assert (note["level"], "placed on fi-doctor.toml" in note["message"]["text"]) == ("note", True)
 
@@ -128,13 +134,38 @@ def test_a_result_stands_on_the_line_that_asks_for_it():
         scope=Scope.SUBSET,
         source="fi-doctor.toml: require",
     )
-    done = decided(row("norm.a", Verdict.UNSUPPORTED, Evidence.DECLARED), policy=Policy(requirements=(need,)))
+    rows = (row("norm.a", Verdict.UNSUPPORTED, Evidence.DECLARED), row("kv.b"))
+    done = decided(*rows, policy=Policy(requirements=(need,)))
     [one] = results(done, anchor=ANCHOR)
     place = one["locations"][0]["physicalLocation"]
     assert place["artifactLocation"] == {"uri": "gates/fi-doctor.toml", "uriBaseId": "%SRCROOT%"}
     assert place["region"] == {"startLine": 6}
     [outside] = results(done, anchor=Anchor("file:///etc/fi-doctor.toml"))
     assert outside["locations"][0]["physicalLocation"] == {"artifactLocation": {"uri": "file:///etc/fi-doctor.toml"}}
+
+
+def test_of_several_that_ask_for_a_row_it_is_the_one_that_asks_for_the_fewest():
+    need = Requirement(
+        feature="norm.*",
+        verdict=Verdict.WORKS,
+        evidence=Evidence.RAN,
+        scope=Scope.SUBSET,
+        source="x.toml: require",
+    )
+    policy = Policy(requirements=(need,), sources={"fail-on": "x.toml: fail-on"})
+    rows = (row("kv.a", Verdict.BROKEN, Evidence.RAN), row("norm.a", Verdict.BROKEN, Evidence.RAN))
+    found = results(decided(*rows, policy=policy), anchor=ANCHOR)
+    assert [one["locations"][0]["physicalLocation"]["region"]["startLine"] for one in found] == [3, 6]
+
+
+def test_what_is_asked_of_no_row_has_a_result_too_where_it_does_not_hold():
+    anchor = Anchor("fi-doctor.toml", {"versions.torch": 8})
+    policy = Policy(versions={"torch": ">=99", "flashinfer-python": ">=0.1"})
+    [one] = results(decided(row("norm.a"), policy=policy), anchor=anchor)
+    assert (one["ruleId"], one["level"]) == ("gate", "error")
+    assert one["message"]["text"].startswith("torch >=99: ")
+    assert one["properties"] == {"variant": "torch >=99"}
+    assert "gate" in {one["ruleId"] for one in results(empty())}
 
 
 def test_an_identity_hangs_on_rule_row_and_variant_and_on_nothing_else():
