@@ -50,6 +50,8 @@ class Household:
         self._adopting = False
         self._adopted_before = False
         self._is_over = False
+        # This process has children that are none of ours, and adopts no orphan: it could not be told from one of them.
+        self.has_others = False
         self.keeper = Guard()
 
     @contextlib.contextmanager
@@ -59,7 +61,7 @@ class Household:
             if self._runs == 0:
                 self._strangers = set(children())
                 self._adopted_before = _adopts_orphans()
-                self._adopting = _adopt_orphans(wanted=True)
+                self._adopting = not self.has_others and _adopt_orphans(wanted=True)
             self._runs += 1
             self._suspects += suspect
         try:
@@ -148,7 +150,7 @@ class Household:
             # What an orphan leaves arrives here when it dies, which may be after the list was made: look again, but
             # not for ever, since another run may let orphans die without end.
             for _ in range(_LOOKS):
-                orphans = [pid for pid in children() if self._is_orphan(pid)]
+                orphans = [pid for pid in children() if self._is_orphan(pid)] if self._adopting else []
                 belonging = [pid for pid in orphans if self._belongs(environ(pid), marker)]
                 dead = {pid for pid in orphans if _is_dead(pid)}
                 if not sum(map(_reap, dead)):

@@ -45,13 +45,28 @@ def find(
     sources: dict[str, given.Source] = {}
     for owners in _owners(everything):
         packages = (one for owner in owners if (one := _package(facts, owner)) is not None)
-        sources |= {one.owner: _source(facts, one, readings) for one in packages}
+        sources |= {one.owner: _source(facts.vllm, one, readings) for one in packages}
         if _are_known(everything, [source.registry for source in sources.values()]):
             break
+    why = {owner: one.reason for owner, one in facts.packages.items() if isinstance(one, Missing)}
     return (
         *given.find(everything, sources),
         *clashes.find(everything, sources),
-        *_not_judged(stated, sources, facts),
+        *_not_judged(stated, sources, why),
+    )
+
+
+def find_in_releases(stated: tuple[Stated, ...], releases: Mapping[str, str]) -> tuple[Finding, ...]:
+    """What releases make of settings, wherever they are to run; pure.
+
+    releases: distribution -> its version. Of one that was not read, and of others than these, nothing is judged.
+    """
+    named = [_Installed(owner, version, "", is_release=True) for owner, version in releases.items()]
+    sources = {one.owner: _source(Missing(reason="nothing is installed"), one, MappingProxyType({})) for one in named}
+    return (
+        *given.find(stated, sources),
+        *clashes.find(stated, sources),
+        *_not_judged(stated, sources, dict.fromkeys(given.CALLED, "its release is not named")),
     )
 
 
@@ -124,8 +139,8 @@ def _of_release(one: _Installed) -> Registry | None:
     return found
 
 
-def _source(facts: Facts, one: _Installed, readings: Mapping[str, Registry]) -> given.Source:
-    vllm = facts.vllm if one.owner == "vllm" and isinstance(facts.vllm, Vllm) else None
+def _source(installed: Vllm | Missing, one: _Installed, readings: Mapping[str, Registry]) -> given.Source:
+    vllm = installed if one.owner == "vllm" and isinstance(installed, Vllm) else None
     is_damaged = vllm is not None and any(table in vllm.unreadable for table in _TABLES)
     registry = readings.get(one.owner) or _shipped(one)
     release = _of_release(one) if one.owner in readings else None
@@ -144,7 +159,9 @@ def _source(facts: Facts, one: _Installed, readings: Mapping[str, Registry]) -> 
     )
 
 
-def _not_judged(stated: tuple[Stated, ...], sources: dict[str, given.Source], facts: Facts) -> tuple[Finding, ...]:
+def _not_judged(
+    stated: tuple[Stated, ...], sources: dict[str, given.Source], why: Mapping[str, str]
+) -> tuple[Finding, ...]:
     """What of that which was given could not be looked at, and why: silence would read as consent."""
     reasons: dict[str, str] = {}
     for one in stated:
@@ -152,8 +169,7 @@ def _not_judged(stated: tuple[Stated, ...], sources: dict[str, given.Source], fa
         if owner is None or owner in reasons or (owner == "sglang" and one.server != "sglang"):
             continue
         if owner not in sources:
-            package = facts.packages.get(owner)
-            reasons[owner] = package.reason if isinstance(package, Missing) else f"{owner} is not installed"
+            reasons[owner] = why.get(owner, f"{owner} is not installed")
         elif sources[owner].is_damaged:
             reasons[owner] = "its files could not all be read"
         elif isinstance(sources[owner].registry, Missing):

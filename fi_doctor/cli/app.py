@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fi_doctor.cli import bundling, documents, exporting
+from fi_doctor.cli import bundling, documents, exporting, linting, publishing
 from fi_doctor.cli.options import (
     AsRecorded,
     AsUser,
@@ -223,7 +223,8 @@ def report(  # noqa: PLR0913 - the options of a command
 
     Exits 0 once it is written, whatever it says.
     """
-    from fi_doctor.cli.asked import Asked, begin, report_format
+    from fi_doctor.cli.asked import Asked, begin
+    from fi_doctor.cli.outputs import report_format
 
     asked = Asked(
         python=python,
@@ -266,6 +267,8 @@ app.command()(exporting.env)
 app.command()(documents.cache)
 app.command()(documents.lock)
 app.command()(documents.diff)
+app.command()(publishing.serve)
+app.command()(linting.lint)
 
 
 app.command(context_settings={"ignore_unknown_options": True})(documents.explain)  # settings may begin with dashes

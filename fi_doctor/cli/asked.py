@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fi_doctor.cli import giving, outputs, parse, serving, streams
+from fi_doctor.cli import emit, giving, outputs, parse, serving, streams
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.facts.binaries import Reader
@@ -58,6 +59,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     prove_vllm: bool = False
     knowledge: str | None = None
     # Of these nothing is typed.
+    is_called: bool = False  # by a program, that takes the report itself: nothing is written, no variable is read
     policy: Written | None = None
     targets: tuple[outputs.Target, ...] = ()
     wanted: Wanted | None = None  # what --model and its companions come to
@@ -99,22 +101,24 @@ def begin_warm(asked: AskedWarm) -> Gathering:
     return gathering(interpreter(asked.python), calls=unread)
 
 
-def begin_check(asked: Asked) -> tuple[Asked, Gathering | None]:
+def begin_check(asked: Asked, say: Callable[[str], None] = emit.say) -> tuple[Asked, Gathering | None]:
     """`begin` with what the policy and variables say where nothing was typed."""
     from fi_doctor.cli.settle import settle
 
     _check_source(asked)
-    return begin(settle(asked))
+    return begin(settle(asked), say)
 
 
-def begin(asked: Asked) -> tuple[Asked, Gathering | None]:
+def begin(asked: Asked, say: Callable[[str], None] = emit.say) -> tuple[Asked, Gathering | None]:
     """Check the words, then begin to read this machine; nothing is read where a recording is judged.
+
+    say: is given a line for what is set and cannot be judged.
 
     Apart from the commands, because reading waits for children (the examined interpreter, nvcc) while everything else
     is imported and loaded: a third of a static check.
     """
     _check_source(asked)
-    asked = _with_wanted(_with_stated(_ready(asked)))
+    asked = _with_wanted(_with_stated(_ready(asked), say))
     _check_proving(asked)
     if asked.is_recorded:
         return asked, None
@@ -165,6 +169,8 @@ def _ready(asked: Asked) -> Asked:
     """The same with the depth looked at, and where the report goes, once it is known that it can be written there."""
     if asked.depth is not None:
         parse.choice(asked.depth, [depth.value for depth in Depth], asked.origin("depth"))
+    if asked.is_called:
+        return asked
     if not asked.targets:
         asked = msgspec.structs.replace(asked, targets=outputs.targets(asked.formats, "--format", asked.output))
     outputs.check(asked.targets)
@@ -189,25 +195,11 @@ def _with_wanted(asked: Asked) -> Asked:
     return msgspec.structs.replace(asked, wanted=wanted)
 
 
-def _with_stated(asked: Asked) -> Asked:
+def _with_stated(asked: Asked, say: Callable[[str], None]) -> Asked:
     """The same with the settings that files and words give, which are read here."""
     obstacle = "--as-recorded" if asked.as_recorded else ""
-    stated = giving.read(asked.env_files, asked.manifests, asked.vllm_args, obstacle=obstacle)
+    stated = giving.read(asked.env_files, asked.manifests, asked.vllm_args, say=say, obstacle=obstacle)
     return msgspec.structs.replace(asked, stated=stated)
-
-
-def report_format(*, yaml: bool, json: bool, for_issue: str | None) -> str:
-    """The one format that the options of `report` ask for."""
-    given = {"--yaml": yaml, "--json": json, "--for-issue": for_issue is not None}
-    named = [name for name, is_given in given.items() if is_given]
-    if len(named) > 1:
-        raise UsageError(f"{' and '.join(named)}: a report has one format", todo=f"fi-doctor report {named[0]}")
-    if for_issue is not None:
-        from fi_doctor.reports.issue import FORMS
-
-        parse.choice(for_issue, tuple(FORMS), "--for-issue")
-        return "markdown"
-    return "json" if json else "yaml"
 
 
 def _check_source(asked: Asked) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fi_doctor.cli import emit
 from fi_doctor.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from fi_doctor.model import Given
     from fi_doctor.model.given import Stated
@@ -18,9 +17,16 @@ VLLM_ARGS = "--vllm-args"
 
 
 def read(
-    env_files: tuple[str, ...], manifests: tuple[str, ...], vllm_args: str | None, *, obstacle: str = ""
+    env_files: tuple[str, ...],
+    manifests: tuple[str, ...],
+    vllm_args: str | None,
+    *,
+    say: Callable[[str], None],
+    obstacle: str = "",
 ) -> tuple[Stated, ...]:
     """All settings that are given, each with its place. obstacle: an option with which nothing is judged.
+
+    say: is given a line for what cannot be judged.
 
     Errors: UsageError, DataError where a file or a command line cannot be read.
     """
@@ -38,10 +44,10 @@ def read(
     parts = [part for name in manifests for part in _of_servers(read_manifest(Path(name)))]
     for given in parts:
         for what, why in given.unread.items():
-            emit.say(f"warning: {given.origin}: {what} is not judged: {why}")
+            say(f"warning: {given.origin}: {what} is not judged: {why}")
     return (
         *(one for given in (*files, *parts) for one in _variables(given)),
-        *(one for given in parts for one in _words(given)),
+        *(one for given in parts for one in _words(given, say)),
         *_typed(vllm_args or ""),
     )
 
@@ -78,16 +84,14 @@ def _variables(given: Given) -> Iterable[Stated]:
         )
 
 
-def _words(given: Given) -> Iterable[Stated]:
+def _words(given: Given, say: Callable[[str], None]) -> Iterable[Stated]:
     """The flags of a part's command line; nothing of one that is no list of options, as a script's rest may be."""
     if not given.server:
         return ()
     try:
         return _flags(given.words, given.file, given.server, part=given.part, line=given.line)
     except UsageError as error:
-        emit.say(
-            f"warning: {given.origin}: its command line is not judged: {error.what.removeprefix(f'{VLLM_ARGS}: ')}"
-        )
+        say(f"warning: {given.origin}: its command line is not judged: {error.what.removeprefix(f'{VLLM_ARGS}: ')}")
         return ()
 
 

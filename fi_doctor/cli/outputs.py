@@ -53,6 +53,20 @@ def targets(
     return tuple(found)
 
 
+def report_format(*, yaml: bool, json: bool, for_issue: str | None) -> str:
+    """The one format that the options of `report` ask for."""
+    given = {"--yaml": yaml, "--json": json, "--for-issue": for_issue is not None}
+    named = [name for name, is_given in given.items() if is_given]
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)}: a report has one format", todo=f"fi-doctor report {named[0]}")
+    if for_issue is not None:
+        from fi_doctor.reports.issue import FORMS
+
+        parse.choice(for_issue, tuple(FORMS), "--for-issue")
+        return "markdown"
+    return "json" if json else "yaml"
+
+
 def check(wanted: tuple[Target, ...]) -> None:
     """UsageError now, before minutes of work, when one of them cannot be written or two go to one place."""
     for one in wanted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -44,14 +44,17 @@ _T = TypeVar("_T")
 
 def settle(asked: Asked) -> Asked:
     """The same options with what was not typed filled in. Errors: UsageError; DataError for a policy."""
-    misnamed = list(_look_at_variables())
-    written = _policy(asked)
-    said = _Said(written)
+    environ = {} if asked.is_called else os.environ
+    misnamed = list(_look_at_variables(environ))
+    written = _policy(asked, environ)
+    said = _Said(written, environ)
     file = written.file if written else None
     # A recording was made as deep as it was made.
     is_deep = not asked.is_recorded
     read: dict[str, Callable[[], Any]] = {
-        "depth": lambda: said.first("depth", asked.depth, file and file.depth, str) if is_deep else _told(asked.depth),
+        "depth": lambda: (
+            said.first("depth", asked.depth, file and file.depth, str) if is_deep else _told(asked.depth, environ)
+        ),
         "budget": lambda: said.first("budget", asked.budget, file and file.budget, str),
         "jobs": lambda: said.first("jobs", asked.jobs, file and file.jobs, parse.whole),
         "memory": lambda: said.first("memory", asked.memory, file and file.memory, str),
@@ -100,13 +103,13 @@ def _check_word(name: str, value: Any, origins: dict[str, str]) -> None:
             pass
 
 
-def _look_at_variables() -> Iterator[UsageError]:
+def _look_at_variables(environ: Mapping[str, str]) -> Iterator[UsageError]:
     """An error for each that nothing reads and that is called nearly like one that is: a gate would be open.
 
     Of the others that nothing reads each gets a warning.
     """
     known = sorted((*READ, *_FOR_EVERY_COMMAND))
-    for name in sorted(name for name, value in os.environ.items() if name.startswith(_PREFIX) and value):
+    for name in sorted(name for name, value in environ.items() if name.startswith(_PREFIX) and value):
         word = name.removeprefix(_PREFIX)
         if word in (*known, *_OURS):
             continue
@@ -123,13 +126,13 @@ def _look_at_variables() -> Iterator[UsageError]:
             emit.say(f"warning: {name} is not read{why}; read are {_PREFIX}{', _'.join(known)}")
 
 
-def _policy(asked: Asked) -> Written | None:
+def _policy(asked: Asked, environ: Mapping[str, str]) -> Written | None:
     """The policy that is named, or else the nearest one; None where there is none."""
     if asked.no_config:
         if asked.config is not None:
             raise UsageError("--config and --no-config: a policy or none", todo="leave one of the two out")
         return None
-    named = asked.config if asked.config is not None else os.environ.get(f"{_PREFIX}CONFIG") or None
+    named = asked.config if asked.config is not None else environ.get(f"{_PREFIX}CONFIG") or None
     path = Path(named) if named is not None else _nearest()
     if path is None:
         return None
@@ -145,10 +148,10 @@ def _nearest() -> Path | None:
         return None
 
 
-def _told(typed: str | None) -> str | None:
+def _told(typed: str | None, environ: Mapping[str, str]) -> str | None:
     """The depth where none is asked for: a variable that has no meaning there may be set, but to a word that is one."""
     variable = f"{_PREFIX}DEPTH"
-    if text := os.environ.get(variable):
+    if text := environ.get(variable):
         parse.choice(text, [depth.value for depth in Depth], variable)
     return typed
 
@@ -156,15 +159,16 @@ def _told(typed: str | None) -> str | None:
 class _Said:
     """Who said what: for each key the first place that says something, and what messages call it."""
 
-    def __init__(self, written: Written | None) -> None:
+    def __init__(self, written: Written | None, environ: Mapping[str, str]) -> None:
         self.origins: dict[str, str] = {}
         self.sources: dict[str, str] = {}  # of the keys whose value somebody gave
         self._file = Path(written.name).name if written else ""
+        self._environ = environ
 
     def first(self, key: str, typed: _T | None, of_file: _T | None, read: Callable[[str], _T]) -> _T | None:
         """The value of a key; None where nobody says it. read: makes one of the text of a variable."""
         variable = _PREFIX + key.upper().replace("-", "_")
-        text = os.environ.get(variable, "")
+        text = self._environ.get(variable, "")
         if typed is not None:
             self.gave(key, f"--{key}")
             return typed

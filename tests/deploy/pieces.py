@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import shlex
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 
+import jsonschema
 from waiting import wait_for
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -27,6 +29,24 @@ ASKED = {
 }
 # An interpreter that never answers, for signals to come in between.
 HANGING = '#!/bin/sh\ntouch "$BEGUN"\nexec sleep 600\n'
+# A fi-doctor that keeps the words it was called with, writes what it is asked for, and decides what $CODE says.
+RECORDING = """#!/bin/sh
+printf '%s\\n' "$@" >>"$THIS_TEST/words"
+for word; do
+  case $word in json:* | nfd:* | prometheus:*) [ -n "${SILENT:-}" ] || printf '%s' "$REPORT" >"${word#*:}" ;; esac
+done
+echo "fi-doctor: ${SAID:-it is so} (exit $CODE)" >&2
+exit "$CODE"
+"""
+REPORT = '{"created": "2026-01-02T03:04:05+00:00", "gate": {"code": 0, "reason": "it is so"}}'
+# What Kubernetes takes, see its comment.
+SCHEMAS = json.loads((pathlib.Path(__file__).parent / "kubernetes.json").read_text())
+KINDS = {name.rpartition(".")[2]: name for name in SCHEMAS["$defs"]}
+
+
+def validator(name):
+    """Of one of Kubernetes' types by its whole name."""
+    return jsonschema.Draft202012Validator({**SCHEMAS, "$ref": f"#/$defs/{name}"})
 
 
 class Place:
@@ -42,8 +62,20 @@ class Place:
         words = shlex.join(["env", f"PYTHONPATH={checkout}", sys.executable, "-m", "fi_doctor"])
         return script(self.bin / "fi-doctor", f'#!/bin/sh\nexec {words} "$@"\n')
 
+    def record(self, path=None):
+        """Put the recording stand-in in fi-doctor's place."""
+        return script(path or self.bin / "fi-doctor", RECORDING)
+
+    def words(self):
+        """What it was called with, and forget it."""
+        path = self.folder / "words"
+        found = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return found
+
     def environ(self, **changes):
         base = {
+            "REPORT": REPORT,
             "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
             "HOME": self.folder,
             "LANG": "C.UTF-8",

@@ -146,4 +146,5 @@ def test_shellcheck_has_nothing_to_say(path):
 
 
 def test_there_are_scripts_to_check():
-    assert [path.name for path in SCRIPTS] == ["check.sh", "action.sh", "init.sh"]
+    names = ["check.sh", "stage.sh", "action.sh", "init.sh", "node.sh", "health.sh"]
+    assert [path.name for path in SCRIPTS] == names
