@@ -189,7 +189,9 @@ def judged(path, features=()):
 
 def asked(path, features, policy):
     report = recorded(path)
-    request = msgspec.structs.replace(report.request, features=features, policy=policy)
+    # What a deployment required then is not asked again where a policy asks.
+    required = () if policy.file else report.request.required
+    request = msgspec.structs.replace(report.request, features=features, policy=policy, required=required)
     # Who judged differs with every release; what was judged does not.
     kb, specs = shipped()
     done = pipeline.rejudge(report, request, kb=kb, specs=specs)

@@ -193,7 +193,7 @@ def test_json_has_them_apart():
 def test_what_is_to_be_pasted_is_never_cut():
     line = "pip install " + " ".join(f"package-{number}==1.0" for number in range(200))
     asked = Recommendation(kind=ActionKind.INSTALL, line=line, why="a reason", findings=())
-    assert f"install: {line}\n" in exports.export(replace(REPORT, recommendations=(asked,)), "shell")
+    assert f"install: {line}\n" in exports.export(replace(REPORT, recommendations=(asked,)), "shell").text
     assert f"  {line}\n" in render(replace(REPORT, recommendations=(asked,)), "console", width=80)
 
 
