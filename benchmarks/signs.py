@@ -3,8 +3,8 @@
     python benchmarks/signs.py --wheels FOLDER [FOLDER ...]
 
 A folder has wheels, unpacked ones (NAME-VERSION), or is a site-packages. A source that names a release and a file,
-"vllm 0.33.0: vllm/config/model.py:12; sglang ...", is looked up there. A string may be broken over lines, and a sign may
-be the name of the file or of a function, as a traceback has it. "Python, of vllm ..." says only what was running.
+"vllm 0.33.0: vllm/config/model.py:12; sglang ...", is looked up there. A string may be broken over lines, and a sign
+may be the name of the file or of a function, as a traceback has it. "Python, of vllm ..." says only what was running.
 Each sign that is in none of its files is printed, and what could not be looked up is counted. Ends with 1 if any is.
 """
 
