@@ -9,9 +9,9 @@ import re2
 
 def search(pattern: str, text: str) -> dict[str, str] | None:
     """The named groups that matched, where `pattern` is found in `text`; None where it is not."""
-    expression, names = _named(pattern)
+    expression, groups = _named(pattern)
     found = expression.search(text)
-    return None if found is None else {name: value for name in names if (value := found[name]) is not None}
+    return None if found is None else {name: value for name, at in groups if (value := found[at]) is not None}
 
 
 def wrong(pattern: str) -> str:
@@ -25,10 +25,10 @@ def wrong(pattern: str) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _named(pattern: str) -> tuple[re2._Regexp[str], tuple[str, ...]]:
-    """The pattern, ready, and the names of its groups, which RE2 would collect anew for each match."""
+def _named(pattern: str) -> tuple[re2._Regexp[str], tuple[tuple[str, int], ...]]:
+    """The pattern, ready, and its groups' names and numbers, which RE2 would collect anew for each group."""
     expression = compiled(pattern)
-    return expression, tuple(expression.groupindex)
+    return expression, tuple(expression.groupindex.items())
 
 
 @functools.lru_cache(maxsize=4096)
