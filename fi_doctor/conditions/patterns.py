@@ -9,8 +9,9 @@ import re2
 
 def search(pattern: str, text: str) -> dict[str, str] | None:
     """The named groups that matched, where `pattern` is found in `text`; None where it is not."""
-    found = compiled(pattern).search(text)
-    return None if found is None else {name: value for name, value in found.groupdict().items() if value is not None}
+    expression, groups = _named(pattern)
+    found = expression.search(text)
+    return None if found is None else {name: value for name, at in groups if (value := found[at]) is not None}
 
 
 def wrong(pattern: str) -> str:
@@ -21,6 +22,13 @@ def wrong(pattern: str) -> str:
         said = error.args[0] if error.args else ""
         return f"{pattern!r} is no regular expression of RE2: {said.decode() if isinstance(said, bytes) else said}"
     return ""
+
+
+@functools.lru_cache(maxsize=4096)
+def _named(pattern: str) -> tuple[re2._Regexp[str], tuple[tuple[str, int], ...]]:
+    """The pattern, ready, and its groups' names and numbers, which RE2 would collect anew for each group."""
+    expression = compiled(pattern)
+    return expression, tuple(expression.groupindex.items())
 
 
 @functools.lru_cache(maxsize=4096)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -65,7 +66,7 @@ def diagnose(
     placed = seen.kept.placed
     candidates = [
         one
-        for fault in faults.load(paths, folder)
+        for fault in faults.load(paths, folder, is_checked=folder == faults.FOLDER)
         if (one := candidate(fault, matches(fault, placed), facts)) is not None
     ]
     errors = events.together(seen.errors)
@@ -90,7 +91,13 @@ def _is_sent(line: Line, head: bytes) -> bool:
     """Whether a line is, or goes on with, what a client sent or was sent."""
     if line.is_request or line.time or line.level.value:
         return line.is_request
-    return bool(head) and lines.read("", 0, head.rstrip()).is_open
+    return bool(head) and _is_open(head)
+
+
+@functools.lru_cache(maxsize=64)
+def _is_open(head: bytes) -> bool:
+    """Whether the lines after a record's first one are of the same text; many of them ask for the same one."""
+    return lines.read("", 0, head.rstrip()).is_open
 
 
 def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:

@@ -45,8 +45,23 @@ _REQUEST = (
 )
 # A record whose arguments follow the text, quoted, ends in its own line.
 _ENDED = r"\bparams: |prompt_token_ids|lora_request|HTTP/\d|[)}\]]\s*$"
-# Most lines of a vLLM log, told at a fiftieth of what taking prefixes away costs; of bounded length, so in linear time.
-_VLLM = re.compile(rb"(?:\([^()]{1,120}\) )?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d ")
+# Most lines of the logs of vLLM and SGLang, told at a fiftieth of what taking prefixes away costs; of bounded length,
+# so in linear time.
+_RECORD = re.compile(
+    rb"(?:\([^()]{1,120}\) )?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d "
+    rb"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]{2}\d+)*\]"
+)
+# The two prefixes that most lines of vLLM have, at once.
+_VLLM = re.compile(
+    r"(?:\((?P<rank>[A-Za-z_][\w .:-]{0,60}?pid=\d+)[^()]{0,80}\) *)?(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)"
+    r" (?P<time>\d\d-\d\d \d\d:\d\d:\d\d) \[[\w./-]{1,120}\.py:\d+\]:? ?",
+    re.ASCII,
+)
+# How a line begins that has any of the prefixes: most have none, and are not searched for each of them.
+_MAYBE = re.compile(
+    r"\s*\d|[\[(]|> |- |(?:DEBUG|INFO|WARN|ERROR|CRITICAL|FATAL|[DIWEF])\b|[A-Z][a-z]{2} [ \d]\d "
+    r"|[\w./-]{1,80} +\||[\w.-]{1,80}:\d+:\d+ \[|WARNING"
+)
 _MOST = 8
 _HEAD = 400  # bytes of a line in which its prefixes are
 
@@ -58,6 +73,9 @@ class Level(str, enum.Enum):
     WARNING = "warning"
     ERROR = "error"
     NONE = ""  # no logger's line: a traceback, a compiler
+
+
+_LETTERS = {"D": Level.INFO, "I": Level.INFO, "W": Level.WARNING}
 
 
 class Line(NamedTuple):
@@ -91,8 +109,11 @@ def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:
     """The line as text: what is not UTF-8 as escapes, prefixes away."""
     text = _unpacked(raw.decode("utf-8", "backslashreplace")).replace("\r", " ")
     rank, level, time = "", Level.NONE, ""
+    if (first := _VLLM.match(text)) is not None:
+        rank, level, time = first["rank"] or "", _LETTERS.get(first["level"][0], Level.ERROR), first["time"]
+        text = text[first.end() :]
     for _ in range(_MOST):
-        found = search(_PREFIX, text)
+        found = search(_PREFIX, text) if _MAYBE.match(text) is not None else None
         if not found or not (whole := found.pop("whole")):
             break
         named = "".join(found.values()).strip()
@@ -103,7 +124,7 @@ def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:
 
 def is_record(raw: bytes) -> bool:
     """Whether a line has a logger's level or time, and so is of no record before it."""
-    if _VLLM.match(raw) is not None:
+    if _RECORD.match(raw) is not None:
         return True
     line = read("", 0, raw[:_HEAD])
     return line.level is not Level.NONE or bool(line.time)
@@ -113,8 +134,7 @@ def _level(prefix: str) -> Level | None:
     found = search(_LEVELS, prefix)
     if not found:
         return None
-    letter = found["level"][0]
-    return {"D": Level.INFO, "I": Level.INFO, "W": Level.WARNING}.get(letter, Level.ERROR)
+    return _LETTERS.get(found["level"][0], Level.ERROR)
 
 
 def _time(prefix: str) -> str:

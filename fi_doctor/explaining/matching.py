@@ -38,7 +38,7 @@ def matches(fault: Fault, lines: Mapping[str, Sequence[Line]]) -> tuple[Match, .
 
 
 def _match(sign: Sign, line: Line, lines: Mapping[str, Sequence[Line]]) -> Match | None:
-    if sign.text not in line.text:
+    if sign.text not in line.text or (sign.frame and not line.frame):
         return None
     captured = search(sign.pattern, line.text) if sign.pattern else {}
     if captured is None or (sign.without and search(sign.without, line.text) is not None):

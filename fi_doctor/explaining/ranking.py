@@ -69,6 +69,8 @@ def ranked(
     causes = [one for one in candidates if not one.is_follow_on]
     if any(not one.is_on_follow_ons for one in causes):
         causes = [one for one in causes if not one.is_on_follow_ons]
+    if any(not (one.fault.general or one.is_warned) for one in causes):
+        causes = [one for one in causes if not one.fault.general]
     own = [error for error in errors if not error.follows]
     causes = [_lessened(_doubted(one, causes), own, serving) for one in causes]
     standing = [one for one in causes if not any(_beats(other, one) for other in causes)]

@@ -13,7 +13,7 @@ _KEPT = 16  # frames: those of several ranks are mixed
 _FAR = 40  # lines between the last frame and its error: source lines, carets, other ranks
 # What is called through these raised it.
 _THROUGH = r"/torch/(?:_ops|_library/\w+|utils/_contextlib|nn/modules/module)\.py"
-_RAISED = r"^(?:E +|!+ |\s+)?(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b"
+_RAISED = r"^(?:E +|!+ |\s+)?(?:[A-Za-z_][\w.]*\.)?_?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b"
 
 
 class Frames:

@@ -78,6 +78,8 @@ class Fault(Strict, frozen=True):
     fix: tuple[Mend, ...] = ()
     rule: str = ""  # the rule of `check` about the same problem: its title, why and fix stand for those that are empty
     beats: tuple[str, ...] = ()  # ids of faults that are no cause of their own where this one is seen
+    # Where an error was raised is all that it goes by: no cause of its own where any other fault is seen in an error.
+    general: bool = False
     fixed_in: dict[str, str] = {}  # distribution -> the first release without it: {vllm: "0.16.0"}
     confirm: tuple[str, ...] = ()  # commands that settle it on the machine
     source: str = ""  # URL or file:line where the fault, not the message, is known from

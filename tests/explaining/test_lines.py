@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
+
 import pytest
 
+from fi_doctor.explaining import lines
 from fi_doctor.explaining.lines import Level, read
 
 SAID = "RuntimeError: no"
@@ -62,3 +66,21 @@ def test_the_indentation_of_a_traceback_stays():
 
 def test_what_is_no_utf_8_is_shown_as_escapes():
     assert read("log", 1, b"RuntimeError: \xff\xfe").text == "RuntimeError: \\xff\\xfe"
+
+
+HEALTHY = sorted((pathlib.Path(__file__).parent / "healthy").glob("*.log"))
+
+
+@pytest.mark.parametrize("path", HEALTHY, ids=lambda path: path.stem)
+def test_the_ways_that_are_short_tell_what_the_long_one_does(path, monkeypatch):
+    written = [
+        *path.read_bytes().splitlines(),
+        *(said.encode() for said, *_ in LINES.values()),
+        b"(Worker_TP1 pid=9) ERROR 05-26 07:50:27 [a.py:7]     raise",
+        b"ERROR 05-26 07:50:27 [a.py:7]: it broke",
+    ]
+    short = [(lines.read("log", 1, raw), lines.is_record(raw)) for raw in written]
+    monkeypatch.setattr(lines, "_VLLM", re.compile("(?!)"))
+    monkeypatch.setattr(lines, "_MAYBE", re.compile(""))
+    monkeypatch.setattr(lines, "_RECORD", re.compile(b"(?!)"))
+    assert short == [(lines.read("log", 1, raw), lines.is_record(raw)) for raw in written]

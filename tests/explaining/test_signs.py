@@ -187,3 +187,13 @@ def test_a_line_that_may_be_of_another_cause_makes_less_sure(folder):
     assert sure["compute capability: 90"] == [("a-fault", "high")]
     assert sure["compute capability: 121"] == [("another-fault", "high"), ("a-fault", "high")]
     assert sure[""] == [("a-fault", "medium"), ("another-fault", "medium")]
+
+
+def test_a_general_fault_is_none_where_another_one_is_seen_in_an_error(folder):
+    folder.add("a-general-fault", sign("Error: ", "supports"), more="general: true\nwhen: {not: {engine: sglang}}")
+    folder.add("a-special-fault", sign("it broke"))
+    assert folder.rules("Error: it burnt") == ["a-general-fault"]
+    told = folder.told("Error: it burnt\nError: it broke").diagnoses
+    assert [(one.rule, one.confidence.value) for one in told] == [("a-special-fault", "high")]
+    log = "WARNING 05-26 07:50:26 [a.py:69] it broke\nError: it burnt"
+    assert folder.rules(log) == ["a-general-fault", "a-special-fault"]
