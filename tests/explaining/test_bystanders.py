@@ -129,3 +129,16 @@ def test_a_guess_that_nothing_ties_to_flashinfer_does_not_blame_it():
 def test_a_guess_that_is_near_a_frame_of_it_does():
     [first, *_] = diagnosed(f'File "/v/flashinfer/decode.py", line 9, in run\n{GUESS}').diagnoses
     assert (first.confidence, first.flashinfer_at_fault) == ("low", True)
+
+
+CAPTURE = "torch.AcceleratorError: CUDA error: operation not permitted when stream is capturing"
+
+
+def test_an_error_of_cuda_alone_is_nobodys():
+    [first, *_] = diagnosed(CAPTURE).diagnoses
+    assert (first.cause, first.confidence, first.flashinfer_at_fault) == ("graph-capture-forbidden-call", "low", False)
+
+
+def test_the_same_error_under_a_frame_of_it_is_its_own():
+    [first, *_] = diagnosed(f'File "/v/flashinfer/jit/core.py", line 9, in load\n{CAPTURE}').diagnoses
+    assert (first.confidence, first.flashinfer_at_fault) == ("high", True)
