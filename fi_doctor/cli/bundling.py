@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fi_doctor.cli.options import Knowledge
+
 if TYPE_CHECKING:
     from fi_doctor.knowledge.bundles import Opened
 
@@ -19,15 +21,20 @@ def show(
         str | None,
         typer.Argument(metavar="[DIR|FILE]", help="A folder or a bundle; without it, the knowledge that is used."),
     ] = None,
+    *,
+    knowledge: Knowledge = None,
 ) -> int:
     """Version, what it was checked on, counts and digest.
 
     All of it is read and checked: exit code 2 says which file is wrong, and how.
     """
     from fi_doctor.cli import consulting, emit
+    from fi_doctor.errors import UsageError
     from fi_doctor.knowledge import SHIPPED, bundles
 
-    there = consulting.place(path)
+    if path is not None and knowledge is not None:
+        raise UsageError(f"--knowledge and {path}: both name the knowledge", todo="leave one of the two out")
+    there = consulting.place(path if knowledge is None else knowledge)
     with bundles.opened(SHIPPED if there is None else there) as found:
         where = "ships with fi-doctor" if there is None else str(there)
         emit.write("\n".join([f"knowledge {found.kb.version}, {where}", *_lines(found)]) + "\n", None)

@@ -10,8 +10,9 @@ from packaging.version import Version
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.model import LogFacts, Missing
 
-# The newest CUDA that each branch of the driver runs, from https://docs.nvidia.com/cuda/cuda-toolkit-release-notes;
-# newer branches are not known here, and nvidia-smi says it of them.
+# The newest CUDA that each branch of the driver runs on Linux: table 3 of the release notes of the toolkits,
+# https://docs.nvidia.com/cuda/archive/13.3.0/cuda-toolkit-release-notes/index.html ("CUDA 13.2 GA | >=595.45.04").
+# 565 and 615 are not in that table: of them nvidia-smi says 12.7 and 13.4, as it does of branches that are not here.
 _BRANCHES = {
     450: "11.0",
     455: "11.1",
@@ -34,6 +35,9 @@ _BRANCHES = {
     575: "12.9",
     580: "13.0",
     590: "13.1",
+    595: "13.2",
+    610: "13.3",
+    615: "13.4",
 }
 Flags = tuple[bool, ...] | Missing
 _Fact = Callable[[LogFacts], Version | Missing]

@@ -73,8 +73,7 @@ def _once(facts: LogFacts) -> tuple[LogFact, ...]:
 def _sentence(diagnoses: tuple[Diagnosis, ...], found: Findings) -> str:
     if diagnoses:
         first = diagnoses[0]
-        blame = "" if first.flashinfer_at_fault else ", which is not FlashInfer's fault"
-        return f"{first.title}{blame} (confidence {first.confidence})"
+        return f"{first.title}{_blame(first)} (confidence {first.confidence})"
     if not any(one.bytes for one in found.read):
         return "there is nothing to read"
     if own := [error for error in found.errors if not error.follows]:
@@ -82,6 +81,13 @@ def _sentence(diagnoses: tuple[Diagnosis, ...], found: Findings) -> str:
     if found.errors:
         return f"I do not know: line {found.errors[0].line} speaks of an error that stands before this log"
     return "no error is told, and no sign of a fault that is known"
+
+
+def _blame(one: Diagnosis) -> str:
+    """Whose it is, where it is not FlashInfer's."""
+    if one.flashinfer_at_fault:
+        return ""
+    return ", which is not FlashInfer's fault" if one.is_tied else ", if it is of FlashInfer at all"
 
 
 def _left_out(found: Findings) -> tuple[str, ...]:
@@ -160,7 +166,7 @@ def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
         cause=fault.cause,
         family=fault.family,
         confidence=one.confidence,
-        flashinfer_at_fault=fault.flashinfer_at_fault,
+        flashinfer_at_fault=fault.flashinfer_at_fault and (one.is_tied or one.confidence is not Confidence.LOW),
         title=_said(fault.title, one.view),
         why=_said(fault.why, one.view),
         remedies=_remedies(one, settings),
@@ -170,6 +176,7 @@ def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
         confirm=fault.confirm,
         fixed_in=fault.fixed_in,
         source=fault.source,
+        is_tied=one.is_tied,
     )
 
 
@@ -214,14 +221,16 @@ def _matched(matches: tuple[Match, ...]) -> tuple[Matched, ...]:
 
 def _one_text(several: list[Match]) -> Matched:
     first = several[0]
+    text = first.line.text.strip()
     return Matched(
         line=first.line.number,
-        text=first.line.text.strip(),
+        text=text,
         file=first.line.file,
         strength=first.sign.strength.value,
         source=first.sign.source,
         times=len(several),
         ranks=tuple(dict.fromkeys(match.line.rank for match in several if match.line.rank)),
+        at=max(0, text.find(first.sign.text)),
     )
 
 
@@ -250,7 +259,7 @@ def in_words(part: Condition) -> str:
 def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:
     deciding = [match for match in one.matches if match.sign.strength is Strength.DECIDES]
     if not deciding:
-        return "its lines fit this cause, and others too"
+        return f"its lines fit this cause, and others too{'' if one.is_tied else '; none of them names FlashInfer'}"
     where = f"nothing else brings line {deciding[0].line.number} about"
     if not one.is_tied:
         where = f"line {deciding[0].line.number} is of this cause if it is about FlashInfer, which no line near it says"

@@ -106,13 +106,13 @@ def read(line: Line) -> Event | None:
     """The error that a line tells, or none."""
     if line.level in (Level.INFO, Level.WARNING) and not is_following(line.text):
         return None
-    kind = _kind(line)
+    kind, at = _kind(line)
     if not kind:
         return None
     return Event(
         kind=kind,
         line=line.number,
-        text=line.text.strip()[:_LONGEST],
+        text=line.text[max(0, at - _LONGEST // 4) :].strip()[:_LONGEST],
         file=line.file,
         follows=is_following(line.text),
         ranks=(line.rank,) if line.rank else (),
@@ -149,13 +149,15 @@ def _joined(first: Event, other: Event) -> Event:
     )
 
 
-def _kind(line: Line) -> str:
+def _kind(line: Line) -> tuple[str, int]:
+    """What kind of error a line tells, and where in it; "" for none."""
     for form in _FORMS:
         if form.kind == "logger":
-            return form.kind if line.level is Level.ERROR and not _is_frame(line.text) else ""
-        if any(literal in line.text for literal in form.literals) and search(form.pattern, line.text) is not None:
-            return form.kind
-    return ""
+            return (form.kind if line.level is Level.ERROR and not _is_frame(line.text) else "", 0)
+        places = [line.text.find(literal) for literal in form.literals if literal in line.text]
+        if places and search(form.pattern, line.text) is not None:
+            return form.kind, min(places)
+    return "", 0
 
 
 def _is_frame(text: str) -> bool:

@@ -139,7 +139,10 @@ def _tied(one: Candidate, ties: list[Line]) -> Candidate:
     if not one.fault.flashinfer_at_fault:
         return one
     most = tying.limit(_deciding(one), ties)
-    return one._replace(confidence=most, is_tied=False) if most.rank < one.confidence.rank else one
+    if most.rank < one.confidence.rank:
+        return one._replace(confidence=most, is_tied=False)
+    is_guess = one.confidence is Confidence.LOW and not tying.is_named(one.matches, ties)
+    return one._replace(is_tied=False) if is_guess else one
 
 
 def _beats(one: Candidate, other: Candidate) -> bool:

@@ -19,8 +19,10 @@ _OWN = (
 # Whose messages they are, as the sources of signs begin.
 _ANYBODY = (
     r"^(?:Python|g\+\+|gcc|clang|ld|nvcc|ptxas|nvlink|libnvvm|cudafe\+\+|ninja|dash|bash|sh|the system|Linux|NFS"
-    r"|glibc|filelock|CUDA driver|CUTLASS|cutlass)(?:$|\W)"
+    r"|glibc|filelock|CUDA driver|CUDA runtime(?:, error \d+(?: and \d+)?)?$|CUTLASS|cutlass)(?:$|\W)"
 )
+
+_OWN_SOURCE = r"(?:^|of )(?:flashinfer|nvidia-cutlass-dsl|apache-tvm-ffi)"
 
 
 def is_about(line: Line) -> bool:
@@ -36,6 +38,17 @@ def limit(deciding: Iterable[Match], ties: Iterable[Line]) -> Confidence:
     if any(is_near(match.line, tie) for match in matches for tie in found):
         return Confidence.HIGH
     return Confidence.MEDIUM if found else Confidence.LOW
+
+
+def is_named(matches: Iterable[Match], ties: Iterable[Line]) -> bool:
+    """Whether a sign is of FlashInfer's own message, or a line names it or is near one that does."""
+    found = list(ties)
+    return any(
+        search(_OWN_SOURCE, match.sign.source) is not None
+        or search(r"(?i)flashinfer|trtllm", match.line.text) is not None
+        or any(is_near(match.line, tie) for tie in found)
+        for match in matches
+    )
 
 
 def _is_anybodys(match: Match) -> bool:

@@ -26,6 +26,7 @@ class Matched(Data, frozen=True):
     source: str = ""  # where the message comes from
     times: int = 1  # how often it stands there, from all ranks
     ranks: tuple[str, ...] = ()
+    at: int = 0  # where in the text the sign begins
 
 
 class Diagnosis(Data, frozen=True):
@@ -35,7 +36,7 @@ class Diagnosis(Data, frozen=True):
     cause: str
     family: str
     confidence: Confidence
-    flashinfer_at_fault: bool  # False: a bystander; it lies with something else
+    flashinfer_at_fault: bool  # False: a bystander, which lies with something else, or what nothing ties to it
     title: str
     why: str
     remedies: tuple[str, ...]  # commands or sentences, the best first, for the versions that are known
@@ -45,6 +46,7 @@ class Diagnosis(Data, frozen=True):
     confirm: tuple[str, ...] = ()  # commands that settle it on the machine
     fixed_in: dict[str, str] = {}  # distribution -> first release without it
     source: str = ""
+    is_tied: bool = True  # False: the cause would be FlashInfer's, and no line says that this one is
 
 
 class Read(Data, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from fi_doctor.model import EXPLAIN_SCHEMA, Diagnosis, Event, Explanation, Matched, Part, Used
-from fi_doctor.reports.text import amount, clean, names, wrap
+from fi_doctor.reports.text import amount, around, clean, names, wrap
 
 FORMATS = ("console", "json", "markdown")
 LINE = 300  # characters of a line of the log; the machine format has all that was kept
@@ -57,6 +57,13 @@ def place(one: Matched | Event, *, several: bool) -> str:
     return f"{where}, {one.times} times{ranks}" if one.times > 1 else where
 
 
+def blamed(one: Diagnosis) -> str:
+    """What is said after the confidence where FlashInfer is not blamed."""
+    if one.flashinfer_at_fault:
+        return ""
+    return "; not FlashInfer's fault" if one.is_tied else "; nothing says that it is FlashInfer's"
+
+
 def told(explanation: Explanation) -> str:
     """The facts in a sentence; the first of each kind."""
     first: dict[str, str] = {}
@@ -78,11 +85,13 @@ def _section(title: str, lines: list[str]) -> list[str]:
 
 
 def _diagnosis(one: Diagnosis, number: int, width: int, *, several: bool) -> list[str]:
-    blame = "" if one.flashinfer_at_fault else "; not FlashInfer's fault"
+    blame = blamed(one)
     lines = wrap(f"{number}. {one.title}", width, "", "   ")
     lines += wrap(f"{one.cause} ({one.family}), confidence {one.confidence}{blame}", width, "   ")
     for line in one.matched:
-        lines += wrap(f"{place(line, several=several)}: {clean(line.text, LINE)}", width, "   > ", "     ")
+        lines += wrap(
+            f"{place(line, several=several)}: {clean(around(line.text, line.at, LINE), LINE)}", width, "   > ", "     "
+        )
     lines += wrap(f"Why these lines: {one.reason}", width, "   ", "     ")
     lines += wrap(one.why, width, "   ")
     lines += ["   What helps, the best first:"] if one.remedies else []

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fi_doctor.model import Diagnosis, Explanation
-from fi_doctor.reports.explained import LINE, MOST_ERRORS, capital, place, told, unexplained, used_lines
+from fi_doctor.reports.explained import LINE, MOST_ERRORS, blamed, capital, place, told, unexplained, used_lines
 from fi_doctor.reports.markdown import code, words
+from fi_doctor.reports.text import around
 
 
 def render(explanation: Explanation) -> str:
@@ -24,13 +25,13 @@ def render(explanation: Explanation) -> str:
 
 
 def _diagnosis(one: Diagnosis, *, several: bool) -> Iterator[str]:
-    blame = "" if one.flashinfer_at_fault else "; not FlashInfer's fault"
+    blame = blamed(one)
     yield f"## {words(one.title)}"
     yield ""
     yield f"{code(one.cause)} ({words(one.family)}), confidence **{one.confidence}**{blame}"
     yield ""
     for line in one.matched:
-        yield f"- {words(place(line, several=several))}: {code(line.text[:LINE])}"
+        yield f"- {words(place(line, several=several))}: {code(around(line.text, line.at, LINE))}"
     yield ""
     yield f"{words(capital(one.reason))}. {words(one.why)}"
     if one.remedies:

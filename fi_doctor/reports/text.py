@@ -42,6 +42,16 @@ def command(line: str) -> str:
     return clean(line, COMMAND_LIMIT)
 
 
+def around(text: str, at: int, limit: int) -> str:
+    """The part of a line that is round a place in it, with "..." for what is left out; at most `limit` characters."""
+    if len(text) <= limit:
+        return text
+    room = limit - 2 * len("...")
+    begin = min(max(0, at - room // 4), len(text) - room)
+    end = begin + room
+    return f"{'...' if begin else ''}{text[begin:end]}{'...' if end < len(text) else ''}"
+
+
 def reason(text: str, limit: int) -> str:
     """A reason as `clean` gives it, of which the command at its end that settles it stays whole."""
     said, remedy = parted(text)

@@ -99,6 +99,13 @@ def test_show_says_what_is_in_it(bundle, capfd):
     assert "0 rules, 1 faults, 63 rows" in said
 
 
+def test_show_takes_the_option_too_and_not_both(bundle, capfd):
+    assert bundling.show(knowledge=bundle) == 0
+    assert capfd.readouterr().out.startswith(f"knowledge 2027.01.28, {bundle}\n")
+    with pytest.raises(UsageError):
+        bundling.show(bundle, knowledge=bundle)
+
+
 def test_a_damaged_bundle_judges_nothing(bundle, tmp_path):
     with zipfile.ZipFile(bundle) as whole, zipfile.ZipFile(tmp_path / "bad.zip", "w") as bad:
         for name in whole.namelist():

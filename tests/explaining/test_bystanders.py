@@ -8,6 +8,7 @@ import pytest
 from fault_cases import diagnosed
 
 from fi_doctor.explaining.diagnose import Source, diagnose
+from fi_doctor.reports import explained
 
 REQUEST = "INFO 11-28 10:01:00 [logger.py:40] Received request c-1: prompt: "
 OK = 'INFO:     10.0.0.1:55 - "POST /v1/completions HTTP/1.1" 200 OK'
@@ -113,3 +114,31 @@ def test_what_other_programs_say_in_passing_is_no_cause(line):
 @pytest.mark.parametrize("line", ["Fatal Python error: Bus error", "sidecar terminated: OOMKilled"])
 def test_what_has_many_causes_is_hardly_sure(line):
     assert [one.confidence.value for one in diagnosed(line).diagnoses] == ["low"]
+
+
+GUESS = "RuntimeError: CUDA error: invalid configuration argument"
+
+
+def test_a_guess_that_nothing_ties_to_flashinfer_does_not_blame_it():
+    found = diagnosed(GUESS)
+    assert (found.diagnoses[0].confidence, found.diagnoses[0].flashinfer_at_fault) == ("low", False)
+    assert found.answer.endswith(", if it is of FlashInfer at all (confidence low)")
+    assert "; nothing says that it is FlashInfer's" in explained.render(found, width=200)
+
+
+def test_a_guess_that_is_near_a_frame_of_it_does():
+    [first, *_] = diagnosed(f'File "/v/flashinfer/decode.py", line 9, in run\n{GUESS}').diagnoses
+    assert (first.confidence, first.flashinfer_at_fault) == ("low", True)
+
+
+CAPTURE = "torch.AcceleratorError: CUDA error: operation not permitted when stream is capturing"
+
+
+def test_an_error_of_cuda_alone_is_nobodys():
+    [first, *_] = diagnosed(CAPTURE).diagnoses
+    assert (first.cause, first.confidence, first.flashinfer_at_fault) == ("graph-capture-forbidden-call", "low", False)
+
+
+def test_the_same_error_under_a_frame_of_it_is_its_own():
+    [first, *_] = diagnosed(f'File "/v/flashinfer/jit/core.py", line 9, in load\n{CAPTURE}').diagnoses
+    assert (first.confidence, first.flashinfer_at_fault) == ("high", True)
