@@ -52,6 +52,7 @@ def diagnose(  # noqa: PLR0913 - the options of check
     vllm_args: str | None = None,
     prove: bool = False,
     prove_vllm: bool = False,
+    target: str | None = None,
     knowledge: PathLike | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Report:
@@ -65,7 +66,7 @@ def diagnose(  # noqa: PLR0913 - the options of check
     budget: a time with its unit, "90s", "10m", "1h30m". memory: a size with its unit, "16g", "8192m". jobs: processes.
     feature, require, fail_on: words or globs as the options take them; rows that are left out are not looked at.
     from_, example: a report to be judged by today's knowledge instead of this machine; as_recorded keeps its verdicts.
-    tp, pp, dp: numbers of GPUs, with model.
+    tp, pp, dp: numbers of GPUs, with model. target: a machine that is not here, "h200,driver=580".
     tell: is called with a line for what is set aside: a probe that cannot be used, a setting that cannot be judged.
 
     Files of the user's cache that remember what was read are written, and at depth build and run FlashInfer's JIT
@@ -112,6 +113,7 @@ def diagnose(  # noqa: PLR0913 - the options of check
         vllm_args=vllm_args,
         prove=prove,
         prove_vllm=prove_vllm,
+        target=target,
         knowledge=_path(knowledge),
         quiet=True,
         is_called=True,

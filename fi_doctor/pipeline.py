@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from fi_doctor import __version__, choosing, proving, settings, upgrading
+from fi_doctor import __version__, choosing, proving, settings, targeting, upgrading
 from fi_doctor.diagnosis import (
     advice,
     aging,
@@ -45,6 +45,7 @@ from fi_doctor.model import (
 from fi_doctor.model.deployed import Wanted
 from fi_doctor.model.given import Stated
 from fi_doctor.model.registry import Registry
+from fi_doctor.model.targets import Target
 from fi_doctor.probing import budget, refusals, surroundings
 from fi_doctor.probing import plan as planning
 from fi_doctor.probing import run as running
@@ -63,17 +64,22 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     stated: tuple[Stated, ...] = (),
     proves: bool = False,
     starts: bool = False,
+    target: Target | None = None,
 ) -> Report:
     """A report on the interpreter whose facts are being gathered, as this machine stands.
 
     request: what is to be done, or None for `asked` at the deepest depth that the machine allows.
     wanted: what is to be served; then only what that runs through is looked at, unless rows were asked for.
     proves: whether recommended changes are tried, in what the probes leave of the budget.
+    target: the machine for which it is judged; its GPUs were gathered in place of those that are here.
     starts: whether vLLM is started on tiny models beforehand, to see what it takes; no budget bounds that.
     Errors: TargetError when the interpreter cannot be used.
     """
     begun = time.monotonic()
-    facts = gathering.finish(symbols_of(kb, specs))
+    facts, environ = gathering.finish(symbols_of(kb, specs)), gathering.environ
+    if target is not None:
+        environ = targeting.environ_for(facts, environ)
+        facts = targeting.facts_for(facts, target, request.depth if request else None)
     request = request or msgspec.structs.replace(asked, depth=planning.deepest(facts))
     planned = planning.plan(specs, facts, request)
     chosen, sm, answer = None, choosing.capability(planned, facts), None
@@ -90,7 +96,7 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     planned = serving.with_served(kb, facts, matrix.with_deciding(kb, facts, planned))
     watch.planned(planned, request.budget_s)
     deadline = time.monotonic() + request.budget_s
-    outcomes, builds = running.run_all(planned, facts=facts, request=request, watch=watch, environ=gathering.environ)
+    outcomes, builds = running.run_all(planned, facts=facts, request=request, watch=watch, environ=environ)
     report = conclude(
         request,
         kb=kb,
@@ -107,7 +113,8 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     if wanted is not None and chosen is not None:
         chosen = chosen.told(answer.result()) if answer is not None else chosen
         report = _with_upgrade(_deployed(report, wanted, chosen, kb, sm), kb, specs, stated)
-    return msgspec.structs.replace(report, seconds=round(time.monotonic() - begun, 1), builds=builds)
+    seconds = round(time.monotonic() - begun, 1)
+    return msgspec.structs.replace(report, seconds=seconds, builds=builds, target=target)
 
 
 def _started(  # noqa: PLR0913, PLR0917 - as diagnose
@@ -211,7 +218,7 @@ def rejudge(  # noqa: PLR0913 - what is recorded, what is asked, what is known
     if asked is not None:
         wanted, chosen, sm = asked
         report = _with_upgrade(_deployed(report, wanted, chosen, kb, sm), kb, specs, stated)
-    return msgspec.structs.replace(report, seconds=recorded.seconds, builds=recorded.builds)
+    return msgspec.structs.replace(report, seconds=recorded.seconds, builds=recorded.builds, target=recorded.target)
 
 
 def _deployed(report: Report, wanted: Wanted, chosen: choosing.Chosen, kb: KnowledgeBase, sm: int | Missing) -> Report:

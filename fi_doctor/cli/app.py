@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fi_doctor.cli import bundling, documents, exporting, linting, publishing
+from fi_doctor.cli import bundling, documents, exporting, linting, publishing, scripts
 from fi_doctor.cli.options import (
     AsRecorded,
     AsUser,
@@ -47,6 +47,7 @@ from fi_doctor.cli.options import (
     ReportDepth,
     Require,
     Rows,
+    Target,
     Thorough,
     Tp,
     VllmArgs,
@@ -61,10 +62,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-probes_app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="The probes: scripts that build, run and check."
-)
-app.add_typer(probes_app, name="probes")
+app.add_typer(scripts.app, name="probes")
 app.add_typer(bundling.app, name="knowledge")
 
 
@@ -124,6 +122,7 @@ def check(  # noqa: PLR0913 - the options of the main command
     vllm_args: VllmArgs = None,
     prove: Prove = False,
     prove_vllm: ProveVllm = False,
+    target: Target = None,
     knowledge: Knowledge = None,
     quiet: Quiet = False,
 ) -> int:
@@ -167,6 +166,7 @@ def check(  # noqa: PLR0913 - the options of the main command
         vllm_args=vllm_args,
         prove=prove,
         prove_vllm=prove_vllm,
+        target=target,
         knowledge=knowledge,
     )
     if lock is not None or locked or frozen or thorough:
@@ -215,6 +215,7 @@ def report(  # noqa: PLR0913 - the options of a command
     vllm_args: VllmArgs = None,
     prove: Prove = False,
     prove_vllm: ProveVllm = False,
+    target: Target = None,
     knowledge: Knowledge = None,
     output: Output = None,
     quiet: Quiet = False,
@@ -254,6 +255,7 @@ def report(  # noqa: PLR0913 - the options of a command
         vllm_args=vllm_args,
         prove=prove,
         prove_vllm=prove_vllm,
+        target=target,
         knowledge=knowledge,
     )
     asked, gathering = begin(asked)
@@ -274,24 +276,3 @@ app.command()(linting.lint)
 app.command(context_settings={"ignore_unknown_options": True})(documents.explain)  # settings may begin with dashes
 app.command()(documents.features)
 app.command()(documents.schema)
-
-
-@probes_app.command("list")
-def probes_list() -> int:
-    """Each probe with its feature, its module and its question."""
-    from fi_doctor.cli import commands
-
-    return commands.probes_list()
-
-
-@probes_app.command("show")
-def probes_show(
-    name: Annotated[str, typer.Argument(metavar="ID", help="The id of a probe, e.g. norm.rmsnorm.")],
-) -> int:
-    """The script of a probe.
-
-    It is ready to run by hand, without fi-doctor, or to paste into an issue.
-    """
-    from fi_doctor.cli import commands
-
-    return commands.probes_show(name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fi_doctor.cli import emit, giving, outputs, parse, serving, streams
+from fi_doctor.cli import consistent, emit, giving, outputs, parse, serving, streams
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.facts.binaries import Reader
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fi_doctor.knowledge.policies import Written
     from fi_doctor.model.deployed import Wanted
     from fi_doctor.model.given import Stated
+    from fi_doctor.model.targets import Target
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,10 +59,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     prove: bool = False
     prove_vllm: bool = False
     knowledge: str | None = None
+    target: str | None = None
     # Of these nothing is typed.
     is_called: bool = False  # by a program, that takes the report itself: nothing is written, no variable is read
     policy: Written | None = None
     targets: tuple[outputs.Target, ...] = ()
+    aim: Target | None = None  # the machine that --target describes
     wanted: Wanted | None = None  # what --model and its companions come to
     stated: tuple[Stated, ...] = ()  # what those files and words set
     origins: dict[str, str] = {}  # key -> what messages call the place where its value stands
@@ -96,7 +99,7 @@ def begin_warm(asked: AskedWarm) -> Gathering:
     """Check the words of `warm`, then begin to read this machine."""
     if asked.is_all and asked.features:
         raise UsageError("--all and --feature: all rows or some of them", todo="fi-doctor warm --all")
-    check_python(asked.python, "warm")
+    consistent.named_python(asked.python, "warm")
     streams.check_stdout()
     return gathering(interpreter(asked.python), calls=unread)
 
@@ -105,7 +108,7 @@ def begin_check(asked: Asked, say: Callable[[str], None] = emit.say) -> tuple[As
     """`begin` with what the policy and variables say where nothing was typed."""
     from fi_doctor.cli.settle import settle
 
-    _check_source(asked)
+    consistent.source(asked)
     return begin(settle(asked), say)
 
 
@@ -117,13 +120,18 @@ def begin(asked: Asked, say: Callable[[str], None] = emit.say) -> tuple[Asked, G
     Apart from the commands, because reading waits for children (the examined interpreter, nvcc) while everything else
     is imported and loaded: a third of a static check.
     """
-    _check_source(asked)
-    asked = _with_wanted(_with_stated(_ready(asked), say))
-    _check_proving(asked)
+    consistent.source(asked)
+    asked = _with_wanted(_with_stated(_with_target(_ready(asked)), say))
+    consistent.proving(asked)
     if asked.is_recorded:
         return asked, None
     python, environ, who = serving.examined(asked.python, asked.as_user, asked.pid)
-    return asked, gathering(python, environ, serving=who, binaries=Reader(asked.binaries))
+    aimed = {}
+    if asked.aim is not None:
+        from fi_doctor.targeting import gpus_of
+
+        aimed = {"gpus": gpus_of(asked.aim)}
+    return asked, gathering(python, environ, serving=who, binaries=Reader(asked.binaries), **aimed)
 
 
 def begin_locked(
@@ -132,15 +140,15 @@ def begin_locked(
     """`begin_check` for what a lock stands for: without CUDA, and of vLLM only what is not remembered."""
     from fi_doctor.cli.settle import settle
 
-    _check_options(path, is_locked=is_locked, is_frozen=is_frozen, is_thorough=is_thorough)
-    _check_unmeasured(asked)
+    consistent.of_lock(path, is_locked=is_locked, is_frozen=is_frozen, is_thorough=is_thorough)
+    consistent.unmeasured(asked)
     asked = _ready(settle(asked))
     return asked, quick_gathering(asked)
 
 
 def begin_lock(asked: Asked) -> tuple[Asked, Gathering | None]:
     """`begin`, where --python may stand beside --from: the interpreter with which the report is compared."""
-    check_python(asked.python, "lock")
+    consistent.named_python(asked.python, "lock")
     begun, gathering = begin(asked if asked.from_file is None else msgspec.structs.replace(asked, python=None))
     return msgspec.structs.replace(begun, python=asked.python), gathering
 
@@ -177,6 +185,29 @@ def _ready(asked: Asked) -> Asked:
     return asked
 
 
+def _with_target(asked: Asked) -> Asked:
+    """The same with the machine that --target describes, which is judged by files alone unless more is asked for."""
+    if asked.target is None:
+        return asked
+    others = {
+        "--from": asked.from_file is not None,
+        "--example": asked.example is not None,
+        "--pid": asked.pid is not None,
+        "--prove": asked.prove,
+        "--prove-vllm": asked.prove_vllm,
+    }
+    for option in (name for name, is_given in others.items() if is_given):
+        raise UsageError(f"{option} and --target: what --target describes is not here", todo="leave one of the two out")
+    if asked.depth == Depth.RUN.value:
+        raise UsageError(
+            f"{asked.origin('depth')} run and --target: nothing can be run on a GPU that is not here",
+            todo="--depth build compiles for it",
+        )
+    from fi_doctor.cli import targeting
+
+    return msgspec.structs.replace(asked, aim=targeting.target(asked.target), depth=asked.depth or Depth.STATIC.value)
+
+
 def _with_wanted(asked: Asked) -> Asked:
     """The same with what is to be served, as --model and --vllm-args say together."""
     given = {"--tp": asked.tp, "--pp": asked.pp, "--dp": asked.dp, "--kv-cache-dtype": asked.kv_cache_dtype}
@@ -200,91 +231,3 @@ def _with_stated(asked: Asked, say: Callable[[str], None]) -> Asked:
     obstacle = "--as-recorded" if asked.as_recorded else ""
     stated = giving.read(asked.env_files, asked.manifests, asked.vllm_args, say=say, obstacle=obstacle)
     return msgspec.structs.replace(asked, stated=stated)
-
-
-def _check_source(asked: Asked) -> None:
-    recorded = [
-        name for name, value in (("--from", asked.from_file), ("--example", asked.example)) if value is not None
-    ]
-    check_python(asked.python, "check")
-    serving.check(asked.as_user, asked.pid, recorded=recorded[0] if recorded else "")
-    if len(recorded) > 1:
-        raise UsageError("--from and --example: one recording at a time", todo="fi-doctor check --example NAME")
-    if recorded and asked.python is not None:
-        raise UsageError(f"--python: nothing is examined with {recorded[0]}", todo="leave one of the two out")
-    if recorded and asked.binaries:
-        raise UsageError(f"--binary: nothing is examined with {recorded[0]}", todo="leave one of the two out")
-    if "" in asked.binaries:
-        raise UsageError("--binary: '' names no file", todo="fi-doctor check --binary path/to/extension.so")
-    if asked.as_recorded and not recorded:
-        raise UsageError(
-            "--as-recorded: there is no recording", todo="fi-doctor check --from report.yaml --as-recorded"
-        )
-
-
-def _check_proving(asked: Asked) -> None:
-    """UsageError where something is to be tried and nothing is to be run."""
-    depths = {"--prove": (Depth.STATIC.value,), "--prove-vllm": (Depth.STATIC.value, Depth.BUILD.value)}
-    given = {"--prove": asked.prove, "--prove-vllm": asked.prove_vllm}
-    for option in (name for name, is_given in given.items() if is_given):
-        if asked.is_recorded:
-            source = "--from" if asked.from_file is not None else "--example"
-            why = "what is to be proven is tried on the machine that it is for"
-            raise UsageError(f"{option}: nothing is run with {source}", why=why, todo="leave one of the two out")
-        if asked.depth in depths[option]:
-            raise UsageError(
-                f"{option} and {asked.origin('depth')} {asked.depth}: nothing is tried at that depth",
-                todo=f"--depth {'run' if asked.prove_vllm else 'build'}",
-            )
-    if asked.prove_vllm and asked.wanted is None:
-        raise UsageError("--prove-vllm without --model", todo="fi-doctor check --model gpt-oss-20b --prove-vllm")
-
-
-def check_python(python: str | None, command: str) -> None:
-    """UsageError where it names none."""
-    if python == "":
-        raise UsageError(
-            "--python: '' names no interpreter", todo=f'fi-doctor {command} --python "$(command -v python3)"'
-        )
-
-
-def _check_options(path: str | None, *, is_locked: bool, is_frozen: bool, is_thorough: bool) -> None:
-    """UsageError where a lock is named, or how to take it, and none is to be taken."""
-    given = {repr(path): path is not None, "--frozen": is_frozen, "--thorough": is_thorough}
-    for words, is_given in given.items():
-        if is_given and not is_locked:
-            why = f"a lock is taken by `fi-doctor check --locked{f' {path}' if path else ''}`"
-            raise UsageError(f"unexpected {words} without --locked", why=why, todo="fi-doctor check --help")
-
-
-def _check_unmeasured(asked: Asked) -> None:
-    """UsageError where options speak of a recording."""
-    _check_source(asked)
-    given = {
-        "--from": asked.from_file is not None,
-        "--example": asked.example is not None,
-        "--as-recorded": asked.as_recorded,
-        "--env-file": bool(asked.env_files),
-        "--manifest": bool(asked.manifests),
-        "--vllm-args": asked.vllm_args is not None,
-        "--prove": asked.prove,
-        "--prove-vllm": asked.prove_vllm,
-    }
-    others = {"--as-user": asked.as_user is not None, "--pid": asked.pid is not None}
-    for option in (name for name, is_given in others.items() if is_given):
-        raise UsageError(
-            f"{option} and --locked: a lock holds what this user and this shell see", todo="leave one of the two out"
-        )
-    for option, is_given in given.items():
-        if is_given:
-            raise UsageError(f"{option} and --locked: the lock says what was measured", todo="leave one of the two out")
-    of_model = {
-        "--model": asked.model is not None,
-        "--tp": asked.tp is not None,
-        "--pp": asked.pp is not None,
-        "--dp": asked.dp is not None,
-        "--ep": asked.ep,
-        "--kv-cache-dtype": asked.kv_cache_dtype is not None,
-    }
-    for option in (name for name, is_given in of_model.items() if is_given):
-        raise UsageError(f"{option} and --locked: a lock says nothing of models", todo="leave one of the two out")

@@ -11,7 +11,8 @@ import msgspec
 
 from fi_doctor import pruning
 from fi_doctor.cli import emit, streams
-from fi_doctor.cli.asked import check_python, gathering, interpreter
+from fi_doctor.cli.asked import gathering, interpreter
+from fi_doctor.cli.consistent import named_python
 from fi_doctor.diagnosis import cached
 from fi_doctor.errors import CannotTellError, UsageError
 from fi_doctor.facts import builds
@@ -62,7 +63,7 @@ def cache(asked: AskedCache) -> int:
 
 
 def _check(asked: AskedCache) -> None:
-    check_python(asked.python, "cache")
+    named_python(asked.python, "cache")
     if asked.is_json and asked.is_yaml:
         raise UsageError("--json and --yaml: one format at a time", todo="fi-doctor cache --json")
     for name, is_given in (("--dry-run", asked.is_dry), ("--yes", asked.is_sure)):

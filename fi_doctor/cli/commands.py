@@ -231,6 +231,7 @@ def _judged(
             stated=stated,
             proves=asked.prove,
             starts=asked.prove_vllm,
+            target=asked.aim,
         )
 
 

@@ -165,6 +165,15 @@ ProveVllm = Annotated[
         "minutes beside the budget.",
     ),
 ]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="GPU|KEY=VALUE,...",
+        help="Judge for a machine that is not here: h200, or sm=90,gpus=2,driver=580,cuda=12.8,flashinfer=0.6.7.post3,"
+        "vllm=0.17.1; what is not named is as it is here.",
+    ),
+]
 Knowledge = Annotated[
     str | None,
     typer.Option(

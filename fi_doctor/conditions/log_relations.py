@@ -7,38 +7,10 @@ from collections.abc import Callable
 
 from packaging.version import Version
 
+from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.model import LogFacts, Missing
 
-# The newest CUDA that each branch of the driver runs on Linux: table 3 of the release notes of the toolkits,
-# https://docs.nvidia.com/cuda/archive/13.3.0/cuda-toolkit-release-notes/index.html ("CUDA 13.2 GA | >=595.45.04").
-# 565 and 615 are not in that table: of them nvidia-smi says 12.7 and 13.4, as it does of branches that are not here.
-_BRANCHES = {
-    450: "11.0",
-    455: "11.1",
-    460: "11.2",
-    465: "11.3",
-    470: "11.4",
-    495: "11.5",
-    510: "11.6",
-    515: "11.7",
-    520: "11.8",
-    525: "12.0",
-    530: "12.1",
-    535: "12.2",
-    545: "12.3",
-    550: "12.4",
-    555: "12.5",
-    560: "12.6",
-    565: "12.7",
-    570: "12.8",
-    575: "12.9",
-    580: "13.0",
-    590: "13.1",
-    595: "13.2",
-    610: "13.3",
-    615: "13.4",
-}
 Flags = tuple[bool, ...] | Missing
 _Fact = Callable[[LogFacts], Version | Missing]
 
@@ -50,8 +22,8 @@ def driver_cuda(facts: LogFacts) -> tuple[str, ...] | Missing:
     """
     drivers = facts.of("driver")
     branch = drivers[0].value.partition(".")[0] if drivers else ""
-    if branch.isdecimal() and int(branch) in _BRANCHES:
-        return (_BRANCHES[int(branch)],)
+    if branch in BRANCHES:
+        return (BRANCHES[branch],)
     said = facts.of("driver_cuda")
     return (said[0].value,) if said else Missing(reason="the log does not tell what CUDA the driver runs")
 

@@ -21,7 +21,18 @@ from fi_doctor.facts.ray import read_ray_copies
 from fi_doctor.facts.site import read_site
 from fi_doctor.facts.sources import read_calls, read_named, read_vllm
 from fi_doctor.facts.system import read_system
-from fi_doctor.model import Binaries, Calls, Facts, FlashInfer, Interpreter, Library, Missing, Named, Vllm
+from fi_doctor.model import (
+    Binaries,
+    Calls,
+    Facts,
+    FlashInfer,
+    GpuFacts,
+    Interpreter,
+    Library,
+    Missing,
+    Named,
+    Vllm,
+)
 from fi_doctor.model.assignments import Assignment, changed
 from fi_doctor.workers import Workers
 
@@ -60,6 +71,7 @@ class Gathering:
     """Reading that has begun. It mostly waits for children (the examined interpreter, nvcc): time for other things.
 
     asks_cuda: whether the CUDA driver is asked, in a child; without it NVML tells of the GPUs.
+    gpus: tells of GPUs and driver in place of this machine.
     vllm, calls: read the installed vLLM, and how it calls FlashInfer, which takes longest of all.
     named: reads what FlashInfer's source says of names.
     libraries: finds the CUDA libraries that a process would load.
@@ -74,6 +86,7 @@ class Gathering:
         environ: Mapping[str, str] | None = None,
         *,
         asks_cuda: bool = True,
+        gpus: Callable[[Mapping[str, str]], tuple[GpuFacts, dict[str, str]]] | None = None,
         vllm: Callable[[packages.Survey], Vllm | Missing] = read_vllm,
         calls: Callable[[packages.Survey], Calls | Missing] = read_calls,
         named: Callable[[Path, str, tuple[str, ...]], Named] = read_named,
@@ -89,7 +102,7 @@ class Gathering:
         self._start = pool.submit(self._read_start)
         self._compilers = pool.submit(toolkit.ask_compilers, self.environ)
         self._wheels = pool.submit(lambda: toolkits.ask_wheels(self._survey.result().sys_path, self.environ))
-        self._read_gpus = read_gpus if asks_cuda else read_gpus_of_nvml
+        self._read_gpus = gpus or (read_gpus if asks_cuda else read_gpus_of_nvml)
         self._gpus = pool.submit(self._read_gpus, self.environ)
         self._system = pool.submit(read_system, self.environ if serving and serving.process else None)
         self._libraries = pool.submit(self._read_libraries)

@@ -13,6 +13,7 @@ from fi_doctor.model.facts import Facts
 from fi_doctor.model.policy import Gate, Policy
 from fi_doctor.model.probes import Depth, Outcome
 from fi_doctor.model.proofs import Proof
+from fi_doctor.model.targets import Target
 from fi_doctor.model.upgrade import Upgrade
 from fi_doctor.model.words import Evidence, Scope, Severity, Verdict
 
@@ -204,4 +205,5 @@ class Report(Data, frozen=True):
     builds: Builds = Builds()
     deployed: Deployed | None = None  # what becomes of the model that is to be served, where one was named
     upgrade: Upgrade | None = None  # where something fails that a known version mends and no setting helps
+    target: Target | None = None  # the machine that it is for, which is not that where it was made
     disproved: tuple[Recommendation, ...] = ()  # what would be recommended, was tried here and did not help

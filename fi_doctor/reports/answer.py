@@ -33,7 +33,8 @@ def headline(report: Report) -> str:
         return f"Nothing to check: {' and '.join(absent)} {are} not installed in {python}"
     if not report.features:
         return f"Nothing was selected{_selection(report)}; fi-doctor features lists what there is"
-    return f"{tally(report.features)}{_unlocked(report)} on {machine(report.facts, sms_of(report.features))}"
+    where = machine(report.facts, sms_of(report.features))
+    return f"{tally(report.features)}{_unlocked(report)} on {where}{', which is not here' if report.target else ''}"
 
 
 def not_installed(report: Report) -> list[str]:
@@ -77,6 +78,8 @@ def basis(report: Report) -> tuple[list[str], list[str]]:
     """What was judged, and which of it is not known with the reasons, each item in words."""
     known: list[str] = []
     unknown: dict[str, list[str]] = {}
+    if report.target:
+        known.append(f"--target {clean(report.target.words, 300)}, and of what it does not name what is here")
     for name, value in _basis(report.facts):
         if isinstance(value, Missing):
             unknown.setdefault(_short(value.reason, report.facts), []).append(name)
@@ -222,7 +225,8 @@ def _nvcc(facts: Facts) -> str | Missing:
         return Missing(reason=f"CUDA_HOME is {jit.cuda_home} by {jit.found_by}; {jit.nvcc.reason}")
     version = jit.nvcc.version
     said = "of unknown version" if isinstance(version, Missing) else clean(version, 20)
-    return f"nvcc {said} in {clean(jit.cuda_home)} (by {clean(jit.found_by, 60)})"
+    place = f" in {clean(jit.cuda_home)}" if jit.cuda_home else ""
+    return f"nvcc {said}{place} (by {clean(jit.found_by, 60)})"
 
 
 def _driver(facts: Facts) -> str | Missing:

@@ -1,0 +1,154 @@
+"""--target: a machine that is not here, by the name of its GPU or by its parts."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from fi_doctor.conditions.drivers import BRANCHES
+from fi_doctor.errors import UsageError
+from fi_doctor.knowledge import gpus, pins
+from fi_doctor.model.targets import Target
+
+_EXAMPLE = "fi-doctor check --target h200,driver=580,cuda=13.0"
+_PACKAGES = {
+    "flashinfer": "flashinfer-python",
+    "vllm": "vllm",
+    "torch": "torch",
+    "cubin": "flashinfer-cubin",
+    "jit-cache": "flashinfer-jit-cache",
+}
+_KEYS = ("gpu", "sm", "gpus", "driver", "cuda", *_PACKAGES)
+_MOST_GPUS = 1024
+_DRIVER = re.compile(r"\d{3,4}(?:\.\d+){0,2}")
+_VERSION = re.compile(r"\d+(?:\.\d+)*[A-Za-z0-9.+-]*")
+
+
+def target(words: str) -> Target:
+    """What the words of --target describe. Errors: UsageError, with what is near to a word that means nothing."""
+    given = _pairs(words)
+    named = given.get("gpu", "")
+    gpu = _gpu(named) if named else None
+    sm = _sm(given["sm"]) if "sm" in given else gpu.sm if gpu else 0
+    if not sm:
+        raise _wrong("it names no GPU", todo=_EXAMPLE)
+    if gpu is not None and gpu.sm != sm:
+        raise _wrong(f"{gpu.name} is of SM{gpu.sm}, and sm={given['sm']} is not", todo="leave one of the two out")
+    return Target(
+        words=words,
+        sm=sm,
+        name=gpu.name if gpu else "",
+        gpus=_number(given.get("gpus", "1")),
+        driver=_driver(given.get("driver", "")),
+        cuda=_cuda(given.get("cuda", "")),
+        versions={_PACKAGES[key]: _version(key, value) for key, value in given.items() if key in _PACKAGES},
+    )
+
+
+def _pairs(words: str) -> dict[str, str]:
+    """Key -> value; a word without "=" is the name of a GPU."""
+    found: dict[str, str] = {}
+    for word in words.split(","):
+        key, equals, value = (part.strip() for part in word.partition("="))
+        if not equals:
+            key, value = "gpu", key
+        if not value:
+            raise _wrong(f"{word.strip()!r} has no value" if equals else "an empty word names nothing", todo=_EXAMPLE)
+        if key not in _KEYS:
+            near = difflib.get_close_matches(key, _KEYS, n=1)
+            raise _wrong(
+                f"there is no {key!r}{f'; did you mean {near[0]}' if near else ''}",
+                why=f"it takes {', '.join(_KEYS)}",
+                todo=_EXAMPLE,
+            )
+        if key in found:
+            raise _wrong(f"{key} is given twice", todo="leave one of the two out")
+        found[key] = value
+    return found
+
+
+def _gpu(name: str) -> gpus.Named:
+    found = gpus.named(name)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        several = " and ".join(f"{one.name} (SM{one.sm})" for one in found)
+        raise _wrong(f"{name!r} fits {several}", todo=f"--target {_word(found[-1].name)}")
+    near = gpus.near(name)
+    raise _wrong(
+        f"no GPU is known as {name!r}",
+        why=f"near to it are {', '.join(near)}" if near else "it is none of those that fi-doctor knows",
+        todo=f"--target {_word(near[0])}" if near else "--target sm=90, by its compute capability",
+    )
+
+
+def _sm(value: str) -> int:
+    """From "90", "9.0", "90a" or "sm_90": 90."""
+    digits = re.fullmatch(r"(?:sm_?)?(\d{1,2})\.?(\d)[af]?", value.lower())
+    known = sorted(gpus.SINCE)
+    sm = int("".join(digits.groups())) if digits else 0
+    if sm in known:
+        return sm
+    near = sorted(sorted(known, key=lambda one: abs(one - sm))[:2]) if sm else known
+    raise _wrong(
+        f"sm={value}: no GPU has that compute capability",
+        why=f"near to it are {_listed(near)}",
+        todo=f"--target sm={near[0]}",
+    )
+
+
+def _number(value: str) -> int:
+    if value.isdecimal() and 1 <= int(value) <= _MOST_GPUS:
+        return int(value)
+    raise _wrong(f"gpus={value}: a number from 1 to {_MOST_GPUS}", todo="--target h200,gpus=2")
+
+
+def _driver(value: str) -> str:
+    if not value or _DRIVER.fullmatch(value):
+        return value
+    raise _wrong(f"driver={value}: it is a version, or its first number", todo="--target h200,driver=580")
+
+
+def _cuda(value: str) -> str:
+    if not value:
+        return ""
+    releases = sorted(set(BRANCHES.values()), key=_key)
+    if value in releases:
+        return value
+    near = [one for one in releases if one.partition(".")[0] == value.partition(".")[0]] or releases[-2:]
+    raise _wrong(
+        f"cuda={value}: no such release of the toolkit is known",
+        why=f"near to it are {_listed(near)}",
+        todo=f"--target h200,cuda={near[-1]}",
+    )
+
+
+def _version(key: str, value: str) -> str:
+    known = list(pins.load().get(_PACKAGES[key], {}))
+    if not _VERSION.fullmatch(value):
+        raise _wrong(f"{key}={value}: it is no version", todo=f"--target h200,{key}={known[-1] if known else '1.0'}")
+    if known and value not in known and key in ("flashinfer", "vllm"):
+        near = difflib.get_close_matches(value, known, n=3, cutoff=0.6) or known[-1:]
+        raise _wrong(
+            f"{key}={value}: of that release nothing is known",
+            why=f"near to it are {', '.join(near)}; the newest known is {known[-1]}",
+            todo=f"--target h200,{key}={near[0]}",
+        )
+    return value
+
+
+def _key(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in release.split("."))
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(str(one) for one in values)
+
+
+def _word(name: str) -> str:
+    return name.removeprefix("NVIDIA ").removeprefix("GeForce ").lower().replace(" ", "-")
+
+
+def _wrong(what: str, *, why: str = "", todo: str) -> UsageError:
+    return UsageError(f"--target: {what}", why=why, todo=todo)

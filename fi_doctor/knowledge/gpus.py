@@ -1,0 +1,103 @@
+"""GPUs by the names that people give to --target.
+
+Compute capabilities: NVIDIA's tables, https://developer.nvidia.com/cuda-gpus and
+https://developer.nvidia.com/cuda-legacy-gpus; the H20, A800, H800, A10G and B100 are in none of them and have the chips
+of H100, A100, H100, A10 and B200.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import NamedTuple
+
+
+class Named(NamedTuple):
+    """One GPU."""
+
+    name: str  # as the driver calls it, without variants of memory and form
+    sm: int
+    others: tuple[str, ...] = ()  # what else people call it
+
+
+GPUS = (
+    Named("Tesla V100", 70),
+    Named("Tesla T4", 75),
+    Named("Quadro RTX 6000", 75, ("RTX 6000",)),
+    Named("Quadro RTX 8000", 75),
+    Named("NVIDIA A100", 80),
+    Named("NVIDIA A800", 80),
+    Named("NVIDIA A30", 80),
+    Named("NVIDIA A10", 86),
+    Named("NVIDIA A10G", 86),
+    Named("NVIDIA A40", 86),
+    Named("NVIDIA RTX A6000", 86, ("A6000",)),
+    Named("NVIDIA GeForce RTX 3090", 86, ("RTX 3090", "3090")),
+    Named("NVIDIA Jetson AGX Orin", 87, ("Orin",)),
+    Named("NVIDIA L4", 89),
+    Named("NVIDIA L40", 89),
+    Named("NVIDIA L40S", 89),
+    Named("NVIDIA RTX 6000 Ada Generation", 89, ("RTX 6000 Ada", "RTX 6000")),
+    Named("NVIDIA GeForce RTX 4090", 89, ("RTX 4090", "4090")),
+    Named("NVIDIA H100", 90),
+    Named("NVIDIA H800", 90),
+    Named("NVIDIA H200", 90),
+    Named("NVIDIA H20", 90),
+    Named("NVIDIA GH200", 90),
+    Named("NVIDIA B100", 100),
+    Named("NVIDIA B200", 100),
+    Named("NVIDIA GB200", 100),
+    Named("NVIDIA B300", 103),
+    Named("NVIDIA GB300", 103),
+    Named("NVIDIA Thor", 110, ("Jetson Thor", "Jetson AGX Thor")),
+    Named("NVIDIA RTX PRO 6000", 120, ("RTX PRO 6000 Blackwell", "RTX 6000")),
+    Named("NVIDIA GeForce RTX 5080", 120, ("RTX 5080", "5080")),
+    Named("NVIDIA GeForce RTX 5090", 120, ("RTX 5090", "5090")),
+    Named("NVIDIA GB10", 121, ("DGX Spark", "Spark")),
+)
+# What tells cards of one GPU apart: "A100-SXM4-80GB", "H200 NVL".
+_FORMS = re.compile(r"\b(?:nvidia|geforce|tesla|generation|sxm\d?|pcie|nvl|hbm\d?e?|\d+ ?gb?)\b|[^a-z0-9]")
+# Release of the toolkit from which nvcc compiles for each of the above. Source: the release notes of CUDA 10.0, 11.0,
+# 11.1, 11.4, 11.8, 12.8, 12.9 and 13.0, which also takes those below 75 away.
+SINCE = {
+    70: (9, 0),
+    75: (10, 0),
+    80: (11, 0),
+    86: (11, 1),
+    87: (11, 4),
+    89: (11, 8),
+    90: (11, 8),
+    100: (12, 8),
+    120: (12, 8),
+    103: (12, 9),
+    121: (12, 9),
+    110: (13, 0),
+}
+_LOWEST_OF_13 = 75
+
+
+def named(words: str) -> tuple[Named, ...]:
+    """The GPUs that go by that name: one, several between which the name does not decide, or none."""
+    wanted = _bare(words)
+    return tuple(one for one in GPUS if wanted in map(_bare, (one.name, *one.others)))
+
+
+def near(words: str) -> tuple[str, ...]:
+    """Names that are like it, the nearest first."""
+    names = {_bare(name): name for one in GPUS for name in (one.name, *one.others)}
+    found = difflib.get_close_matches(_bare(words), names, n=3, cutoff=0.5)
+    return tuple(names[one].removeprefix("NVIDIA ") for one in found)
+
+
+def nvcc_architectures(release: str) -> tuple[str, ...]:
+    """What nvcc of that release compiles for, of the GPUs above: "sm_90". release: "12.8"."""
+    found = tuple(int(part) for part in release.split(".")[:2])
+    return tuple(
+        f"sm_{sm}"
+        for sm, since in sorted(SINCE.items())
+        if since <= found and not (found >= (13, 0) and sm < _LOWEST_OF_13)
+    )
+
+
+def _bare(words: str) -> str:
+    return _FORMS.sub("", re.sub(r"[^a-z0-9]", " ", words.lower()))

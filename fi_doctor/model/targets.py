@@ -1,0 +1,26 @@
+"""A machine that is not here, for which verdicts are wanted."""
+
+from __future__ import annotations
+
+from fi_doctor.model.base import Data
+
+
+class Target(Data, frozen=True):
+    """What --target names; what it leaves empty is as in the environment that is examined."""
+
+    words: str  # as typed: "h200", "sm=90,driver=580"
+    sm: int  # compute capability without the dot
+    name: str = ""  # of the GPU, "NVIDIA H200"; "" where an SM alone was named
+    gpus: int = 1
+    driver: str = ""  # "580", "580.159.04"
+    cuda: str = ""  # release of the toolkit, "12.8"
+    versions: dict[str, str] = {}  # distribution -> version
+
+    @property
+    def told(self) -> str:
+        """What was named, in words: "NVIDIA H200 (SM90), driver 580"."""
+        gpu = f"{self.name} (SM{self.sm})" if self.name else f"SM{self.sm}"
+        parts = [f"{self.gpus} x {gpu}" if self.gpus > 1 else gpu]
+        parts += [f"driver {self.driver}"] if self.driver else []
+        parts += [f"CUDA toolkit {self.cuda}"] if self.cuda else []
+        return ", ".join((*parts, *(f"{name} {version}" for name, version in self.versions.items())))
