@@ -49,16 +49,17 @@ def main() -> int:
                 missed.setdefault(f"{row.feature} ({row.verdict})", set()).add(path.parent.name)
         totals += counts
         name = f"{path.parent.name}/{path.stem}"
-        print(
-            f"{name:<46} {counts['rows']:4} {counts['agree']:6} {counts['both']:20} {counts['unforetold']:17} {counts['alarm']:24}"
-        )
+        print(f"{name:<46} {_words(counts)}")
     share = 100 * totals["agree"] / max(totals["rows"], 1)
-    print(
-        f"{'all':<46} {totals['rows']:4} {totals['agree']:6} {totals['both']:20} {totals['unforetold']:17} {totals['alarm']:24}  {share:.1f} %"
-    )
+    print(f"{'all':<46} {_words(totals)}  {share:.1f} %")
     for name, where in sorted(missed.items()):
         print(f"  {name}: {', '.join(sorted(where))}")
     return 0
+
+
+def _words(counts: Counter[str]) -> str:
+    widths = {"rows": 4, "agree": 6, "both": 20, "unforetold": 17, "alarm": 24}
+    return " ".join(f"{counts[name]:{width}}" for name, width in widths.items())
 
 
 _FAILING = (Verdict.BROKEN, Verdict.WRONG_RESULT, Verdict.UNSUPPORTED)
