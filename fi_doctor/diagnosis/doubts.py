@@ -137,7 +137,8 @@ def refusals(model: ServedModel, deployment: Deployment) -> tuple[Refusal, ...]:
 def of_build(facts: Facts) -> str:
     """Why the installed vLLM is not the release whose version it has, as far as is known; "" where nothing says so.
 
-    Files that changed and kept their size are not seen, nor those of a package without a RECORD.
+    Of files that changed and kept their size only those that decide are seen (facts/contents.py), and of a package
+    without a RECORD none.
     """
     package, vllm = facts.packages.get("vllm"), facts.vllm
     if not isinstance(package, Package) or isinstance(package.version, Missing):
