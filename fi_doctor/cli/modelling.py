@@ -39,6 +39,7 @@ _NUMBERS = {
     "--data-parallel-size": "dp",
 }
 _MOST = 4096
+_LONGEST = 200  # of a name that is compared with those that are known
 
 
 def wanted(asked: Asked) -> Wanted | None:
@@ -84,11 +85,16 @@ def served(word: str) -> tuple[ServedModel, dict[str, Any]]:
     elif known := models.config_of(word):
         config, source = known, f"preset {word}"
     else:
-        why = "there is no such file or folder, and it is neither in Hugging Face's cache nor one of those"
-        why = f"{why} that are known: {', '.join(models.presets())}"
-        todo = "name the folder of its config.json"
-        raise UsageError(f"--model: {word[:100]!r} is not found", why=why, todo=todo)
+        raise _not_found(word)
     return served_model.model_of(config, word, source), config
+
+
+def _not_found(word: str) -> UsageError:
+    why = "there is no such file or folder, and it is neither in Hugging Face's cache nor a name that is known"
+    near = models.nearest(word[:_LONGEST])
+    why += f"; the nearest of those: {', '.join(near)}" if near else f": {', '.join(models.presets())}"
+    todo = "name the folder of its config.json" + (f", or fi-doctor check --model {near[0]}" if near else "")
+    return UsageError(f"--model: {word[:100]!r} is not found", why=why, todo=todo)
 
 
 def deployed(  # noqa: PLR0913 - an option each

@@ -118,6 +118,8 @@ def judge(  # noqa: PLR0913 - the whole of what the answer rests on
         for name, operators in unconsidered.items()
     )
     notes += tuple(f"{field} of the model's configuration: {why}" for field, why in model.unread.items())
+    if short := doubts.of_gpus(deployment, facts):
+        notes += (short,)
     build = doubts.of_build(facts)
     notes += (f"the installed vLLM is a modified build: {build}",) if build else ()
     refusals = doubts.refusals(model, deployment)

@@ -89,6 +89,7 @@ _OTHERS = ("attention", "mixer")  # sizes and kinds of layers
 _ATTENDING = ("full", "window", "chunked", "mla", "sparse_mla")
 _MLA = ("mla", "sparse_mla")
 _WHEELS = re.compile(r"(?:cu|rocm)\d[\d.]*|cpu|xpu")  # what vLLM's own wheels have behind the +
+_BE = {True: "is", False: "are"}
 _CONFIG = "config.json"
 _OTHER_CONFIG = ("--hf-overrides", "--hf-config-path", "--config-format")  # with which its file is not all that counts
 
@@ -132,6 +133,23 @@ def refusals(model: ServedModel, deployment: Deployment) -> tuple[Refusal, ...]:
             )
         )
     return tuple(found)
+
+
+def of_gpus(deployment: Deployment, facts: Facts) -> str:
+    """What is left open where the machine has fewer GPUs than the deployment needs; "" where it has them.
+
+    The answer holds for others of their kind. Source: vllm/config/parallel.py, __post_init__ (0.14.1 to 0.33.0).
+    """
+    gpus = facts.gpus.gpus
+    if isinstance(gpus, Missing):
+        return ""
+    seen = sum(not isinstance(gpu.cuda_index, Missing) for gpu in gpus)
+    size = deployment.world_size
+    needed = size * deployment.data_parallel
+    if needed <= seen:
+        return ""
+    starts = "" if size <= seen else f"; with fewer than {size} vLLM starts only over Ray or several nodes"
+    return f"whether there are {needed} GPUs of this kind for it, of which {seen} {_BE[seen == 1]} seen here{starts}"
 
 
 def of_build(facts: Facts) -> str:

@@ -97,3 +97,20 @@ def test_what_stands_for_no_model(word, tmp_path, monkeypatch):
     with pytest.raises(UsageError) as caught:
         modelling.served(word)
     assert caught.value.todo
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [
+        ("gpt-oss-20", "gpt-oss-20b"),
+        ("Qwen/Qwen3-30B-A3B-FP9", "qwen3-30b-a3b-fp8"),
+        ("Gemma", "gemma-3-27b"),
+        ("of-tomorrow", ""),
+    ],
+)
+def test_the_nearest_names_are_said_for_one_that_is_not_known(word, near, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    with pytest.raises(UsageError) as caught:
+        modelling.served(word)
+    assert (f"--model {near}" in caught.value.todo) is bool(near)
+    assert f"the nearest of those: {near}" in caught.value.why if near else "deepseek-v3, " in caught.value.why

@@ -146,3 +146,24 @@ def test_a_release_that_was_not_read_is_told(version, says):
     choices = choosing.choose(deployment.traits(wanted(), 90, REPORT.facts), options, version)
     assert choices
     assert all((f"read in vLLM 0.33.0 and not in {version}" in one.how) is says for one in choices)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ({}, []),
+        ({"data_parallel": 16}, ["whether there are 16 GPUs of this kind for it, of which 1 is seen here"]),
+        (
+            {"tensor_parallel": 8, "data_parallel": 2},
+            [
+                "whether there are 16 GPUs of this kind for it, of which 1 is seen here; with fewer than 8 vLLM starts "
+                "only over Ray or several nodes"
+            ],
+        ),
+    ],
+    ids=repr,
+)
+def test_gpus_that_are_not_here_are_told(sizes, said):
+    assert list(judge(choice(), of=wanted(**sizes)).notes) == said
+    gpus = replace(REPORT.facts.gpus, gpus=Missing(reason="no driver"))
+    assert not judge(choice(), of=wanted(**sizes), report=replace(REPORT, facts=replace(REPORT.facts, gpus=gpus))).notes
