@@ -219,9 +219,8 @@ def _unconsidered(wanted: Wanted, facts: Facts) -> dict[str, tuple[str, ...]]:
     known = None if isinstance(facts.vllm, Missing) else facts.vllm.variables  # others have no effect
     variables = [name for name in (*facts.environment, *wanted.variables) if known is None or name in known]
     given = (*wanted.deployment.flags, *variables)
-    names = [name for name in given if ENGINE.get(name) not in _OF_TABLE and name != doubts.INVARIANT]
-    if doubts.INVARIANT in wanted.variables:  # that of a file is not in the facts, by which the table knows it
-        names.append(doubts.INVARIANT)
+    names = [name for name in given if ENGINE.get(name) not in _OF_TABLE and name not in doubts.ASKED]
+    names += [name for name in doubts.ASKED if name in wanted.variables]
     found = {
         name: {one for glob, several in doubts.MAY_CHANGE.items() if fnmatch.fnmatchcase(name, glob) for one in several}
         for name in names

@@ -10,8 +10,8 @@ from packaging.version import InvalidVersion, Version
 
 from fi_doctor.model import Deployment, Facts, Missing, Package, ServedModel, Vllm
 from fi_doctor.model.deployed import Effect
+from fi_doctor.model.traits import SAMPLER
 
-INVARIANT = "VLLM_BATCH_INVARIANT"
 # What else may change a choice, which the table does not know: globs of options and variables -> operators.
 MAY_CHANGE = {
     "--limit-mm-per-prompt": ("attention",),
@@ -58,11 +58,13 @@ MAY_CHANGE = {
     "VLLM_NVFP4_GEMM_BACKEND": ("linear",),
     "VLLM_BLOCKSCALE_FP8_GEMM_FLASHINFER": ("linear",),
     "VLLM_DISABLED_KERNELS": ("linear",),
-    "VLLM_USE_FLASHINFER_SAMPLER": ("sampling",),
+    SAMPLER: ("sampling",),
     "VLLM_*ALLREDUCE*": ("allreduce", "allreduce_fusion"),
     "VLLM_ALL2ALL_BACKEND": ("all2all",),
-    INVARIANT: ("allreduce", "allreduce_fusion", "attention", "linear", "moe", "sampling"),
+    "VLLM_BATCH_INVARIANT": ("allreduce", "allreduce_fusion", "attention", "linear", "moe", "sampling"),
 }
+# Of these the table asks, where they are set on the machine; what a file sets for the server it does not know.
+ASKED = ("VLLM_BATCH_INVARIANT", SAMPLER)
 _ALL = ("attention", "linear", "mixer", "moe")
 # Globs of fields of config.json -> the operators whose kernel depends on them; the first that matches counts.
 _DECIDE = {

@@ -142,7 +142,8 @@ def test_a_value_that_the_release_does_not_take_fails(deployed, severity, fails)
     ("flags", "environment", "said"),
     [
         ({"--attention-config.use_trtllm_attention": "0"}, {}, "--attention-config.use_trtllm_attention may change it"),
-        ({}, {"VLLM_USE_FLASHINFER_SAMPLER": "0"}, "VLLM_USE_FLASHINFER_SAMPLER may change it"),
+        ({}, {"VLLM_KV_CACHE_LAYOUT": "HND", "VLLM_USE_FLASHINFER_SAMPLER": "0"}, None),  # of the sampler it knows
+        ({"--logprobs-mode": "processed_logits"}, {}, "--logprobs-mode may change it"),
         ({}, {"VLLM_ATTENTION_BACKEND": "TRITON_ATTN"}, None),  # 0.33.0 does not know it
         ({"--runner": "pooling"}, {}, "--runner may change it"),
         ({"--attention-backend": "FLASHINFER", "--host": "x"}, {"VLLM_API_KEY": "x"}, None),
@@ -158,6 +159,12 @@ def test_what_the_table_does_not_know_makes_its_answer_unknown(flags, environmen
         assert found.notes
     asked = judge(choice(evidence=Evidence.PREDICTED), of=wanted(flags=flags), report=report)
     assert asked.effect is Effect.FLASHINFER  # vLLM itself was given them
+
+
+def test_what_a_file_sets_for_the_server_is_not_known_to_the_table():
+    files = replace(wanted(), variables=("VLLM_USE_FLASHINFER_SAMPLER",))
+    found = judge(choice("sampling", features=("sampling.top_k_top_p",)), of=files)
+    assert found.parts[0].why == "VLLM_USE_FLASHINFER_SAMPLER may change it"
 
 
 def test_where_vllm_sees_no_flashinfer_the_table_is_not_believed():

@@ -148,17 +148,17 @@ def test_a_release_that_was_not_read_is_told(version, says):
     assert all((f"read in vLLM 0.33.0 and not in {version}" in one.how) is says for one in choices)
 
 
+SIXTEEN = "whether there are 16 GPUs of this kind for it, of which 1 is seen here"
+
+
 @pytest.mark.parametrize(
     ("sizes", "said"),
     [
         ({}, []),
-        ({"data_parallel": 16}, ["whether there are 16 GPUs of this kind for it, of which 1 is seen here"]),
+        ({"data_parallel": 16}, [SIXTEEN]),
         (
             {"tensor_parallel": 8, "data_parallel": 2},
-            [
-                "whether there are 16 GPUs of this kind for it, of which 1 is seen here; with fewer than 8 vLLM starts "
-                "only over Ray or several nodes"
-            ],
+            [f"{SIXTEEN}; with fewer than 8 vLLM starts only over Ray or several nodes"],
         ),
     ],
     ids=repr,

@@ -177,3 +177,24 @@ def test_what_neither_release_tells_is_not_told_between_them():
     choice = told("llama-3.1-8b", version="0.24.0", kv_cache_dtype="turboquant_k8v4")["attention"]
     assert (choice.chosen, choice.how.endswith("0.24.0 was not read")) == ("", True)
     assert "choose alike" not in choice.how
+
+
+@pytest.mark.parametrize(
+    ("value", "version", "chosen"),
+    [
+        (None, "0.14.1", "PYTORCH"),
+        ("1", "0.14.1", "FLASHINFER"),
+        ("0", "0.14.1", "PYTORCH"),
+        ("1", "0.20.2", "FLASHINFER"),
+        ("1", "0.24.0", "FLASHINFER"),  # as the releases before and after it
+        ("0", "0.24.0", "PYTORCH"),
+        (None, "0.24.0", ""),
+        ("0", "0.28.0", "PYTORCH"),
+        (None, "0.33.0", "FLASHINFER"),
+        ("0", "0.33.0", "PYTORCH"),
+        ("true", "0.33.0", ""),  # vLLM cannot read it
+    ],
+)
+def test_the_sampler_is_the_one_that_its_variable_names(value, version, chosen):
+    variables = {} if value is None else {"VLLM_USE_FLASHINFER_SAMPLER": value}
+    assert told("llama-3.1-8b", version=version, variables=variables)["sampling"].chosen == chosen
