@@ -6,13 +6,16 @@ import contextlib
 import json
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fi_doctor.diagnosis.deployment import ENGINE, SWITCHES
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import model_cache, served_model
+from fi_doctor.facts.serve_words import served_by
 from fi_doctor.knowledge import models
 from fi_doctor.model import Deployment, ServedModel
 from fi_doctor.model.deployed import Wanted
@@ -38,6 +41,8 @@ _NUMBERS = {
     "--pipeline-parallel-size": "pp",
     "--data-parallel-size": "dp",
 }
+_EXPERT, _DTYPE = "--enable-expert-parallel", "--kv-cache-dtype"
+_SWITCHES = (_EXPERT, *SWITCHES)
 _MOST = 4096
 _LONGEST = 200  # of a name that is compared with those that are known
 
@@ -64,10 +69,17 @@ def wanted(asked: Asked) -> Wanted | None:
 def words_of(text: str) -> tuple[str, ...]:
     """The words of --vllm-args, as a shell splits them. Errors: UsageError."""
     try:
-        return tuple(shlex.split(text))
+        words = tuple(shlex.split(text))
     except ValueError as error:
         why = f"{str(error).lower()} in {text!r}"
         raise UsageError("--vllm-args cannot be split into words", why=why, todo="quote it once more") from error
+    found = served_by(words)
+    if found.variables:
+        raise UsageError(
+            f"--vllm-args: {next(iter(found.variables))} is a variable, and no word of vLLM's",
+            todo="fi-doctor check --env-file FILE, with that line in it",
+        )
+    return found.words if found.server == "vllm" else words
 
 
 def served(word: str) -> tuple[ServedModel, dict[str, Any]]:
@@ -77,7 +89,7 @@ def served(word: str) -> tuple[ServedModel, dict[str, Any]]:
     """
     if not word:
         raise UsageError("--model: '' names no model", todo="fi-doctor check --model gpt-oss-20b")
-    path: Path | None = Path(word).expanduser()
+    path: Path | None = model_cache.expanded(word)
     if not os.path.lexists(str(path)):
         path = model_cache.cached_config(word, os.environ) if model_cache.is_repository(word) else None
     if path is not None:
@@ -107,15 +119,16 @@ def deployed(  # noqa: PLR0913 - an option each
     kv_cache_dtype: str | None,
 ) -> Deployment:
     """What the words of vLLM's command line and our own options say together. Errors: UsageError where they differ."""
-    flags = _apart(dict(_flags(words)))
+    flags = _apart(_flags(words))
+    _refuse_half_said(flags)
     sizes = {}
     for name, short in _NUMBERS.items():
         own = {"tp": tp, "pp": pp, "dp": dp}[short]
         sizes[short] = _size(name, flags.pop(name, None), own, f"--{short}")
-    dtype = flags.pop("--kv-cache-dtype", None)
+    dtype = flags.pop(_DTYPE, None)
     if dtype and kv_cache_dtype and dtype != kv_cache_dtype:
         raise UsageError(f"--kv-cache-dtype {kv_cache_dtype} and {dtype} in --vllm-args", todo="give one of the two")
-    expert = flags.pop("--enable-expert-parallel", None) is not None
+    expert = flags.pop(_EXPERT, None) is not None
     return Deployment(
         tensor_parallel=sizes["tp"],
         pipeline_parallel=sizes["pp"],
@@ -128,17 +141,50 @@ def deployed(  # noqa: PLR0913 - an option each
 
 def model_in(words: tuple[str, ...]) -> str:
     """The model that a command line names: the word behind `serve`, or that of --model; "" where it names none."""
-    flags = dict(_flags(words))
-    return flags.get("", "") or flags.get("--model", "")
+    flags = _flags(words)
+    named = flags.get("", "") or flags.get("--model", "")
+    if "--model" in flags and not named:
+        raise UsageError("--vllm-args: --model names no model", todo="--model openai/gpt-oss-20b")
+    return named
 
 
-def _flags(words: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Each option with its value, "" for a switch; the model itself under ""."""
-    return [(name, " ".join(values)) for name, values in options_of(words)]
+def _flags(words: tuple[str, ...]) -> dict[str, str]:
+    """Each option with its value, "" for a switch that is on; the model itself under "". Of several the last counts."""
+    found: dict[str, str] = {}
+    for name, values in options_of(words):
+        if (switch := name.replace("--no-", "--", 1)) != name and switch in _SWITCHES:
+            found.pop(switch, None)
+        else:
+            found[name] = " ".join(values)
+    return found
+
+
+def _refuse_half_said(flags: Mapping[str, str]) -> None:
+    """UsageError for what vLLM's parser refuses or takes for another option, where the answer hangs on it."""
+    deciding = (*_NUMBERS, *_SWITCHES, _DTYPE, *(name for name in ENGINE if "." not in name))
+    for name, value in flags.items():
+        whole = [one for one in deciding if one.startswith(name) and one != name] if len(name) > 2 else []
+        if whole:
+            raise UsageError(f"--vllm-args: {name} may be short for {' or '.join(whole)}", todo="write it out")
+        short = f"-{name.lstrip('-').rstrip('0123456789')}"
+        if name != short and short in _SHORT:
+            raise UsageError(f"--vllm-args: vLLM has no {name}", todo=f"{_SHORT[short]}, or {short} and its value")
+        if name in _SWITCHES and value:
+            raise UsageError(f"--vllm-args: {name} is a switch, and takes no {value!r}", todo=name)
+        if not value and name in (_DTYPE, *ENGINE) and name not in _SWITCHES:
+            raise UsageError(f"--vllm-args: {name} names no value", todo=f"{name} auto")
+    said: dict[str, str] = {}
+    for name, value in flags.items():
+        other = said.setdefault(ENGINE.get(name, name), name)
+        if flags[other] != value:
+            raise UsageError(f"--vllm-args: {other} {flags[other]} and {name} {value}", todo="give one of the two")
 
 
 def options_of(words: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
-    """Each option with the words behind it, none for a switch; the model itself under "". Errors: UsageError."""
+    """Each option with the words behind it, none for a switch; the model itself under "". Errors: UsageError.
+
+    The model may also stand behind one of the switches that are known here.
+    """
     rest = list(words)
     while rest and rest[0] in ("vllm", "serve", "exec"):
         rest.pop(0)
@@ -147,6 +193,9 @@ def options_of(words: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
         found.append(("", (rest.pop(0),)))
     while rest:
         word = rest.pop(0)
+        if found and found[-1][0] in _SWITCHES and not _is_option(word) and "" not in dict(found):
+            found.append(("", (word,)))
+            continue
         if not word.startswith("-") or word == "-":
             raise UsageError(
                 f"--vllm-args: {word!r} belongs to no option",
@@ -160,13 +209,13 @@ def options_of(words: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
         base = _SHORT.get(base, base)
         name = f"{base.replace('_', '-') if base.startswith('--') else base}{dot}{below}"
         taken = [value] if given else []
-        while not given and rest and not _is_option(rest[0]):
+        while not given and rest and not _is_option(rest[0]) and name not in _SWITCHES:
             taken.append(rest.pop(0))
         found.append((name, tuple(taken)))
     return found
 
 
-def _apart(flags: dict[str, str]) -> dict[str, str]:
+def _apart(flags: Mapping[str, str]) -> dict[str, str]:
     """With configurations that are given as JSON taken apart: "--attention-config" -> "--attention-config.backend"."""
     found: dict[str, str] = {}
     for name, value in flags.items():

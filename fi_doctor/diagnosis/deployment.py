@@ -42,7 +42,7 @@ ENGINE = {
     "--linear-backend": "linear_backend",
     "--moe-backend": "moe_backend",
 }
-_SWITCHES = ("--enable-lora", "--enforce-eager")
+SWITCHES = ("--enable-lora", "--enforce-eager")
 _OF_TABLE = ("all2all_backend", "attention_backend", "enable_lora", "enforce_eager", "moe_backend")  # that it asks for
 _NO_FLASHINFER = "has-flashinfer-false-*"  # findings: vLLM then takes nothing from FlashInfer
 _MAY_BE_NONE = ("allreduce", "allreduce_fusion", "all2all")  # operators that a deployment may do without
@@ -60,7 +60,7 @@ _EFFECTS = {
 def options_of(deployment: Deployment, environment: Mapping[str, str]) -> dict[str, object]:
     """What vLLM is started with, by the names of its engine arguments, with the variables that are known."""
     given = {
-        ENGINE[name]: True if name in _SWITCHES and not value else value
+        ENGINE[name]: True if name in SWITCHES and not value else value
         for name, value in deployment.flags.items()
         if name in ENGINE
     }
@@ -129,6 +129,7 @@ def judge(  # noqa: PLR0913 - the whole of what the answer rests on
         refusals += (doubts.Refusal(Effect.UNKNOWN, f"what vLLM would choose is not known: {choices.reason}"),)
     else:
         unread = doubts.of_fields(model)
+        refusals += doubts.of_operators(unread, choices)
         parts = tuple(
             _doubted(choice, unconsidered, unread, report, build) or _part(choice, wanted, kb, report, sm)
             for choice in choices

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
 from fi_doctor.model import Deployment, Facts, Missing, Package, ServedModel, Vllm
+from fi_doctor.model.choices import Choice
 from fi_doctor.model.deployed import Effect
 from fi_doctor.model.traits import SAMPLER
 
@@ -93,7 +95,8 @@ _MLA = ("mla", "sparse_mla")
 _WHEELS = re.compile(r"(?:cu|rocm)\d[\d.]*|cpu|xpu")  # what vLLM's own wheels have behind the +
 _BE = {True: "is", False: "are"}
 _CONFIG = "config.json"
-_OTHER_CONFIG = ("--hf-overrides", "--hf-config-path", "--config-format")  # with which its file is not all that counts
+# Options with which its file is not all that counts.
+_OTHER_CONFIG = ("--config", "--hf-overrides", "--hf-config-path", "--config-format")
 
 
 class Refusal(NamedTuple):
@@ -109,11 +112,22 @@ def of_fields(model: ServedModel) -> dict[str, tuple[str, ...]]:
     return {name: operators for name, operators in found.items() if operators}
 
 
+def of_operators(unread: Mapping[str, tuple[str, ...]], choices: Iterable[Choice]) -> tuple[Refusal, ...]:
+    """Fields that were not taken and without which the model does not seem to have what they tell of."""
+    there = {choice.operator for choice in choices}
+    told = {field: ", ".join(sorted({*operators} - there)) for field, operators in unread.items()}
+    return tuple(
+        Refusal(Effect.UNKNOWN, f"{field} makes no sense, and there may be {words}")
+        for field, words in told.items()
+        if words and not there & {*unread[field]}
+    )
+
+
 def refusals(model: ServedModel, deployment: Deployment) -> tuple[Refusal, ...]:
     """How the sizes of a model and of its deployment go together.
 
-    Source: vllm/config/model.py, verify_with_parallel_config; vllm/distributed/utils.py, divide and get_pp_indices
-    (0.14.1 to 0.33.0).
+    Source: vllm/config/model.py, verify_with_parallel_config; vllm/distributed/utils.py, divide and get_pp_indices;
+    the class Attention, vllm/attention/layer.py or model_executor/layers/attention/attention.py (0.14.1 to 0.33.0).
     """
     found = []
     tp, pp = deployment.tensor_parallel, deployment.pipeline_parallel
@@ -124,6 +138,9 @@ def refusals(model: ServedModel, deployment: Deployment) -> tuple[Refusal, ...]:
     if attending is not None and attending.heads % tp:
         why = f"the {attending.heads} attention heads cannot be divided among {tp} GPUs, which vLLM asks for"
         found.append(Refusal(Effect.FAILS if is_sure else Effect.UNKNOWN, why))
+    elif attending is not None and attending.heads // tp % max(attending.kv_heads // tp, 1):
+        why = f"{attending.heads} heads cannot be shared among {attending.kv_heads} of keys and values"
+        found.append(Refusal(Effect.FAILS if is_sure else Effect.UNKNOWN, f"{why}, which vLLM asks for on each GPU"))
     elif attending is not None and attending.kind not in _MLA and not _divide(attending.kv_heads, tp):
         why = f"{attending.kv_heads} heads of keys and values neither divide nor are divided by {tp} GPUs"
         found.append(Refusal(Effect.UNKNOWN, f"{why}, which most models of vLLM ask for"))

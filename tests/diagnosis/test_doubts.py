@@ -89,6 +89,24 @@ def test_a_file_that_transformers_refuses():
     assert judge(choice(), of=elsewhere).effect is Effect.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "tp", "fails"),
+    [(32, 5, 1, True), (32, 64, 1, True), (32, 8, 16, False), (48, 6, 2, False), (28, 4, 4, False)],
+)
+def test_heads_that_cannot_be_shared_among_those_of_keys(heads, kv_heads, tp, fails):
+    of = odd(num_attention_heads=heads, num_key_value_heads=kv_heads).model
+    found = doubts.refusals(of, Deployment(tensor_parallel=tp))
+    assert [one.effect for one in found] == ([Effect.FAILS] if fails else [])
+    of_file = doubts.refusals(of, Deployment(tensor_parallel=tp, flags={"--config": "a.yaml"}))
+    assert [one.effect for one in of_file] == ([Effect.UNKNOWN] if fails else [])
+
+
+def test_an_operator_that_only_a_field_without_sense_tells_of_is_not_left_out():
+    found = judge(choice(), of=odd(num_local_experts=-8))
+    assert found.effect is Effect.UNKNOWN
+    assert "num_local_experts of the model's configuration makes no sense, and there may be moe" in found.why
+
+
 def test_heads_of_keys_that_cannot_be_shared_out():
     [refusal] = doubts.refusals(odd(num_attention_heads=24).model, Deployment(tensor_parallel=3))
     assert (refusal.effect, refusal.why[:33]) == (Effect.UNKNOWN, "8 heads of keys and values neithe")
