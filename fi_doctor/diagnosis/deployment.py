@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from fi_doctor.diagnosis import doubts, given
+from fi_doctor.diagnosis import doubts, front
 from fi_doctor.diagnosis.called import vllm_use
 from fi_doctor.diagnosis.matrix import deciding_cells
 from fi_doctor.model import (
@@ -22,7 +22,6 @@ from fi_doctor.model import (
     Package,
     Report,
     Request,
-    Severity,
     Verdict,
 )
 from fi_doctor.model.choices import Choice
@@ -123,6 +122,8 @@ def judge(  # noqa: PLR0913 - the whole of what the answer rests on
     build = doubts.of_build(facts)
     notes += (f"the installed vLLM is a modified build: {build}",) if build else ()
     refusals = doubts.refusals(model, deployment)
+    if odd := front.unknown(deployment.flags, facts.vllm):
+        refusals += (doubts.Refusal(Effect.UNKNOWN, f"{', '.join(odd)}: no option of vLLM {version} that is known"),)
     refusals += tuple(doubts.Refusal(Effect.UNKNOWN, f"vLLM was started here, and {words}") for words in stopped)
     if isinstance(choices, Missing):
         parts: tuple[Part, ...] = ()
@@ -137,7 +138,7 @@ def judge(  # noqa: PLR0913 - the whole of what the answer rests on
     effects = [*(part.effect for part in parts), *(one.effect for one in refusals)]
     effect = min(effects, key=_ORDER.index, default=Effect.UNKNOWN)
     why = _sentence(effect, parts, refusals)
-    if refused := _refused(deployment, report):
+    if refused := front.refused(deployment, report.findings):
         effect, why = Effect.FAILS, f"it will fail: vLLM {version} does not know {', '.join(refused)}"
     return Deployed(
         model=model,
@@ -159,14 +160,6 @@ def with_gate(gate: Gate, deployed: Deployed) -> Gate:
     if (gate.code == 0 and code) or (gate.code == 3 and code == 1):
         return replace(gate, code=code, reason=f"{gate.reason}; {deployed.why}")
     return gate
-
-
-def _refused(deployment: Deployment, report: Report) -> list[str]:
-    """The options whose values the installed release does not take: it does not start with them."""
-    titles = [one.title for one in report.findings if one.id == given.REFUSED and one.severity is Severity.ERROR]
-    flags = {**deployment.flags, "--kv-cache-dtype": deployment.kv_cache_dtype}
-    written = [f"{name} {value}" for name, value in flags.items()]
-    return [one for one in written if any(f" cannot read {one} " in f"{title} " for title in titles)]
 
 
 def _doubted(
