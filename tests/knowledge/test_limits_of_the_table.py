@@ -198,3 +198,12 @@ def test_what_neither_release_tells_is_not_told_between_them():
 def test_the_sampler_is_the_one_that_its_variable_names(value, version, chosen):
     variables = {} if value is None else {"VLLM_USE_FLASHINFER_SAMPLER": value}
     assert told("llama-3.1-8b", version=version, variables=variables)["sampling"].chosen == chosen
+
+
+@pytest.mark.parametrize("version", ["0.14.1", "0.20.2", "0.28.0", "0.33.0"])
+def test_what_was_not_read_for_a_gpu_is_not_told(version):
+    assert {one.chosen for sm in (75, 110) for one in told("qwen3-30b-a3b", sm, version).values()} == {""}
+    of_fp8 = [told("qwen3-30b-a3b-fp8", sm, version) for sm in (80, 89)]
+    assert [(one["linear"].chosen, one["moe"].chosen) for one in of_fp8] == [("", "")] * 2
+    assert {one["attention"].chosen for one in of_fp8} == {"FLASH_ATTN"}
+    assert told("qwen3-30b-a3b", 89, version)["moe"].chosen == "TRITON"
