@@ -26,7 +26,7 @@ from fi_doctor.model import (
 )
 from fi_doctor.model.choices import Choice
 from fi_doctor.model.deployed import Deployed, Effect, Part, Wanted
-from fi_doctor.model.deployments import Deployment
+from fi_doctor.model.deployments import Deployment, ServedModel
 from fi_doctor.model.traits import Traits, traits_of
 
 # Options of `vllm serve` by the names of its engine arguments, as whoever asks vLLM passes them on.
@@ -132,7 +132,7 @@ def judge(  # noqa: PLR0913 - the whole of what the answer rests on
         unread = doubts.of_fields(model)
         refusals += doubts.of_operators(unread, choices)
         parts = tuple(
-            _doubted(choice, unconsidered, unread, report, build) or _part(choice, wanted, kb, report, sm)
+            _doubted(choice, model, unconsidered, unread, report, build) or _part(choice, wanted, kb, report, sm)
             for choice in choices
         )
     effects = [*(part.effect for part in parts), *(one.effect for one in refusals)]
@@ -162,8 +162,9 @@ def with_gate(gate: Gate, deployed: Deployed) -> Gate:
     return gate
 
 
-def _doubted(
+def _doubted(  # noqa: PLR0913, PLR0917 - each doubt by itself
     choice: Choice,
+    model: ServedModel,
     unconsidered: Mapping[str, tuple[str, ...]],
     unread: Mapping[str, tuple[str, ...]],
     report: Report,
@@ -182,6 +183,8 @@ def _doubted(
         return Part(choice=choice, effect=Effect.UNKNOWN, why="by the table; a modified build may choose otherwise")
     if may := [name for name, operators in unconsidered.items() if choice.operator in operators]:
         return Part(choice=choice, effect=Effect.UNKNOWN, why=f"{', '.join(may)} may change it")
+    if why := doubts.of_network(choice, model, report.facts):
+        return Part(choice=choice, effect=Effect.UNKNOWN, why=why)
     closed = [one.id for one in report.findings if fnmatch.fnmatchcase(one.id, _NO_FLASHINFER)]
     if choice.is_flashinfer and closed:
         why = f"vLLM sees no FlashInfer that it can use ({closed[0]})"

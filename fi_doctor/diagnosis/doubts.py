@@ -95,6 +95,7 @@ _MLA = ("mla", "sparse_mla")
 _WHEELS = re.compile(r"(?:cu|rocm)\d[\d.]*|cpu|xpu")  # what vLLM's own wheels have behind the +
 _BE = {True: "is", False: "are"}
 _CONFIG = "config.json"
+_CUBINS = "VLLM_HAS_FLASHINFER_CUBIN"  # with which vLLM does not ask the network
 # Options with which its file is not all that counts.
 _OTHER_CONFIG = ("--config", "--hf-overrides", "--hf-config-path", "--config-format")
 
@@ -154,6 +155,19 @@ def refusals(model: ServedModel, deployment: Deployment) -> tuple[Refusal, ...]:
     return tuple(found)
 
 
+def of_network(choice: Choice, model: ServedModel, facts: Facts) -> str:
+    """Why FlashInfer may not be taken for attention with sinks though the table names it; "" where nothing hinders.
+
+    Source: has_nvidia_artifactory, vllm/utils/flashinfer.py (0.14.1 to 0.33.0).
+    """
+    has_sinks = any(layers.sinks for layers in model.attention)
+    if not (choice.operator == "attention" and choice.is_flashinfer and has_sinks):
+        return ""
+    if isinstance(facts.packages.get("flashinfer-cubin"), Package) or _switch(facts.environment.get(_CUBINS)):
+        return ""
+    return "without flashinfer-cubin vLLM takes it for sinks only if NVIDIA's server answers when it starts"
+
+
 def of_gpus(deployment: Deployment, facts: Facts) -> str:
     """What is left open where the machine has fewer GPUs than the deployment needs; "" where it has them.
 
@@ -194,6 +208,10 @@ def of_build(facts: Facts) -> str:
         return f"{package.version} is no version of a release"
     is_release = not version.is_prerelease and (version.local is None or _WHEELS.fullmatch(version.local))
     return "" if is_release else f"{package.version} is no version of a release"
+
+
+def _switch(value: str | None) -> bool:
+    return value is not None and value.isdecimal() and int(value) != 0
 
 
 def _divide(heads: int, tp: int) -> bool:

@@ -84,7 +84,8 @@ def test_only_heads_of_the_size_of_the_model_count():
     assert judge(choice(), report=report).effect is Effect.WRONG_RESULT  # captured, as vLLM does
     eager = wanted(flags={"--enforce-eager": ""})
     assert judge(choice(), of=eager, report=report).effect is Effect.FLASHINFER
-    assert judge(choice(), of=wanted("gpt-oss-20b"), report=report).effect is Effect.FAILS
+    cubins = replace(report, facts=replace(report.facts, environment={"VLLM_HAS_FLASHINFER_CUBIN": "1"}))
+    assert judge(choice(), of=wanted("gpt-oss-20b"), report=cubins).effect is Effect.FAILS
     other = judge(choice(), of=wanted("gemma-3-12b"), report=report)
     assert (other.effect, other.parts[0].why) == (
         Effect.UNKNOWN,

@@ -185,3 +185,14 @@ def test_gpus_that_are_not_here_are_told(sizes, said):
     assert list(judge(choice(), of=wanted(**sizes)).notes) == said
     gpus = replace(REPORT.facts.gpus, gpus=Missing(reason="no driver"))
     assert not judge(choice(), of=wanted(**sizes), report=replace(REPORT, facts=replace(REPORT.facts, gpus=gpus))).notes
+
+
+def test_flashinfer_for_sinks_hangs_on_the_network_where_no_cubins_are_installed():
+    of = wanted("gpt-oss-20b")
+    asks = judge(choice(features=()), of=of).parts[0]
+    assert (asks.effect, asks.why[:24]) == (Effect.UNKNOWN, "without flashinfer-cubin")
+    environment = {**REPORT.facts.environment, "VLLM_HAS_FLASHINFER_CUBIN": "1"}
+    told = judge(choice(), of=of, report=replace(REPORT, facts=replace(REPORT.facts, environment=environment)))
+    assert told.parts[0].effect is Effect.FLASHINFER
+    assert judge(choice()).parts[0].effect is Effect.FLASHINFER  # llama has none
+    assert judge(choice(chosen="FLASH_ATTN", features=()), of=of).parts[0].effect is Effect.OTHER

@@ -195,6 +195,12 @@ def test_what_makes_no_sense_is_named_and_the_rest_is_taken(field, value, why):
     assert sum(layers.count for layers in found.attention) == 32
 
 
+@pytest.mark.parametrize(("size", "is_known"), [(128, True), (192, True), (96, False), (None, True)])
+def test_heads_of_mla_that_no_kernel_is_known_to_have(size, is_known):
+    found = served_model.model_of({**models.config_of("deepseek-v3"), "qk_nope_head_dim": size}, "a", "b")
+    assert ("qk_nope_head_dim" not in found.unread) is is_known
+
+
 def test_a_part_that_makes_no_sense_has_its_whole_name():
     written = {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": "four"}}}}
     found = model_of(quantization_config=written)
