@@ -85,7 +85,7 @@ def traits_of(model: ServedModel, options: Mapping[str, Any], sm: int) -> Traits
         all2all=str(options.get("all2all_backend") or "auto") if spread and dp > 1 else "auto",
         eager=bool(options.get("enforce_eager")),
         lora=bool(options.get("enable_lora")),
-        batch_invariant=str((options.get("variables") or {}).get("VLLM_BATCH_INVARIANT", "0")) == "1",
+        batch_invariant=_switch((options.get("variables") or {}).get("VLLM_BATCH_INVARIANT")) == "enabled",
         linear_attention="gdn" in kinds,
         sampler=_switch((options.get("variables") or {}).get(SAMPLER)),
     )

@@ -207,3 +207,10 @@ def test_what_was_not_read_for_a_gpu_is_not_told(version):
     assert [(one["linear"].chosen, one["moe"].chosen) for one in of_fp8] == [("", "")] * 2
     assert {one["attention"].chosen for one in of_fp8} == {"FLASH_ATTN"}
     assert told("qwen3-30b-a3b", 89, version)["moe"].chosen == "TRITON"
+
+
+@pytest.mark.parametrize(("value", "chosen"), [("0", "FLASHINFER"), ("1", "none"), ("2", "none"), ("x", "FLASHINFER")])
+def test_a_batch_that_is_to_be_invariant_is_asked_for_by_a_number(value, chosen):
+    variables = {"VLLM_BATCH_INVARIANT": value}  # bool(int(value)), and "x" is refused, which a finding says
+    found = told("llama-3.1-8b", tensor_parallel_size=2, variables=variables)
+    assert found["allreduce_fusion"].chosen == chosen
