@@ -26,7 +26,7 @@ from fi_doctor.model import (
 )
 from fi_doctor.model.choices import Choice
 from fi_doctor.model.deployed import Deployed, Effect, Part, Wanted
-from fi_doctor.model.deployments import Deployment, ServedModel
+from fi_doctor.model.deployments import Deployment
 from fi_doctor.model.traits import Traits, traits_of
 
 # Options of `vllm serve` by the names of its engine arguments, as whoever asks vLLM passes them on.
@@ -132,7 +132,7 @@ def judge(  # noqa: PLR0913 - the whole of what the answer rests on
         unread = doubts.of_fields(model)
         refusals += doubts.of_operators(unread, choices)
         parts = tuple(
-            _doubted(choice, model, unconsidered, unread, report, build) or _part(choice, wanted, kb, report, sm)
+            _doubted(choice, wanted, unconsidered, unread, report, build) or _part(choice, wanted, kb, report, sm)
             for choice in choices
         )
     effects = [*(part.effect for part in parts), *(one.effect for one in refusals)]
@@ -164,32 +164,38 @@ def with_gate(gate: Gate, deployed: Deployed) -> Gate:
 
 def _doubted(  # noqa: PLR0913, PLR0917 - each doubt by itself
     choice: Choice,
-    model: ServedModel,
+    wanted: Wanted,
     unconsidered: Mapping[str, tuple[str, ...]],
     unread: Mapping[str, tuple[str, ...]],
     report: Report,
     build: str,
 ) -> Part | None:
-    """What the table says and may be otherwise here; vLLM itself was given all that is set."""
+    """What the table says and may be otherwise here, or vLLM said without all that is set."""
     is_asked = choice.evidence is not Evidence.DECLARED
     # Where vLLM has answered for attention, which sizes of heads its kernel has is still read of those fields.
     if (not is_asked or choice.operator == "attention") and (
         odd := [name for name, operators in unread.items() if choice.operator in operators]
     ):
         return Part(choice=choice, effect=Effect.UNKNOWN, why=f"{', '.join(odd)} makes no sense, and may change it")
+    if build and not is_asked:
+        return Part(choice=choice, effect=Effect.UNKNOWN, why="by the table; a modified build may choose otherwise")
+    may = [name for name, operators in unconsidered.items() if choice.operator in operators]
+    if may := [name for name in may if not (is_asked and _was_given(name, wanted, report.facts))]:
+        return Part(choice=choice, effect=Effect.UNKNOWN, why=f"{', '.join(may)} may change it")
     if is_asked:
         return None
-    if build:
-        return Part(choice=choice, effect=Effect.UNKNOWN, why="by the table; a modified build may choose otherwise")
-    if may := [name for name, operators in unconsidered.items() if choice.operator in operators]:
-        return Part(choice=choice, effect=Effect.UNKNOWN, why=f"{', '.join(may)} may change it")
-    if why := doubts.of_network(choice, model, report.facts):
+    if why := doubts.of_network(choice, wanted.model, report.facts):
         return Part(choice=choice, effect=Effect.UNKNOWN, why=why)
     closed = [one.id for one in report.findings if fnmatch.fnmatchcase(one.id, _NO_FLASHINFER)]
     if choice.is_flashinfer and closed:
         why = f"vLLM sees no FlashInfer that it can use ({closed[0]})"
         return Part(choice=choice, effect=Effect.UNKNOWN, why=why)
     return None
+
+
+def _was_given(name: str, wanted: Wanted, facts: Facts) -> bool:
+    """Whether vLLM had an option or a variable when it was asked or started: not what files set for another one."""
+    return name in ENGINE or (name in facts.environment and name not in wanted.variables)
 
 
 def _part(choice: Choice, wanted: Wanted, kb: KnowledgeBase, report: Report, sm: int | Missing) -> Part:

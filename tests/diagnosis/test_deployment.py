@@ -159,7 +159,18 @@ def test_what_the_table_does_not_know_makes_its_answer_unknown(flags, environmen
         assert said in [part.why for part in found.parts]
         assert found.notes
     asked = judge(choice(evidence=Evidence.PREDICTED), of=wanted(flags=flags), report=report)
-    assert asked.effect is Effect.FLASHINFER  # vLLM itself was given them
+    assert asked.effect is (Effect.UNKNOWN if flags and said and "--logprobs" not in said else Effect.FLASHINFER)
+
+
+def test_what_vllm_was_given_itself_is_no_doubt_of_its_own_answer():
+    environment = {"VLLM_USE_TRTLLM_RAGGED_ATTENTION": "1", "VLLM_FLASH_ATTN_VERSION": "2"}
+    vllm = replace(REPORT.facts.vllm, variables=dict.fromkeys(environment, "envs.py:1"))
+    report = replace(REPORT, facts=replace(REPORT.facts, environment=environment, vllm=vllm))
+    asked = choice(evidence=Evidence.PREDICTED)
+    assert judge(choice(), report=report).effect is Effect.UNKNOWN
+    assert judge(asked, report=report).effect is Effect.FLASHINFER
+    of_file = replace(wanted(), variables=("VLLM_FLASH_ATTN_VERSION",))
+    assert judge(asked, of=of_file, report=report).parts[0].why == "VLLM_FLASH_ATTN_VERSION may change it"
 
 
 def test_what_a_file_sets_for_the_server_is_not_known_to_the_table():
