@@ -15,6 +15,7 @@ import msgspec
 from fi_doctor.diagnosis.deployment import ENGINE, SWITCHES
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import model_cache, served_model
+from fi_doctor.facts.environment import shown
 from fi_doctor.facts.serve_words import served_by
 from fi_doctor.knowledge import models
 from fi_doctor.model import Deployment, ServedModel
@@ -44,6 +45,7 @@ _NUMBERS = {
 _EXPERT, _DTYPE = "--enable-expert-parallel", "--kv-cache-dtype"
 _SWITCHES = (_EXPERT, *SWITCHES)
 _MOST = 4096
+_SHOWN = 40  # characters of what cannot be split
 _LONGEST = 200  # of a name that is compared with those that are known
 
 
@@ -71,7 +73,8 @@ def words_of(text: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
-        why = f"{str(error).lower()} in {text!r}"
+        begun = max(text.rfind(quote) for quote in "'\"\\")  # and not all of it: a key may be among the words
+        why = f"{str(error).lower()} in {text[begun : begun + _SHOWN]!r}"
         raise UsageError("--vllm-args cannot be split into words", why=why, todo="quote it once more") from error
     found = served_by(words)
     if found.variables:
@@ -135,7 +138,7 @@ def deployed(  # noqa: PLR0913 - an option each
         data_parallel=sizes["dp"],
         expert_parallel=ep or expert,
         kv_cache_dtype=kv_cache_dtype or dtype or "auto",
-        flags=flags,
+        flags={name: value if name in ("", *ENGINE) else shown(of_value(name), value) for name, value in flags.items()},
     )
 
 
@@ -213,6 +216,11 @@ def options_of(words: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
             taken.append(rest.pop(0))
         found.append((name, tuple(taken)))
     return found
+
+
+def of_value(name: str) -> str:
+    """What an option calls its value: the last of "--compilation-config.pass_config.x", since PASS names a secret."""
+    return name.rpartition(".")[2]
 
 
 def _apart(flags: Mapping[str, str]) -> dict[str, str]:

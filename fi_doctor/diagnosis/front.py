@@ -46,9 +46,10 @@ def refused(deployment: Deployment, findings: Iterable[Finding]) -> list[str]:
     titles = [f"{one.title} " for one in told]
     found = []
     for name, value in {**deployment.flags, "--kv-cache-dtype": deployment.kv_cache_dtype}.items():
-        words = f" cannot read {name} {value} ", f" has no {name} "
-        if any(word in title for word in words for title in titles):
-            found.append(f"{name} {value}".strip())
+        if any(f" has no {name} " in title for title in titles):
+            found.append(name)
+        elif any(f" cannot read {name} {value} " in title for title in titles):
+            found.append(f"{name} {value}")
     return found
 
 

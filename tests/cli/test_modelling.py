@@ -156,3 +156,10 @@ def test_the_nearest_names_are_said_for_one_that_is_not_known(word, near, tmp_pa
         modelling.served(word)
     assert (f"--model {near}" in caught.value.todo) is bool(near)
     assert f"the nearest of those: {near}" in caught.value.why if near else "deepseek-v3, " in caught.value.why
+
+
+def test_keys_on_a_command_line_do_not_come_into_reports():
+    found = deployed(
+        "serve a/b --api-key mine-1234 --port 8000 --hf-overrides.x hf_abcdefghijklmnopqrstuvwxyz0123456789"
+    )
+    assert found.flags == {"": "a/b", "--api-key": "<hidden>", "--port": "8000", "--hf-overrides.x": "<hidden>"}

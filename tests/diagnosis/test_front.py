@@ -55,4 +55,4 @@ def test_an_option_of_another_release_fails(severity, effect):
     lost = replace(REPORT.findings[0], id=given.UNKNOWN, severity=severity, title=title)
     found = judge(choice(), of=wanted(flags={"--swap-space": "4"}), report=replace(REPORT, findings=(lost,)))
     assert found.effect is effect
-    assert (found.why == "it will fail: vLLM 0.33.0 does not know --swap-space 4") is (effect is Effect.FAILS)
+    assert (found.why == "it will fail: vLLM 0.33.0 does not know --swap-space") is (effect is Effect.FAILS)
