@@ -105,7 +105,8 @@ def served(word: str) -> tuple[ServedModel, dict[str, Any]]:
 
 
 def _not_found(word: str) -> UsageError:
-    why = "there is no such file or folder, and it is neither in Hugging Face's cache nor a name that is known"
+    cached = "with a config.json in Hugging Face's cache"
+    why = f"there is no such file or folder, and it is neither {cached} nor a name that is known"
     near = models.nearest(word[:_LONGEST])
     why += f"; the nearest of those: {', '.join(near)}" if near else f": {', '.join(models.presets())}"
     todo = "name the folder of its config.json" + (f", or fi-doctor check --model {near[0]}" if near else "")
