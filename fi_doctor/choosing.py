@@ -118,10 +118,11 @@ def as_recorded(wanted: Wanted, predicted: Choices, recorded: Report, sm: int | 
     measured = tuple(part.choice for part in then.parts if part.choice.evidence.rank >= Evidence.BUILT.rank)
     if not isinstance(sm, Missing) and not isinstance(then.vllm, Missing):
         measured = _with_rows(measured, wanted, recorded.facts, sm, then.vllm)
+    notes = tiny.limits(wanted) if measured or then.stopped else ()
     if isinstance(predicted, Missing):
-        return Chosen(measured or predicted, stopped=then.stopped)
+        return Chosen(measured or predicted, notes, then.stopped)
     found = tiny.with_measured(predicted, measured, {one.operator for one in measured})
-    return Chosen(found, stopped=then.stopped)
+    return Chosen(found, notes, then.stopped)
 
 
 def _with_rows(choices: Iterable[Choice], wanted: Wanted, facts: Facts, sm: int, vllm: str) -> tuple[Choice, ...]:

@@ -59,7 +59,7 @@ def test_a_disagreement_is_told_and_the_measured_one_wins(started):
 def test_a_recording_keeps_what_was_measured_and_says_both(started):
     predicted, seen = started(phase="generated", choices=[HELD])
     recorded = replace(REPORT, deployed=deployment.judge(WANTED, seen.choices, knowledge.load(), REPORT, 90))
-    assert choosing.as_recorded(WANTED, predicted, recorded, 90).choices == seen.choices
+    assert choosing.as_recorded(WANTED, predicted, recorded, 90) == seen
     other = replace(WANTED, deployment=Deployment())
     assert choosing.as_recorded(other, predicted, recorded, 90) == choosing.Chosen(predicted)
     untold = choosing.as_recorded(WANTED, Missing(reason="a release between"), recorded, 90).choices

@@ -210,20 +210,26 @@ def _with_target(asked: Asked) -> Asked:
 
 def _with_wanted(asked: Asked) -> Asked:
     """The same with what is to be served, as --model and --vllm-args say together."""
-    given = {"--tp": asked.tp, "--pp": asked.pp, "--dp": asked.dp, "--kv-cache-dtype": asked.kv_cache_dtype}
     if asked.model is None and asked.vllm_args is None:
-        for option in (*(name for name, value in given.items() if value is not None), *(["--ep"] if asked.ep else [])):
-            raise UsageError(f"{option} without --model", todo="fi-doctor check --model openai/gpt-oss-20b --tp 2")
+        _refuse_without_model(asked)
         return asked
     if asked.model is not None and asked.as_recorded:
         raise UsageError("--model and --as-recorded: nothing is judged then", todo="leave one of the two out")
     from fi_doctor.cli import modelling
 
     wanted = modelling.wanted(asked)
-    if wanted is not None:
+    if wanted is None:
+        _refuse_without_model(asked)
+    else:
         variables = tuple(one.name for one in asked.stated if one.kind == "env")
         wanted = msgspec.structs.replace(wanted, variables=variables)
     return msgspec.structs.replace(asked, wanted=wanted)
+
+
+def _refuse_without_model(asked: Asked) -> None:
+    given = {"--tp": asked.tp, "--pp": asked.pp, "--dp": asked.dp, "--kv-cache-dtype": asked.kv_cache_dtype}
+    for option in (*(name for name, value in given.items() if value is not None), *(["--ep"] if asked.ep else [])):
+        raise UsageError(f"{option} without --model", todo="fi-doctor check --model openai/gpt-oss-20b --tp 2")
 
 
 def _with_stated(asked: Asked, say: Callable[[str], None]) -> Asked:

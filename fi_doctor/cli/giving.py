@@ -102,13 +102,13 @@ def _typed(text: str) -> Iterable[Stated]:
 
 
 def _flags(words: tuple[str, ...], file: str, server: str, *, part: str = "", line: int = 0) -> list[Stated]:
-    from fi_doctor.cli.modelling import options_of
+    from fi_doctor.cli.modelling import of_value, options_of
     from fi_doctor.facts.environment import HIDDEN, shown
     from fi_doctor.model.given import Stated
 
     found = []
     for name, values in options_of(words):
-        told = [shown(name, value) for value in values]
+        told = [shown(of_value(name), value) for value in values]
         if name:
             found.append(
                 Stated(

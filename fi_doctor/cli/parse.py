@@ -22,6 +22,7 @@ _NUMBER = re.compile(r"[0-9]{1,6}")
 _UNITS_MIB = {"m": 1, "g": 1 << 10, "t": 1 << 20}
 _KEY = re.compile(r"(?:\S+: )?[a-z][a-z-]*")  # of a policy: budget, fi-doctor.toml: budget
 _MOST_MIB = 1 << 30
+_RELEASES = {"--flashinfer": "0.7.2.post1", "--sglang": "0.5.18"}  # examples
 # How like a word must be to one of a few, and to one of many, of which some are like anything: nope and none.
 _NEAR, _NEAR_OF_MANY = 0.5, 0.76
 
@@ -72,7 +73,9 @@ def version(value: str, option: str) -> str:
         Version(value)
     except (InvalidVersion, ValueError) as error:  # Python converts no number of more than 4300 digits
         raise UsageError(
-            f"{option}: {value!r} is no version", why="a release, as pip names it", todo=written(option, "0.5.18")
+            f"{option}: {value!r} is no version",
+            why="a release, as pip names it",
+            todo=written(option, _RELEASES.get(option, "0.33.0")),
         ) from error
     return value
 

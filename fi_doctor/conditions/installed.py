@@ -85,7 +85,7 @@ def files_damaged(facts: Facts) -> Relation:
 
 
 def files_altered(facts: Facts) -> Relation:
-    """Those that have another size than was installed."""
+    """Those that have another size than was installed, or other contents."""
     return _altered(facts, lambda how: not how.startswith(_DAMAGE))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from fi_doctor.diagnosis import doubts, given
+from fi_doctor.diagnosis import doubts, front
 from fi_doctor.diagnosis.called import vllm_use
 from fi_doctor.diagnosis.matrix import deciding_cells
 from fi_doctor.model import (
@@ -22,7 +22,6 @@ from fi_doctor.model import (
     Package,
     Report,
     Request,
-    Severity,
     Verdict,
 )
 from fi_doctor.model.choices import Choice
@@ -42,7 +41,7 @@ ENGINE = {
     "--linear-backend": "linear_backend",
     "--moe-backend": "moe_backend",
 }
-_SWITCHES = ("--enable-lora", "--enforce-eager")
+SWITCHES = ("--enable-lora", "--enforce-eager")
 _OF_TABLE = ("all2all_backend", "attention_backend", "enable_lora", "enforce_eager", "moe_backend")  # that it asks for
 _NO_FLASHINFER = "has-flashinfer-false-*"  # findings: vLLM then takes nothing from FlashInfer
 _MAY_BE_NONE = ("allreduce", "allreduce_fusion", "all2all")  # operators that a deployment may do without
@@ -60,7 +59,7 @@ _EFFECTS = {
 def options_of(deployment: Deployment, environment: Mapping[str, str]) -> dict[str, object]:
     """What vLLM is started with, by the names of its engine arguments, with the variables that are known."""
     given = {
-        ENGINE[name]: True if name in _SWITCHES and not value else value
+        ENGINE[name]: True if name in SWITCHES and not value else value
         for name, value in deployment.flags.items()
         if name in ENGINE
     }
@@ -118,23 +117,28 @@ def judge(  # noqa: PLR0913 - the whole of what the answer rests on
         for name, operators in unconsidered.items()
     )
     notes += tuple(f"{field} of the model's configuration: {why}" for field, why in model.unread.items())
+    if short := doubts.of_gpus(deployment, facts):
+        notes += (short,)
     build = doubts.of_build(facts)
     notes += (f"the installed vLLM is a modified build: {build}",) if build else ()
     refusals = doubts.refusals(model, deployment)
+    if odd := front.unknown(deployment.flags, facts.vllm):
+        refusals += (doubts.Refusal(Effect.UNKNOWN, f"{', '.join(odd)}: no option of vLLM {version} that is known"),)
     refusals += tuple(doubts.Refusal(Effect.UNKNOWN, f"vLLM was started here, and {words}") for words in stopped)
     if isinstance(choices, Missing):
         parts: tuple[Part, ...] = ()
         refusals += (doubts.Refusal(Effect.UNKNOWN, f"what vLLM would choose is not known: {choices.reason}"),)
     else:
         unread = doubts.of_fields(model)
+        refusals += doubts.of_operators(unread, choices)
         parts = tuple(
-            _doubted(choice, unconsidered, unread, report, build) or _part(choice, wanted, kb, report, sm)
+            _doubted(choice, wanted, unconsidered, unread, report, build) or _part(choice, wanted, kb, report, sm)
             for choice in choices
         )
     effects = [*(part.effect for part in parts), *(one.effect for one in refusals)]
     effect = min(effects, key=_ORDER.index, default=Effect.UNKNOWN)
     why = _sentence(effect, parts, refusals)
-    if refused := _refused(deployment, report):
+    if refused := front.refused(deployment, report.findings):
         effect, why = Effect.FAILS, f"it will fail: vLLM {version} does not know {', '.join(refused)}"
     return Deployed(
         model=model,
@@ -158,39 +162,40 @@ def with_gate(gate: Gate, deployed: Deployed) -> Gate:
     return gate
 
 
-def _refused(deployment: Deployment, report: Report) -> list[str]:
-    """The options whose values the installed release does not take: it does not start with them."""
-    titles = [one.title for one in report.findings if one.id == given.REFUSED and one.severity is Severity.ERROR]
-    flags = {**deployment.flags, "--kv-cache-dtype": deployment.kv_cache_dtype}
-    written = [f"{name} {value}" for name, value in flags.items()]
-    return [one for one in written if any(f" cannot read {one} " in f"{title} " for title in titles)]
-
-
-def _doubted(
+def _doubted(  # noqa: PLR0913, PLR0917 - each doubt by itself
     choice: Choice,
+    wanted: Wanted,
     unconsidered: Mapping[str, tuple[str, ...]],
     unread: Mapping[str, tuple[str, ...]],
     report: Report,
     build: str,
 ) -> Part | None:
-    """What the table says and may be otherwise here; vLLM itself was given all that is set."""
+    """What the table says and may be otherwise here, or vLLM said without all that is set."""
     is_asked = choice.evidence is not Evidence.DECLARED
     # Where vLLM has answered for attention, which sizes of heads its kernel has is still read of those fields.
     if (not is_asked or choice.operator == "attention") and (
         odd := [name for name, operators in unread.items() if choice.operator in operators]
     ):
         return Part(choice=choice, effect=Effect.UNKNOWN, why=f"{', '.join(odd)} makes no sense, and may change it")
+    if build and not is_asked:
+        return Part(choice=choice, effect=Effect.UNKNOWN, why="by the table; a modified build may choose otherwise")
+    may = [name for name, operators in unconsidered.items() if choice.operator in operators]
+    if may := [name for name in may if not (is_asked and _was_given(name, wanted, report.facts))]:
+        return Part(choice=choice, effect=Effect.UNKNOWN, why=f"{', '.join(may)} may change it")
     if is_asked:
         return None
-    if build:
-        return Part(choice=choice, effect=Effect.UNKNOWN, why="by the table; a modified build may choose otherwise")
-    if may := [name for name, operators in unconsidered.items() if choice.operator in operators]:
-        return Part(choice=choice, effect=Effect.UNKNOWN, why=f"{', '.join(may)} may change it")
+    if why := doubts.of_network(choice, wanted.model, report.facts):
+        return Part(choice=choice, effect=Effect.UNKNOWN, why=why)
     closed = [one.id for one in report.findings if fnmatch.fnmatchcase(one.id, _NO_FLASHINFER)]
     if choice.is_flashinfer and closed:
         why = f"vLLM sees no FlashInfer that it can use ({closed[0]})"
         return Part(choice=choice, effect=Effect.UNKNOWN, why=why)
     return None
+
+
+def _was_given(name: str, wanted: Wanted, facts: Facts) -> bool:
+    """Whether vLLM had an option or a variable when it was asked or started: not what files set for another one."""
+    return name in ENGINE or (name in facts.environment and name not in wanted.variables)
 
 
 def _part(choice: Choice, wanted: Wanted, kb: KnowledgeBase, report: Report, sm: int | Missing) -> Part:
@@ -217,9 +222,8 @@ def _unconsidered(wanted: Wanted, facts: Facts) -> dict[str, tuple[str, ...]]:
     known = None if isinstance(facts.vllm, Missing) else facts.vllm.variables  # others have no effect
     variables = [name for name in (*facts.environment, *wanted.variables) if known is None or name in known]
     given = (*wanted.deployment.flags, *variables)
-    names = [name for name in given if ENGINE.get(name) not in _OF_TABLE and name != doubts.INVARIANT]
-    if doubts.INVARIANT in wanted.variables:  # that of a file is not in the facts, by which the table knows it
-        names.append(doubts.INVARIANT)
+    names = [name for name in given if ENGINE.get(name) not in _OF_TABLE and name not in doubts.ASKED]
+    names += [name for name in doubts.ASKED if name in wanted.variables]
     found = {
         name: {one for glob, several in doubts.MAY_CHANGE.items() if fnmatch.fnmatchcase(name, glob) for one in several}
         for name in names

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
 from fi_doctor.model import Deployment, Facts, Missing, Package, ServedModel, Vllm
+from fi_doctor.model.choices import Choice
 from fi_doctor.model.deployed import Effect
+from fi_doctor.model.traits import SAMPLER
 
-INVARIANT = "VLLM_BATCH_INVARIANT"
 # What else may change a choice, which the table does not know: globs of options and variables -> operators.
 MAY_CHANGE = {
     "--limit-mm-per-prompt": ("attention",),
@@ -58,11 +60,13 @@ MAY_CHANGE = {
     "VLLM_NVFP4_GEMM_BACKEND": ("linear",),
     "VLLM_BLOCKSCALE_FP8_GEMM_FLASHINFER": ("linear",),
     "VLLM_DISABLED_KERNELS": ("linear",),
-    "VLLM_USE_FLASHINFER_SAMPLER": ("sampling",),
+    SAMPLER: ("sampling",),
     "VLLM_*ALLREDUCE*": ("allreduce", "allreduce_fusion"),
     "VLLM_ALL2ALL_BACKEND": ("all2all",),
-    INVARIANT: ("allreduce", "allreduce_fusion", "attention", "linear", "moe", "sampling"),
+    "VLLM_BATCH_INVARIANT": ("allreduce", "allreduce_fusion", "attention", "linear", "moe", "sampling"),
 }
+# Of these the table asks, where they are set on the machine; what a file sets for the server it does not know.
+ASKED = ("VLLM_BATCH_INVARIANT", SAMPLER)
 _ALL = ("attention", "linear", "mixer", "moe")
 # Globs of fields of config.json -> the operators whose kernel depends on them; the first that matches counts.
 _DECIDE = {
@@ -89,8 +93,11 @@ _OTHERS = ("attention", "mixer")  # sizes and kinds of layers
 _ATTENDING = ("full", "window", "chunked", "mla", "sparse_mla")
 _MLA = ("mla", "sparse_mla")
 _WHEELS = re.compile(r"(?:cu|rocm)\d[\d.]*|cpu|xpu")  # what vLLM's own wheels have behind the +
+_BE = {True: "is", False: "are"}
 _CONFIG = "config.json"
-_OTHER_CONFIG = ("--hf-overrides", "--hf-config-path", "--config-format")  # with which its file is not all that counts
+_CUBINS = "VLLM_HAS_FLASHINFER_CUBIN"  # with which vLLM does not ask the network
+# Options with which its file is not all that counts.
+_OTHER_CONFIG = ("--config", "--hf-overrides", "--hf-config-path", "--config-format")
 
 
 class Refusal(NamedTuple):
@@ -106,11 +113,22 @@ def of_fields(model: ServedModel) -> dict[str, tuple[str, ...]]:
     return {name: operators for name, operators in found.items() if operators}
 
 
+def of_operators(unread: Mapping[str, tuple[str, ...]], choices: Iterable[Choice]) -> tuple[Refusal, ...]:
+    """Fields that were not taken and without which the model does not seem to have what they tell of."""
+    there = {choice.operator for choice in choices}
+    told = {field: ", ".join(sorted({*operators} - there)) for field, operators in unread.items()}
+    return tuple(
+        Refusal(Effect.UNKNOWN, f"{field} makes no sense, and there may be {words}")
+        for field, words in told.items()
+        if words and not there & {*unread[field]}
+    )
+
+
 def refusals(model: ServedModel, deployment: Deployment) -> tuple[Refusal, ...]:
     """How the sizes of a model and of its deployment go together.
 
-    Source: vllm/config/model.py, verify_with_parallel_config; vllm/distributed/utils.py, divide and get_pp_indices
-    (0.14.1 to 0.33.0).
+    Source: vllm/config/model.py, verify_with_parallel_config; vllm/distributed/utils.py, divide and get_pp_indices;
+    the class Attention, vllm/attention/layer.py or model_executor/layers/attention/attention.py (0.14.1 to 0.33.0).
     """
     found = []
     tp, pp = deployment.tensor_parallel, deployment.pipeline_parallel
@@ -121,6 +139,9 @@ def refusals(model: ServedModel, deployment: Deployment) -> tuple[Refusal, ...]:
     if attending is not None and attending.heads % tp:
         why = f"the {attending.heads} attention heads cannot be divided among {tp} GPUs, which vLLM asks for"
         found.append(Refusal(Effect.FAILS if is_sure else Effect.UNKNOWN, why))
+    elif attending is not None and attending.heads // tp % max(attending.kv_heads // tp, 1):
+        why = f"{attending.heads} heads cannot be shared among {attending.kv_heads} of keys and values"
+        found.append(Refusal(Effect.FAILS if is_sure else Effect.UNKNOWN, f"{why}, which vLLM asks for on each GPU"))
     elif attending is not None and attending.kind not in _MLA and not _divide(attending.kv_heads, tp):
         why = f"{attending.kv_heads} heads of keys and values neither divide nor are divided by {tp} GPUs"
         found.append(Refusal(Effect.UNKNOWN, f"{why}, which most models of vLLM ask for"))
@@ -134,10 +155,41 @@ def refusals(model: ServedModel, deployment: Deployment) -> tuple[Refusal, ...]:
     return tuple(found)
 
 
+def of_network(choice: Choice, model: ServedModel, facts: Facts) -> str:
+    """Why FlashInfer may not be taken for attention with sinks though the table names it; "" where nothing hinders.
+
+    Source: has_nvidia_artifactory, vllm/utils/flashinfer.py (0.14.1 to 0.33.0).
+    """
+    has_sinks = any(layers.sinks for layers in model.attention)
+    if not (choice.operator == "attention" and choice.is_flashinfer and has_sinks):
+        return ""
+    if isinstance(facts.packages.get("flashinfer-cubin"), Package) or _switch(facts.environment.get(_CUBINS)):
+        return ""
+    return "without flashinfer-cubin vLLM takes it for sinks only if NVIDIA's server answers when it starts"
+
+
+def of_gpus(deployment: Deployment, facts: Facts) -> str:
+    """What is left open where the machine has fewer GPUs than the deployment needs; "" where it has them.
+
+    The answer holds for others of their kind. Source: vllm/config/parallel.py, __post_init__ (0.14.1 to 0.33.0).
+    """
+    gpus = facts.gpus.gpus
+    if isinstance(gpus, Missing):
+        return ""
+    seen = sum(not isinstance(gpu.cuda_index, Missing) for gpu in gpus)
+    size = deployment.world_size
+    needed = size * deployment.data_parallel
+    if needed <= seen:
+        return ""
+    starts = "" if size <= seen else f"; with fewer than {size} vLLM starts only over Ray or several nodes"
+    return f"whether there are {needed} GPUs of this kind for it, of which {seen} {_BE[seen == 1]} seen here{starts}"
+
+
 def of_build(facts: Facts) -> str:
     """Why the installed vLLM is not the release whose version it has, as far as is known; "" where nothing says so.
 
-    Files that changed and kept their size are not seen, nor those of a package without a RECORD.
+    Of files that changed and kept their size only those that decide are seen (facts/contents.py), and of a package
+    without a RECORD none.
     """
     package, vllm = facts.packages.get("vllm"), facts.vllm
     if not isinstance(package, Package) or isinstance(package.version, Missing):
@@ -156,6 +208,10 @@ def of_build(facts: Facts) -> str:
         return f"{package.version} is no version of a release"
     is_release = not version.is_prerelease and (version.local is None or _WHEELS.fullmatch(version.local))
     return "" if is_release else f"{package.version} is no version of a release"
+
+
+def _switch(value: str | None) -> bool:
+    return value is not None and value.isdecimal() and int(value) != 0
 
 
 def _divide(heads: int, tp: int) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fi_doctor.facts import packages, toolkit, toolkits, wrappers
 from fi_doctor.facts.binaries import Reader
+from fi_doctor.facts.contents import with_contents
 from fi_doctor.facts.environment import read_environment
 from fi_doctor.facts.flashinfer import read_flashinfer
 from fi_doctor.facts.gpus import read_gpus, read_gpus_of_nvml
@@ -106,7 +107,7 @@ class Gathering:
         self._gpus = pool.submit(self._read_gpus, self.environ)
         self._system = pool.submit(read_system, self.environ if serving and serving.process else None)
         self._libraries = pool.submit(self._read_libraries)
-        self._vllm = pool.submit(lambda: vllm(self._survey.result()))
+        self._vllm = pool.submit(lambda: with_contents(vllm(self._survey.result())))
         self._calls = pool.submit(lambda: calls(self._survey.result()))
         self._binaries = pool.submit(lambda: binaries.read_packages(self._survey.result()) if binaries else None)
         self._site = pool.submit(lambda: read_site(self._survey.result(), self._start.result().environ))

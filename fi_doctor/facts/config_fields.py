@@ -28,8 +28,6 @@ class Fields:
         name, value = self._first(names)
         if value is None:
             return None
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             self._refuse(name, value, "a whole number")
             return None
@@ -57,11 +55,11 @@ class Fields:
         return default
 
     def word(self, *names: str) -> str:
-        """A short text; "" where there is none."""
+        """A short text on one line; "" where there is none."""
         name, value = self._first(names)
         if value is None:
             return ""
-        if not isinstance(value, str) or len(value) > _LONGEST:
+        if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
             self._refuse(name, value, "a short text")
             return ""
         return value
@@ -71,7 +69,7 @@ class Fields:
         name, value = self._first(names)
         if value is None:
             return ()
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, list) or not all(isinstance(one, str) and one.isprintable() for one in value):
             self._refuse(name, value, "a list of texts")
             return ()
         return tuple(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,6 +40,11 @@ def cached_config(repository: str, environ: Mapping[str, str]) -> Path | None:
 def _cache(environ: Mapping[str, str]) -> Path:
     for name, below in (("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", "hub")):
         if environ.get(name):
-            return Path(environ[name]).expanduser() / below
+            return expanded(environ[name]) / below
     home = Path(environ.get("HOME") or "/")
-    return Path(environ.get("XDG_CACHE_HOME") or home / ".cache").expanduser() / "huggingface" / "hub"
+    return expanded(environ.get("XDG_CACHE_HOME") or f"{home}/.cache") / "huggingface" / "hub"
+
+
+def expanded(path: str) -> Path:
+    """With the home folder for ~; as it is where there is no such user."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises then

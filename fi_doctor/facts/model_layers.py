@@ -46,6 +46,7 @@ _MLA = (
     "longcat_flash",
     "pangu_ultra_moe",
 )
+_PLAIN = (64, 128, 192)  # elements of a head that are not rotated (flashinfer_mla.py, 0.20.2 to 0.33.0)
 _ALWAYS_SINKS = ("gpt_oss",)  # whose sinks no field tells of: they are weights of every layer
 
 
@@ -90,6 +91,9 @@ def _mla(text: Fields, layers: int) -> tuple[AttentionLayers, ...]:
     kda = text.below("linear_attn_config")
     linear = len(kda.numbers("kda_layers")) if kda else 0
     heads = text.number("num_attention_heads", "n_head", most=_MOST_HEADS) or 0
+    plain = text.number("qk_nope_head_dim", most=1 << 12)
+    if plain is not None and plain not in _PLAIN:
+        text.unread["qk_nope_head_dim"] = f"{plain} is none of the sizes that vLLM's kernels for MLA are known to have"
     kind = "sparse_mla" if "index_topk" in text else "mla"
     found = [
         AttentionLayers(kind="kda", count=min(linear, layers), heads=kda.number("num_heads", most=_MOST_HEADS) or 0)

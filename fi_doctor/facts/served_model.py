@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from fi_doctor.errors import DataError
 from fi_doctor.facts.config_fields import Fields
 from fi_doctor.facts.encoded import text_of
@@ -109,13 +107,14 @@ def _encoded(source: str) -> dict[str, str]:
 
 def _object(path: Path) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(text_of(read_whole(path, _LARGEST_BYTES)))
+        # Python's own decoder, as transformers takes: Mamba's configurations have an Infinity, which is no JSON.
+        found = json.loads(text_of(read_whole(path, _LARGEST_BYTES)))
     except OSError as error:
         why = error.strerror or str(error)
         if error.errno == errno.ENOENT:
             why = f"there is no {path.absolute()}"
         raise _unread(path, why) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # also of digits without end, and of bytes that are no text
         raise _unread(path, f"{path.name} is no JSON: {error}") from error
     except RecursionError as error:
         raise _unread(path, f"{path.name} is nested too deeply") from error

@@ -21,6 +21,7 @@ from fi_doctor.model.choices import Choice, Rejected, Served
 from fi_doctor.model.traits import Trait, Traits
 
 _SHIPPED = Path(__file__).parent / "choices"
+_MAJORS = (8, 9, 10, 12)  # of the compute capabilities for which the releases were read
 # Trait -> the values with which the condition holds; all must hold.
 _When = dict[str, tuple[Trait, ...]]
 
@@ -160,6 +161,8 @@ def _runs(candidate: _Candidate, traits: Traits) -> tuple[str, ...]:
 
 def _decide(row: _Row, traits: Traits, options: Mapping[str, object], table: _Table) -> Choice:
     how = f"table, read in vLLM {table.read_in}: {row.source}"
+    if traits["major"] not in _MAJORS:
+        return _open(row, "", f"the table was not read for SM{traits['sm']}; {how}")
     if lacking := [need.why for need in table.unknown.get(row.operator, ()) if _rules_out(need, traits)]:
         return _open(row, "", f"{', '.join(lacking)}; {how}")
     asked = str(options.get(row.forced_by) or "") if row.forced_by else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,14 @@ def config_of(name: str) -> dict[str, Any] | None:
     configs, repositories = _load()
     word = _joined(repository_of(name))
     return configs.get(repositories.get(word, word))
+
+
+def nearest(name: str) -> tuple[str, ...]:
+    """At most three of the names that are like this one, the nearest first; nothing where none is."""
+    word = _joined(repository_of(name)).rpartition("/")[2]
+    names = presets()
+    parts = [one for one in names if len(word) > 2 and (word in one or one in word)]
+    return tuple(dict.fromkeys((*difflib.get_close_matches(word, names, n=3, cutoff=0.7), *parts)))[:3]
 
 
 def _joined(name: str) -> str:

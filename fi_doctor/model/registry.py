@@ -179,6 +179,8 @@ def _refuses_one(one: Registered, value: str) -> str | Missing | None:  # noqa: 
             return (
                 None if _SIZE.fullmatch(value) or _converts(int, value) else f"{value!r} is no size, such as 1024 or 2k"
             )
+        case Parse.BOOL_WORDS if value != value.strip():
+            return Missing(reason=f"whether {one.source} takes blanks away is not told")
         case Parse.BOOL_WORDS if one.off and value.lower() not in _lower((*one.choices, *one.off)):
             return f"{value!r} is none of {', '.join((*one.choices, *one.off))}, and counts as unset"
         case Parse.BOOL_LAX if value.lower() not in (*_LAX[True], *_LAX[False]):

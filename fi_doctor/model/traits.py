@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 from fi_doctor.model.deployments import AttentionLayers, Quantized, ServedModel
 
 Trait = bool | int | str
+SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
 _FEW = 16  # platforms/cuda.py:110 (0.33.0)
 # Architectures whose layers vLLM builds as EncoderOnlyAttention: models/bert.py, bert_with_rope.py, modernbert.py.
 _ENCODERS = re.compile(r"(?:Modern|Nomic)?Bert(?=[A-Z])|(?:XLM)?Roberta(?=[A-Z])|Gte(?:New)?(?=[A-Z])")
@@ -46,6 +47,7 @@ class Traits(TypedDict):
     lora: bool
     batch_invariant: bool
     linear_attention: bool  # gated delta rule in some layers
+    sampler: str  # VLLM_USE_FLASHINFER_SAMPLER: unset, enabled, disabled; other where vLLM cannot read it
 
 
 def traits_of(model: ServedModel, options: Mapping[str, Any], sm: int) -> Traits:
@@ -83,14 +85,25 @@ def traits_of(model: ServedModel, options: Mapping[str, Any], sm: int) -> Traits
         all2all=str(options.get("all2all_backend") or "auto") if spread and dp > 1 else "auto",
         eager=bool(options.get("enforce_eager")),
         lora=bool(options.get("enable_lora")),
-        batch_invariant=str((options.get("variables") or {}).get("VLLM_BATCH_INVARIANT", "0")) == "1",
+        batch_invariant=_switch((options.get("variables") or {}).get("VLLM_BATCH_INVARIANT")) == "enabled",
         linear_attention="gdn" in kinds,
+        sampler=_switch((options.get("variables") or {}).get(SAMPLER)),
     )
 
 
 def pools(architecture: str) -> bool:
     """Whether an architecture gives embeddings, classes or scores, and no text."""
     return bool(_POOLS.fullmatch(architecture))
+
+
+def _switch(value: str | None) -> str:
+    """A variable that vLLM reads as bool(int(value)), where it is set (envs.py of 0.14.1 to 0.33.0)."""
+    if value is None:
+        return "unset"
+    try:
+        return "enabled" if int(value) else "disabled"
+    except ValueError:
+        return "other"
 
 
 def _word(quantized: Quantized) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from fi_doctor.cli import parse
+from fi_doctor.errors import UsageError
+
 COMPOSE = """services:
   llm:
     image: vllm/vllm-openai:v0.33.0
@@ -75,3 +78,12 @@ def test_a_file_that_is_not_there_is_2(doctor):
     assert done.returncode == 2
     assert "none.yaml" in done.stderr
     assert "none.toml" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "todo"), [("--vllm", "--vllm 0.33.0"), ("--flashinfer", "--flashinfer 0.7.2.post1")]
+)
+def test_a_release_that_is_none_is_answered_with_one_that_is(option, todo):
+    with pytest.raises(UsageError) as caught:
+        parse.version("newest", option)
+    assert caught.value.todo == todo

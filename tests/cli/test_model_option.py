@@ -95,6 +95,7 @@ def test_a_folder_and_a_file(doctor, tmp_path):
         (["--model", ""], "--model: '' names no model"),
         (["--model", "of-tomorrow"], "--model: 'of-tomorrow' is not found"),
         (["--tp", "2"], "--tp without --model"),
+        (["--dp", "4096", "--vllm-args", "--enforce-eager"], "--dp without --model"),
         (["--model", "gpt-oss-20b", "--vllm-args", "a 'b"], "--vllm-args cannot be split into words"),
         (["--model", "gpt-oss-20b", "--vllm-args", "vllm serve a/b"], "--model gpt-oss-20b and a/b in --vllm-args"),
         (["--model", "gpt-oss-20b", "--tp", "2", "--vllm-args", "-tp 4"], "--tp 2 and --tensor-parallel-size 4"),

@@ -15,6 +15,9 @@ def deployed(line, **given):
     return modelling.deployed(tuple(shlex.split(line)), **options)
 
 
+AGREED = {"--attention-config.backend": "A", "--attention-backend": "A", "--config": "a.yaml"}
+
+
 @pytest.mark.parametrize(
     ("line", "sizes", "flags"),
     [
@@ -22,6 +25,9 @@ def deployed(line, **given):
         ("vllm serve openai/gpt-oss-20b -tp 8", (8, 1, 1, False, "auto"), {"": "openai/gpt-oss-20b"}),
         ("--tensor-parallel-size=4 --pipeline_parallel_size 2 -dp 2 -ep", (4, 2, 2, True, "auto"), {}),
         ("--kv-cache-dtype fp8", (1, 1, 1, False, "fp8"), {}),
+        ("--enforce-eager --no-enforce-eager -ep --no-enable-expert-parallel", (1, 1, 1, False, "auto"), {}),
+        ("-tp 2 -ep org/name", (2, 1, 1, True, "auto"), {"": "org/name"}),
+        ("-ac.backend=A --attention-backend A --config a.yaml", (1, 1, 1, False, "auto"), AGREED),
         (
             "--enforce_eager --moe-backend triton",
             (1, 1, 1, False, "auto"),
@@ -60,6 +66,18 @@ def test_a_command_line_of_vllm(line, sizes, flags):
         ("-tp 8", {"tp": 4}, "--tp 4 and --tensor-parallel-size 8 in --vllm-args"),
         ("--kv-cache-dtype fp8", {"kv_cache_dtype": "auto"}, "--kv-cache-dtype auto and fp8 in --vllm-args"),
         ("--tensor-parallel-size=8 stray", {}, "'stray' belongs to no option"),
+        ("--tensor-par 2", {}, "--tensor-par may be short for --tensor-parallel-size"),
+        ("--a=FLASHINFER", {}, "--a may be short for --all2all-backend or --attention-backend"),
+        ("--tp 8", {}, "vLLM has no --tp"),
+        ("-tp8", {}, "vLLM has no -tp8"),
+        ("--enforce-eager=false", {}, "--enforce-eager is a switch, and takes no 'false'"),
+        ("--moe-backend --port 1", {}, "--moe-backend names no value"),
+        ("--kv-cache-dtype", {}, "--kv-cache-dtype names no value"),
+        (
+            "-ac.backend=FLASHINFER --attention-backend TRITON_ATTN",
+            {},
+            "--attention-config.backend FLASHINFER and --attention-backend TRITON_ATTN",
+        ),
     ],
 )
 def test_words_that_contradict_or_mean_nothing(line, given, said):
@@ -74,9 +92,33 @@ def test_own_options_and_those_of_vllm_say_the_same():
     assert options_of(found, {})["tensor_parallel_size"] == 8
 
 
-@pytest.mark.parametrize(("line", "name"), [("vllm serve a/b -tp 2", "a/b"), ("--model a/b", "a/b"), ("-tp 2", "")])
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("vllm serve a/b -tp 2", "a/b"),
+        ("--model a/b", "a/b"),
+        ("-tp 2", ""),
+        ("vllm serve --enforce-eager a/b", "a/b"),
+        ("python3 -m vllm.entrypoints.openai.api_server --model a/b", "a/b"),
+        ("exec vllm serve a/b", "a/b"),
+    ],
+)
 def test_the_model_of_a_command_line(line, name):
-    assert modelling.model_in(tuple(shlex.split(line))) == name
+    assert modelling.model_in(modelling.words_of(line)) == name
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("A=1 vllm serve a/b", "A is a variable, and no word of vLLM's"),
+        ("vllm serve 'a/b", "cannot be split into words"),
+        ("vllm serve --model", "--model names no model"),
+    ],
+)
+def test_words_that_are_no_command_line_of_vllm(line, said):
+    with pytest.raises(UsageError) as caught:
+        modelling.model_in(modelling.words_of(line))
+    assert said in caught.value.what
 
 
 def test_models_by_path_cache_and_name(tmp_path, monkeypatch):
@@ -91,9 +133,33 @@ def test_models_by_path_cache_and_name(tmp_path, monkeypatch):
     assert modelling.served("openai/gpt-oss-20b")[0].source == str(cached / "config.json")  # the file that is served
 
 
-@pytest.mark.parametrize("word", ["", "of-tomorrow", "org/name", "/absent"])
+@pytest.mark.parametrize("word", ["", "of-tomorrow", "org/name", "/absent", "~no-such-user/x"])
 def test_what_stands_for_no_model(word, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     with pytest.raises(UsageError) as caught:
         modelling.served(word)
     assert caught.value.todo
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [
+        ("gpt-oss-20", "gpt-oss-20b"),
+        ("Qwen/Qwen3-30B-A3B-FP9", "qwen3-30b-a3b-fp8"),
+        ("Gemma", "gemma-3-27b"),
+        ("of-tomorrow", ""),
+    ],
+)
+def test_the_nearest_names_are_said_for_one_that_is_not_known(word, near, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    with pytest.raises(UsageError) as caught:
+        modelling.served(word)
+    assert (f"--model {near}" in caught.value.todo) is bool(near)
+    assert f"the nearest of those: {near}" in caught.value.why if near else "deepseek-v3, " in caught.value.why
+
+
+def test_keys_on_a_command_line_do_not_come_into_reports():
+    found = deployed(
+        "serve a/b --api-key mine-1234 --port 8000 --hf-overrides.x hf_abcdefghijklmnopqrstuvwxyz0123456789"
+    )
+    assert found.flags == {"": "a/b", "--api-key": "<hidden>", "--port": "8000", "--hf-overrides.x": "<hidden>"}

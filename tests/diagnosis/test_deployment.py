@@ -84,7 +84,8 @@ def test_only_heads_of_the_size_of_the_model_count():
     assert judge(choice(), report=report).effect is Effect.WRONG_RESULT  # captured, as vLLM does
     eager = wanted(flags={"--enforce-eager": ""})
     assert judge(choice(), of=eager, report=report).effect is Effect.FLASHINFER
-    assert judge(choice(), of=wanted("gpt-oss-20b"), report=report).effect is Effect.FAILS
+    cubins = replace(report, facts=replace(report.facts, environment={"VLLM_HAS_FLASHINFER_CUBIN": "1"}))
+    assert judge(choice(), of=wanted("gpt-oss-20b"), report=cubins).effect is Effect.FAILS
     other = judge(choice(), of=wanted("gemma-3-12b"), report=report)
     assert (other.effect, other.parts[0].why) == (
         Effect.UNKNOWN,
@@ -142,7 +143,8 @@ def test_a_value_that_the_release_does_not_take_fails(deployed, severity, fails)
     ("flags", "environment", "said"),
     [
         ({"--attention-config.use_trtllm_attention": "0"}, {}, "--attention-config.use_trtllm_attention may change it"),
-        ({}, {"VLLM_USE_FLASHINFER_SAMPLER": "0"}, "VLLM_USE_FLASHINFER_SAMPLER may change it"),
+        ({}, {"VLLM_KV_CACHE_LAYOUT": "HND", "VLLM_USE_FLASHINFER_SAMPLER": "0"}, None),  # of the sampler it knows
+        ({"--logprobs-mode": "processed_logits"}, {}, "--logprobs-mode may change it"),
         ({}, {"VLLM_ATTENTION_BACKEND": "TRITON_ATTN"}, None),  # 0.33.0 does not know it
         ({"--runner": "pooling"}, {}, "--runner may change it"),
         ({"--attention-backend": "FLASHINFER", "--host": "x"}, {"VLLM_API_KEY": "x"}, None),
@@ -157,7 +159,24 @@ def test_what_the_table_does_not_know_makes_its_answer_unknown(flags, environmen
         assert said in [part.why for part in found.parts]
         assert found.notes
     asked = judge(choice(evidence=Evidence.PREDICTED), of=wanted(flags=flags), report=report)
-    assert asked.effect is Effect.FLASHINFER  # vLLM itself was given them
+    assert asked.effect is (Effect.UNKNOWN if flags and said and "--logprobs" not in said else Effect.FLASHINFER)
+
+
+def test_what_vllm_was_given_itself_is_no_doubt_of_its_own_answer():
+    environment = {"VLLM_USE_TRTLLM_RAGGED_ATTENTION": "1", "VLLM_FLASH_ATTN_VERSION": "2"}
+    vllm = replace(REPORT.facts.vllm, variables=dict.fromkeys(environment, "envs.py:1"))
+    report = replace(REPORT, facts=replace(REPORT.facts, environment=environment, vllm=vllm))
+    asked = choice(evidence=Evidence.PREDICTED)
+    assert judge(choice(), report=report).effect is Effect.UNKNOWN
+    assert judge(asked, report=report).effect is Effect.FLASHINFER
+    of_file = replace(wanted(), variables=("VLLM_FLASH_ATTN_VERSION",))
+    assert judge(asked, of=of_file, report=report).parts[0].why == "VLLM_FLASH_ATTN_VERSION may change it"
+
+
+def test_what_a_file_sets_for_the_server_is_not_known_to_the_table():
+    files = replace(wanted(), variables=("VLLM_USE_FLASHINFER_SAMPLER",))
+    found = judge(choice("sampling", features=("sampling.top_k_top_p",)), of=files)
+    assert found.parts[0].why == "VLLM_USE_FLASHINFER_SAMPLER may change it"
 
 
 def test_where_vllm_sees_no_flashinfer_the_table_is_not_believed():

@@ -89,6 +89,24 @@ def test_a_file_that_transformers_refuses():
     assert judge(choice(), of=elsewhere).effect is Effect.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "tp", "fails"),
+    [(32, 5, 1, True), (32, 64, 1, True), (32, 8, 16, False), (48, 6, 2, False), (28, 4, 4, False)],
+)
+def test_heads_that_cannot_be_shared_among_those_of_keys(heads, kv_heads, tp, fails):
+    of = odd(num_attention_heads=heads, num_key_value_heads=kv_heads).model
+    found = doubts.refusals(of, Deployment(tensor_parallel=tp))
+    assert [one.effect for one in found] == ([Effect.FAILS] if fails else [])
+    of_file = doubts.refusals(of, Deployment(tensor_parallel=tp, flags={"--config": "a.yaml"}))
+    assert [one.effect for one in of_file] == ([Effect.UNKNOWN] if fails else [])
+
+
+def test_an_operator_that_only_a_field_without_sense_tells_of_is_not_left_out():
+    found = judge(choice(), of=odd(num_local_experts=-8))
+    assert found.effect is Effect.UNKNOWN
+    assert "num_local_experts of the model's configuration makes no sense, and there may be moe" in found.why
+
+
 def test_heads_of_keys_that_cannot_be_shared_out():
     [refusal] = doubts.refusals(odd(num_attention_heads=24).model, Deployment(tensor_parallel=3))
     assert (refusal.effect, refusal.why[:33]) == (Effect.UNKNOWN, "8 heads of keys and values neithe")
@@ -146,3 +164,35 @@ def test_a_release_that_was_not_read_is_told(version, says):
     choices = choosing.choose(deployment.traits(wanted(), 90, REPORT.facts), options, version)
     assert choices
     assert all((f"read in vLLM 0.33.0 and not in {version}" in one.how) is says for one in choices)
+
+
+SIXTEEN = "whether there are 16 GPUs of this kind for it, of which 1 is seen here"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ({}, []),
+        ({"data_parallel": 16}, [SIXTEEN]),
+        (
+            {"tensor_parallel": 8, "data_parallel": 2},
+            [f"{SIXTEEN}; with fewer than 8 vLLM starts only over Ray or several nodes"],
+        ),
+    ],
+    ids=repr,
+)
+def test_gpus_that_are_not_here_are_told(sizes, said):
+    assert list(judge(choice(), of=wanted(**sizes)).notes) == said
+    gpus = replace(REPORT.facts.gpus, gpus=Missing(reason="no driver"))
+    assert not judge(choice(), of=wanted(**sizes), report=replace(REPORT, facts=replace(REPORT.facts, gpus=gpus))).notes
+
+
+def test_flashinfer_for_sinks_hangs_on_the_network_where_no_cubins_are_installed():
+    of = wanted("gpt-oss-20b")
+    asks = judge(choice(features=()), of=of).parts[0]
+    assert (asks.effect, asks.why[:24]) == (Effect.UNKNOWN, "without flashinfer-cubin")
+    environment = {**REPORT.facts.environment, "VLLM_HAS_FLASHINFER_CUBIN": "1"}
+    told = judge(choice(), of=of, report=replace(REPORT, facts=replace(REPORT.facts, environment=environment)))
+    assert told.parts[0].effect is Effect.FLASHINFER
+    assert judge(choice()).parts[0].effect is Effect.FLASHINFER  # llama has none
+    assert judge(choice(chosen="FLASH_ATTN", features=()), of=of).parts[0].effect is Effect.OTHER

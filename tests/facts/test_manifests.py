@@ -34,7 +34,7 @@ CMD ["openai/gpt-oss-20b", "--tensor-parallel-size", "8"]
 
 def test_a_dockerfile_of_two_stages(tmp_path):
     [given] = read(tmp_path, "Dockerfile", DOCKERFILE)
-    expected = {"A": "1", "B": "two words", "C": "/x", "LEGACY": "some value", "D": "1", "E": "two words", "F": None}
+    expected = {"A": "1", "B": "two words", "C": "/x", "LEGACY": "some value", "D": "1", "E": "${B}", "F": None}
     assert values(given) == expected
     assert (given.variables["A"].line, given.variables["D"].line, given.line) == (3, 7, 12)
     assert (given.server, given.words) == ("vllm", ("openai/gpt-oss-20b", "--tensor-parallel-size", "8"))
@@ -54,6 +54,10 @@ def test_a_dockerfile_of_two_stages(tmp_path):
         ("FROM x\nCMD nginx\n", "", ()),
         ('FROM vllm/vllm-openai\nENTRYPOINT ["bash"]\n', "", ()),
         ('FROM x AS y\nENTRYPOINT ["vllm", "serve"]\nFROM y\nCMD ["a/b"]\n', "vllm", ("a/b",)),
+        ('FROM x\nCMD ["a/b"]\nENTRYPOINT ["vllm", "serve"]\n', "vllm", ("a/b",)),
+        ('FROM x AS y\nCMD ["a/b"]\nFROM y\nENTRYPOINT ["vllm", "serve"]\n', "vllm", ()),
+        ("FROM x AS y\nCMD vllm serve a/b\nFROM y\nRUN true\n", "vllm", ("a/b",)),
+        ('FROM --platform=linux/amd64 vllm/vllm-openai AS y\nFROM y\nCMD ["a/b"]\n', "vllm", ("a/b",)),
     ],
 )
 def test_servers_that_a_dockerfile_starts(tmp_path, text, server, words):
@@ -193,6 +197,7 @@ def test_a_file_of_variables(tmp_path):
     ("name", "text", "said"),
     [
         ("server.env", "A=1\nno such line\n", "line 2: 'no such line'"),
+        ("server.env", '{"A":"1"}\n', """line 1: '{"A":"1"}'"""),
         ("x.yaml", "a: [1", "line 1: "),
         ("x.yaml", "{{ if .Values.a }}\na: 1\n{{ end }}\n", "helm template"),
         ("x.yaml", "a: 1\n", "neither services"),
@@ -236,3 +241,21 @@ def test_files_that_are_no_text(tmp_path, data):
         manifests.read_manifest(tmp_path / "absent.yaml")
     with pytest.raises(DataError):
         manifests.read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [("'$A'", "$A"), ('"$A"', "1"), (r'"\$A"', "$A"), (r"\$A", "$A"), ('"it\'s $A"', "it's 1"), ("$B", None)],
+)
+def test_what_docker_puts_into_a_variable(tmp_path, written, value):
+    [given] = read(tmp_path, "Dockerfile", f"FROM x\nENV A=1\nENV C={written}\n")
+    assert values(given)["C"] == value
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [("$(id)", None), ("`id`", None), ("${A}", None), ('"$A"', None), ("'$A'", "$A"), ("1 # c", "1"), ("", "")],
+)
+def test_what_a_shell_would_put_into_a_variable_is_not_known(tmp_path, written, value):
+    [given] = read(tmp_path, "a.env", f"A=1\nexport C={written}\n")
+    assert values(given) == {"A": "1", "C": value}

@@ -92,6 +92,13 @@ def test_what_is_not_understood_is_neither_taken_nor_refused_but_for_the_words_t
     assert isinstance(means(one, "O2"), Missing)
 
 
+@pytest.mark.parametrize("off", [(), ("0",)])
+def test_blanks_around_a_word_are_neither_taken_nor_refused(off):
+    assert isinstance(refuses(of(Parse.BOOL_WORDS, "1", off=off), " 1 "), Missing)
+    assert isinstance(means(of(Parse.BOOL_WORDS, "1", off=off), "1\t"), Missing)
+    assert means(of(Parse.BOOL_INT), " 1 ") is True  # int() takes them
+
+
 def test_what_the_source_makes_more_of_has_no_value_that_can_be_told():
     one = of(Parse.FLOAT, through="val if val > 0 else 10")
     assert refuses(one, "x") is not None

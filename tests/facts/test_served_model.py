@@ -184,12 +184,21 @@ def test_quantised_checkpoints(written, weights, activations, rest):
         ("torch_dtype", {"a": 1}, "{'a': 1} is not a short text"),
         ("model_type", "x" * 300, "is not a short text"),
         ("attn_logit_softcapping", float("inf"), "inf is not a positive number"),
+        ("head_dim", 128.0, "128.0 is not a whole number"),  # vLLM would divide by it
+        ("model_type", "\x1b[31mllama", "is not a short text"),
+        ("layer_types", ["full\ud800"], "is not a list of texts"),
     ],
 )
 def test_what_makes_no_sense_is_named_and_the_rest_is_taken(field, value, why):
     found = model_of(**{field: value})
     assert why in found.unread[field]
     assert sum(layers.count for layers in found.attention) == 32
+
+
+@pytest.mark.parametrize(("size", "is_known"), [(128, True), (192, True), (96, False), (None, True)])
+def test_heads_of_mla_that_no_kernel_is_known_to_have(size, is_known):
+    found = served_model.model_of({**models.config_of("deepseek-v3"), "qk_nope_head_dim": size}, "a", "b")
+    assert ("qk_nope_head_dim" not in found.unread) is is_known
 
 
 def test_a_part_that_makes_no_sense_has_its_whole_name():
@@ -222,6 +231,13 @@ def test_files_that_describe_no_model(tmp_path, text, why):
         served_model.read_model(tmp_path)
     assert why in str(caught.value)
     assert caught.value.todo
+
+
+def test_a_number_without_end_is_read_as_transformers_reads_it(tmp_path):
+    written = json.dumps({**PLAIN, "time_step_limit": [0.0, float("inf")], "head_dim": float("nan")})
+    assert "Infinity" in written
+    (tmp_path / "config.json").write_text(written)
+    assert served_model.read_model(tmp_path).unread == {"head_dim": "nan is not a whole number"}
 
 
 def test_files_that_cannot_be_read(tmp_path):

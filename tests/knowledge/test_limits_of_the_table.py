@@ -177,3 +177,40 @@ def test_what_neither_release_tells_is_not_told_between_them():
     choice = told("llama-3.1-8b", version="0.24.0", kv_cache_dtype="turboquant_k8v4")["attention"]
     assert (choice.chosen, choice.how.endswith("0.24.0 was not read")) == ("", True)
     assert "choose alike" not in choice.how
+
+
+@pytest.mark.parametrize(
+    ("value", "version", "chosen"),
+    [
+        (None, "0.14.1", "PYTORCH"),
+        ("1", "0.14.1", "FLASHINFER"),
+        ("0", "0.14.1", "PYTORCH"),
+        ("1", "0.20.2", "FLASHINFER"),
+        ("1", "0.24.0", "FLASHINFER"),  # as the releases before and after it
+        ("0", "0.24.0", "PYTORCH"),
+        (None, "0.24.0", ""),
+        ("0", "0.28.0", "PYTORCH"),
+        (None, "0.33.0", "FLASHINFER"),
+        ("0", "0.33.0", "PYTORCH"),
+        ("true", "0.33.0", ""),  # vLLM cannot read it
+    ],
+)
+def test_the_sampler_is_the_one_that_its_variable_names(value, version, chosen):
+    variables = {} if value is None else {"VLLM_USE_FLASHINFER_SAMPLER": value}
+    assert told("llama-3.1-8b", version=version, variables=variables)["sampling"].chosen == chosen
+
+
+@pytest.mark.parametrize("version", ["0.14.1", "0.20.2", "0.28.0", "0.33.0"])
+def test_what_was_not_read_for_a_gpu_is_not_told(version):
+    assert {one.chosen for sm in (75, 110) for one in told("qwen3-30b-a3b", sm, version).values()} == {""}
+    of_fp8 = [told("qwen3-30b-a3b-fp8", sm, version) for sm in (80, 89)]
+    assert [(one["linear"].chosen, one["moe"].chosen) for one in of_fp8] == [("", "")] * 2
+    assert {one["attention"].chosen for one in of_fp8} == {"FLASH_ATTN"}
+    assert told("qwen3-30b-a3b", 89, version)["moe"].chosen == "TRITON"
+
+
+@pytest.mark.parametrize(("value", "chosen"), [("0", "FLASHINFER"), ("1", "none"), ("2", "none"), ("x", "FLASHINFER")])
+def test_a_batch_that_is_to_be_invariant_is_asked_for_by_a_number(value, chosen):
+    variables = {"VLLM_BATCH_INVARIANT": value}  # bool(int(value)), and "x" is refused, which a finding says
+    found = told("llama-3.1-8b", tensor_parallel_size=2, variables=variables)
+    assert found["allreduce_fusion"].chosen == chosen
