@@ -46,6 +46,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     no_config: bool = False
     explain_gate: bool = False
     quiet: bool = False
+    is_watched: bool = False
     model: str | None = None
     tp: int | None = None
     pp: int | None = None
@@ -214,6 +215,10 @@ def _check_source(asked: Asked) -> None:
         raise UsageError(f"--python: nothing is examined with {recorded[0]}", todo="leave one of the two out")
     if recorded and asked.binaries:
         raise UsageError(f"--binary: nothing is examined with {recorded[0]}", todo="leave one of the two out")
+    if asked.is_watched and (recorded or asked.quiet):
+        raise UsageError(
+            f"--watch and {[*recorded, '--quiet'][0]}: there is nothing to watch", todo="leave one of the two out"
+        )
     if "" in asked.binaries:
         raise UsageError("--binary: '' names no file", todo="fi-doctor check --binary path/to/extension.so")
     if asked.as_recorded and not recorded:
