@@ -92,6 +92,8 @@ def read_file(path: Path) -> Report:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise DataError(what, why=error.strerror or str(error)) from error
+    except ValueError as error:  # a name that no file can have, which only a program can give
+        raise DataError(f"cannot read the report {name!r}", why=str(error)) from error
     return read(data, str(path))
 
 
