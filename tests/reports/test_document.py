@@ -316,8 +316,10 @@ def test_a_file_that_cannot_be_opened_is_said_with_its_absolute_path(tmp_path):
 def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path, monkeypatch, when):
     path = tmp_path / "r.yaml"
     os.mkfifo(path)
+    (tmp_path / "plain").touch()
     if when != "before":  # it was a file when it was looked at
-        monkeypatch.setattr(type(path), "stat", lambda _: os.stat(__file__))
+        plain = (tmp_path / "plain").stat()
+        monkeypatch.setattr(type(path), "stat", lambda _: plain)
     with pytest.raises(DataError, match="it is not a file"):
         document.read_file(path)
 
