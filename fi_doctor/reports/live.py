@@ -34,6 +34,7 @@ class _Row(Struct):
 
     name: str
     sm: str
+    module: str  # that it waits for at first
     kind: str = "waiting"  # of _ORDER
     state: str = "waiting"
     said: str = ""
@@ -107,11 +108,26 @@ class LiveTable(Progress):
                 self._console.show_cursor()  # whoever stops or kills us gets a terminal with a cursor back
                 self._draw()
 
+    def begun(self, modules: tuple[str, ...]) -> None:
+        """The rows that wait for them say so."""
+        with self._lock:
+            for row in self._waiting(modules):
+                row.kind, row.state = "running", "compiling"
+            self._draw()
+
+    def settled(self, module: str, words: str, done: int, total: int) -> None:
+        """The rows that waited for it wait for their turn."""
+        del done, total
+        with self._lock:
+            for row in self._waiting((module,)):
+                row.kind, row.state, row.said = "waiting", "waiting", f"{module}: {words}"
+            self._draw()
+
     def started(self, probe: PlannedProbe) -> None:
         """Its row counts the time."""
         with self._lock:
             row = self._row(probe)
-            row.kind, row.state, row.started = "running", "started", self._now()
+            row.kind, row.state, row.said, row.started = "running", "started", "", self._now()
             super().started(probe)
 
     def reached(self, probe: PlannedProbe, stage: Stage) -> None:
@@ -141,7 +157,10 @@ class LiveTable(Progress):
 
     def _row(self, probe: PlannedProbe) -> _Row:
         sm = "-" if isinstance(probe.sm, Missing) else str(probe.sm)
-        return self._rows.setdefault((probe.spec.id, sm), _Row(clean(probe.spec.id, 100), sm))
+        return self._rows.setdefault((probe.spec.id, sm), _Row(clean(probe.spec.id, 100), sm, probe.spec.module))
+
+    def _waiting(self, modules: tuple[str, ...]) -> list[_Row]:
+        return [row for row in self._rows.values() if row.started is None and row.module and row.module in modules]
 
     def _line(self, text: str, *, stamped: bool = True) -> None:
         """Above the table."""

@@ -83,6 +83,18 @@ def test_each_probe_has_a_row_that_says_how_far_it_came(table):
     ]
 
 
+def test_those_that_wait_for_a_module_tell_of_it(table):
+    made, stream, clock = table(probes=[planned("norm.rmsnorm", "norm"), planned("rope", "rope"), planned("torch", "")])
+    made.begun(("norm", "other"))
+    made.building(1, 2, 7, 4, 30.0)
+    status, _, *rows = redrawn(made, stream, clock)
+    assert "building 1 module, 2 of 7 objects" in status
+    assert [row.split()[1] for row in rows] == ["compiling", "waiting", "waiting"]
+    made.settled("norm", "failed: \x1b[31mno nvcc", 1, 2)
+    rows = redrawn(made, stream, clock)[2:]
+    assert rows[0].split(maxsplit=2)[1:] == ["waiting", "norm: failed: \\x1b[31mno nvcc"]
+
+
 def test_the_capability_is_named_where_there_are_two(table):
     probes = [planned(sm=90), planned(sm=100), planned("import.torch", "", sm=Missing(reason="-"))]
     rows = redrawn(*table(probes=probes))[1:]
