@@ -70,4 +70,5 @@ while :; do
   check
   [ "${NODE_EVERY:-600}" != 0 ] || leave "$gate"
   run sleep "${NODE_EVERY:-600}"
+  [ "$code" = 0 ] || leave 2 # it was no number, and without a pause there would be check after check
 done

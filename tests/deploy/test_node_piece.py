@@ -114,6 +114,13 @@ def test_it_checks_over_and_over_and_takes_its_files_along_when_it_is_ended(node
     assert wait_for(lambda: not place.processes(), seconds=5)
 
 
+@pytest.mark.parametrize("every", ["soon", "-1", " "])
+def test_without_a_pause_between_checks_there_is_one_and_it_leaves_nothing(node, place, every):
+    done = node(CODE=0, NODE_EVERY=every)
+    assert (done.returncode, left(place), conditions(place)) == (2, [], ["gpu7", "0"])
+    assert "sleep" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["it's", "a b", '"', "$(touch run)", "back\\slash", "''", "*"])
 def test_the_folders_may_have_any_name(node, place, name):
     folder = place.folder / name
