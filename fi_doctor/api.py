@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from fi_doctor import knowing
 from fi_doctor.cli import commands
 from fi_doctor.cli.asked import Asked, begin_check
+from fi_doctor.errors import UsageError
 from fi_doctor.facts.remembered import memory_folder
 from fi_doctor.model import Report
 from fi_doctor.processes import HOUSEHOLD
@@ -118,6 +121,7 @@ def diagnose(  # noqa: PLR0913 - the options of check
         quiet=True,
         is_called=True,
     )
+    _check_words(asked)
     HOUSEHOLD.has_others = True
     asked, gathering = begin_check(asked, say)
     kb, specs = knowing.load(memory_folder(), None if knowledge is None else Path(knowledge))
@@ -139,6 +143,19 @@ def load(path: PathLike) -> Report:
     Source: `fi_doctor.reports.document`.
     """
     return document.read_file(Path(path))
+
+
+def _check_words(asked: Asked) -> None:
+    """UsageError for a text that no command line and no name of a file can have."""
+    values = msgspec.structs.asdict(asked).values()
+    for word in (one for value in values for one in (value if isinstance(value, tuple) else (value,))):
+        try:
+            is_possible = not isinstance(word, str) or b"\0" not in os.fsencode(word)
+        except UnicodeEncodeError:
+            is_possible = False
+        if not is_possible:
+            why = "it has a character that no argument and no name of a file can have"
+            raise UsageError(f"{word!r} cannot be taken", why=why, todo="leave that character out")
 
 
 def _unsaid(line: str) -> None:

@@ -7,6 +7,8 @@ import sysconfig
 import flashinfer_wheels
 import pytest
 
+from fi_doctor import processes
+
 # The ninja that is installed with the tests, which knows pools of jobs, goes before another one.
 os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
 
@@ -36,3 +38,10 @@ def golden(request):
 def unpacked(tmp_path_factory):
     """unpacked("0.5.3"): the folder flashinfer/ of that version, as Python files without data."""
     return flashinfer_wheels.Unpacked(tmp_path_factory.mktemp("wheels"))
+
+
+@pytest.fixture
+def children():
+    """children(): our children, without those that other tests keep beside them, as tests/cli keeps one."""
+    before = set(processes.children())
+    return lambda: [pid for pid in processes.children() if pid not in before]

@@ -72,6 +72,18 @@ def test_wrong_arguments_are_errors_and_no_end(home, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("bad", ["a\0b", "\ud800", "~\0/x"], ids=ascii)
+def test_texts_that_no_file_can_have_as_a_name_are_refused(bad):
+    for name in ("from_", "python", "example", "as_user", "model", "vllm_args", "budget"):
+        with pytest.raises(errors.UsageError, match="cannot be taken"):
+            fi_doctor.diagnose(**{name: bad})
+    for name in ("binary", "manifest", "env_file", "feature"):
+        with pytest.raises(errors.UsageError, match="cannot be taken"):
+            fi_doctor.diagnose(example="h200", **{name: ["a", bad]})
+    with pytest.raises(errors.DataError, match="cannot read the report"):
+        fi_doctor.load(bad)
+
+
 def test_neither_variables_nor_a_policy_nearby_change_what_is_asked(home, monkeypatch):
     monkeypatch.chdir(home)
     monkeypatch.setenv("FI_DOCTOR_REQUIRE", "moe.trtllm_bf16")

@@ -24,8 +24,8 @@ def is_alive(pid):
         return False
 
 
-def zombies():
-    return [pid for pid in processes.children() if not is_alive(pid)]
+def zombies(pids):
+    return [pid for pid in pids if not is_alive(pid)]
 
 
 def test_status_and_both_streams_are_kept():
@@ -87,7 +87,7 @@ def test_a_timeout_ends_the_whole_group():
     assert not is_alive(int(result.stdout))
 
 
-def test_a_child_in_another_session_that_ignores_signals_is_found():
+def test_a_child_in_another_session_that_ignores_signals_is_found(children):
     deaf = "import signal, time; [signal.signal(s, signal.SIG_IGN) for s in (1, 2, 15)]; time.sleep(300)"
     code = (
         "import os, subprocess, sys, time\n"
@@ -104,7 +104,7 @@ def test_a_child_in_another_session_that_ignores_signals_is_found():
     pids = [int(word) for word in result.stdout.split()]
     assert len(pids) == 2
     assert not any(map(is_alive, pids))
-    assert zombies() == []
+    assert zombies(children()) == []
 
 
 def test_what_an_orphan_leaves_when_it_dies_just_then_is_found(monkeypatch):
@@ -135,13 +135,13 @@ def test_what_an_orphan_leaves_when_it_dies_just_then_is_found(monkeypatch):
     assert not is_alive(parent)
 
 
-def test_an_orphan_that_cleared_its_environment_is_found():
+def test_an_orphan_that_cleared_its_environment_is_found(children):
     result = sandbox.run(["sh", "-c", "env -i setsid sleep 300 & sleep 0.3"], timeout_s=5)
     assert result.returncode == 0
-    assert processes.children() == []
+    assert children() == []
 
 
-def test_an_orphan_without_a_marker_is_not_laid_to_a_run_that_leaves_none():
+def test_an_orphan_without_a_marker_is_not_laid_to_a_run_that_leaves_none(children):
     long = threading.Thread(
         target=sandbox.run, args=(["sleep", "1.5"],), kwargs={"timeout_s": 5, "leaves_orphans": False}
     )
@@ -149,9 +149,9 @@ def test_an_orphan_without_a_marker_is_not_laid_to_a_run_that_leaves_none():
     time.sleep(0.2)
     result = sandbox.run(["sh", "-c", "env -i setsid sleep 300 & sleep 0.3"], timeout_s=5)
     assert result.returncode == 0
-    assert len(processes.children()) == 1  # the long run's
+    assert len(children()) == 1  # the long run's
     long.join()
-    assert processes.children() == []
+    assert children() == []
 
 
 def a_forked_child(code):
@@ -172,17 +172,17 @@ def a_forked_child(code):
 WAITS = "import os\nif not os.read({wait}, 1): os._exit(9)\nos.dup2({output}, 1)\n"
 
 
-def test_a_child_that_another_process_forked_is_seen_to_its_end():
+def test_a_child_that_another_process_forked_is_seen_to_its_end(children):
     result = sandbox.run(["by", "name"], timeout_s=20, fork=a_forked_child(WAITS + "os.write(1, b'out'); os._exit(3)"))
     assert (result.argv, result.returncode, result.stdout) == (("by", "name"), 3, b"out")
-    assert processes.children() == []
+    assert children() == []
 
 
-def test_a_forked_child_is_timed_out_like_any():
+def test_a_forked_child_is_timed_out_like_any(children):
     code = WAITS + "import time; print('go', flush=True); time.sleep(300)"
     result = sandbox.run([], timeout_s=1, fork=a_forked_child(code))
     assert (result.timed_out, result.signal) == (True, signal.SIGKILL)
-    assert processes.children() == []
+    assert children() == []
 
 
 def test_a_process_that_is_not_handed_over_is_let_go(monkeypatch):
@@ -261,11 +261,11 @@ def test_a_poll_that_says_true_ends_the_run_as_timed_out():
     assert 0.3 < polls[2] - polls[0] < 2
 
 
-def test_what_a_poll_raises_is_raised_once_the_child_is_dead():
+def test_what_a_poll_raises_is_raised_once_the_child_is_dead(children):
     pids = []
 
     def fail():
-        pids.extend(processes.children())
+        pids.extend(children())
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -305,7 +305,7 @@ def test_the_environment_is_the_given_one_and_a_marker():
     assert names == {b"PATH", b"A", b"FI_DOCTOR_CHILD"}
 
 
-def test_several_threads_each_lose_only_their_own_strays():
+def test_several_threads_each_lose_only_their_own_strays(children):
     results = {}
 
     def one(number):
@@ -324,10 +324,10 @@ def test_several_threads_each_lose_only_their_own_strays():
     for thread in threads:
         thread.join()
     for result in results.values():
-        stray, children = result.stdout.split(b"\n")[:2]
-        assert stray in children.split()  # it lived as long as its own parent
+        stray, its_own = result.stdout.split(b"\n")[:2]
+        assert stray in its_own.split()  # it lived as long as its own parent
         assert not is_alive(int(stray))
-    assert zombies() == []
+    assert zombies(children()) == []
 
 
 def test_a_process_that_is_not_ours_is_left_alone():

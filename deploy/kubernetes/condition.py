@@ -6,11 +6,11 @@ Ends with 0 once the condition is set, with 1 and a line on stderr where it cann
 """
 
 import datetime as dt
+import http.client
 import json
 import os
 import ssl
 import sys
-import urllib.error
 import urllib.request
 
 ACCOUNT = os.environ.get("SERVICE_ACCOUNT", "/var/run/secrets/kubernetes.io/serviceaccount")
@@ -31,7 +31,7 @@ def condition(node, report, code, now):
     if report is not None and code in MEANINGS:
         status, reason = MEANINGS[code]
         message = f"{report['gate']['reason']} (exit {code}, checked {report['created']})"
-    before = next((one for one in node["status"].get("conditions", []) if one["type"] == TYPE), {})
+    before = next((one for one in node["status"].get("conditions") or [] if one.get("type") == TYPE), {})
     is_same = before.get("status") == status
     return {
         "type": TYPE,
@@ -39,7 +39,7 @@ def condition(node, report, code, now):
         "reason": reason,
         "message": message[:MOST],
         "lastHeartbeatTime": now,
-        "lastTransitionTime": before["lastTransitionTime"] if is_same else now,
+        "lastTransitionTime": (before.get("lastTransitionTime") if is_same else None) or now,
     }
 
 
@@ -47,8 +47,8 @@ def read_report(path):
     try:
         with open(path, encoding="utf-8") as file:
             report = json.load(file)
-        return report if {"gate", "created"} <= report.keys() else None
-    except (OSError, ValueError, AttributeError):
+        return report if {"reason"} <= report["gate"].keys() and {"created"} <= report.keys() else None
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError):  # it is no report
         return None
 
 
@@ -78,7 +78,10 @@ def main(node, report, code):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(f"{TYPE} was not set: it is called as condition.py NODE REPORT CODE")
     try:
         sys.exit(main(*sys.argv[1:]))
-    except (OSError, KeyError, ValueError, urllib.error.URLError) as error:
+    # The last three are of an answer that is none of an API server.
+    except (OSError, http.client.HTTPException, KeyError, ValueError, AttributeError, TypeError) as error:
         sys.exit(f"{TYPE} was not set: {type(error).__name__}: {error}")

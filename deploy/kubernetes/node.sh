@@ -45,10 +45,15 @@ run() {
   child=
 }
 
+# A word as CHECK_ARGS takes it, whatever is in it.
+quoted() {
+  printf "'%s'" "$(printf '%s' "$1" | sed "s/'/'\"'\"'/g")"
+}
+
 check() {
   words=${CHECK_ARGS:-}
-  [ -z "$labels" ] || words="$words --format 'nfd:$labels'"
-  [ -z "$metrics" ] || words="$words --format 'prometheus:$metrics'"
+  [ -z "$labels" ] || words="$words --format $(quoted "nfd:$labels")"
+  [ -z "$metrics" ] || words="$words --format $(quoted "prometheus:$metrics")"
   run env CHECK_ARGS="$words" CHECK_REPORT="$scratch/report.json" timeout -k 10 "${NODE_TIMEOUT:-300}" \
     sh "$here/check.sh" >/dev/null # what decided goes to stderr
   gate=$code
@@ -65,4 +70,5 @@ while :; do
   check
   [ "${NODE_EVERY:-600}" != 0 ] || leave "$gate"
   run sleep "${NODE_EVERY:-600}"
+  [ "$code" = 0 ] || leave 2 # it was no number, and without a pause there would be check after check
 done

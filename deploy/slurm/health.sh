@@ -16,11 +16,12 @@
 # started is gone by then, also where a check or scontrol hangs.
 set -u
 
+PATH=${PATH:-/usr/local/bin}:/usr/bin:/bin
 here=$(cd "$(dirname "$0")" && pwd)
 conf=${HEALTH_CONF:-$here/health.conf}
 # shellcheck source=/dev/null
 [ ! -f "$conf" ] || . "$conf"
-PATH=$here/bin:/opt/fi-doctor/bin:${PATH:-/usr/local/bin}:/usr/bin:/bin
+PATH=$here/bin:/opt/fi-doctor/bin:$PATH
 export PATH
 CHECK_ARGS=${CHECK_ARGS:---depth static --fail-on error}
 export CHECK_ARGS CHECK_PYTHON="${CHECK_PYTHON:-}" CHECK_CONFIG="${CHECK_CONFIG:-}"

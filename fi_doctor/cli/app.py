@@ -51,6 +51,7 @@ from fi_doctor.cli.options import (
     Thorough,
     Tp,
     VllmArgs,
+    Watch,
 )
 
 app = typer.Typer(
@@ -125,6 +126,7 @@ def check(  # noqa: PLR0913 - the options of the main command
     target: Target = None,
     knowledge: Knowledge = None,
     quiet: Quiet = False,
+    watch: Watch = False,
 ) -> int:
     """Build, run and check the kernels, print the matrix.
 
@@ -155,6 +157,7 @@ def check(  # noqa: PLR0913 - the options of the main command
         no_config=no_config,
         explain_gate=explain_gate,
         quiet=quiet,
+        is_watched=watch,
         model=model,
         tp=tp,
         pp=pp,

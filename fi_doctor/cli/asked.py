@@ -47,6 +47,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     no_config: bool = False
     explain_gate: bool = False
     quiet: bool = False
+    is_watched: bool = False
     model: str | None = None
     tp: int | None = None
     pp: int | None = None

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
 import sys
-from collections.abc import Iterator
 
 import msgspec
 
 from fi_doctor import knowing, pipeline
-from fi_doctor.cli import consulting, emit, giving, installed, outputs, parse, placing, policy
+from fi_doctor.cli import consulting, emit, giving, installed, outputs, parse, placing, policy, watching
 from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import findings, gate
 from fi_doctor.errors import UsageError
@@ -27,9 +25,7 @@ from fi_doctor.model import (
     Report,
     Request,
     Scope,
-    Silent,
     Verdict,
-    Watch,
     selects,
 )
 from fi_doctor.probing import catalog
@@ -219,7 +215,7 @@ def _judged(
             stated=stated,
             wanted=asked.wanted,
         )
-    with progress(asked) as watch:
+    with watching.progress(asked) as watch:
         return pipeline.diagnose(
             request if asked.depth is not None else None,
             request,
@@ -279,17 +275,3 @@ def document_of(name: str) -> Report:
     if name in examples.names() and not os.path.lexists(path):
         return document.read(examples.data(name), f"example {name}")
     return document.read_file(path)
-
-
-@contextlib.contextmanager
-def progress(asked: Asked) -> Iterator[Watch]:
-    """What tells of the work on stderr, for as long as it takes."""
-    if asked.quiet or asked.depth == Depth.STATIC.value:
-        yield Silent()
-        return
-    from fi_doctor.probing.measured import BUILD_S
-    from fi_doctor.reports.progress import Progress
-
-    is_terminal, selected = sys.stderr.isatty(), bool(asked.features)
-    with Progress(sys.stderr, is_terminal=is_terminal, estimates=BUILD_S, selected=selected) as progress:
-        yield progress

@@ -25,6 +25,9 @@ def source(asked: Asked) -> None:
         raise UsageError(f"--python: nothing is examined with {recorded[0]}", todo="leave one of the two out")
     if recorded and asked.binaries:
         raise UsageError(f"--binary: nothing is examined with {recorded[0]}", todo="leave one of the two out")
+    if asked.is_watched and (recorded or asked.quiet):
+        other = [*recorded, "--quiet"][0]
+        raise UsageError(f"--watch and {other}: there is nothing to watch", todo="leave one of the two out")
     if "" in asked.binaries:
         raise UsageError("--binary: '' names no file", todo="fi-doctor check --binary path/to/extension.so")
     if asked.as_recorded and not recorded:

@@ -7,7 +7,7 @@ import sys
 import msgspec
 
 from fi_doctor import pipeline
-from fi_doctor.cli import commands, emit, installed, outputs
+from fi_doctor.cli import commands, emit, installed, outputs, watching
 from fi_doctor.cli.asked import Asked
 from fi_doctor.diagnosis import changes
 from fi_doctor.errors import CannotTellError, UsageError
@@ -86,7 +86,7 @@ def _now(
         budget_s=report.request.budget_s,
         fresh_cache=report.request.fresh_cache,
     )
-    with commands.progress(Asked(depth=depth.value, quiet=asked.quiet)) as watch:
+    with watching.progress(Asked(depth=depth.value, quiet=asked.quiet)) as watch:
         return pipeline.diagnose(
             None if depth is Depth.RUN else request,
             request,

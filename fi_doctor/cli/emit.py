@@ -49,6 +49,8 @@ def check_writable(path: str | None, option: str = "-o") -> None:
         why = "it is closed" if streams.is_closed(stream_number(path) or 0) else _why_not(target, _kind(target))
     except OSError as error:  # a loop of links, a name that is too long, a current folder that was deleted
         raise _unwritable(path, error.strerror or str(error), option) from error
+    except ValueError as error:  # a NUL, which a policy can hold
+        raise _unwritable(path, str(error), option) from error
     if why:
         raise _unwritable(path, why, option, _lacking(target))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from fi_doctor import locked, pipeline
-from fi_doctor.cli import commands, emit, installed, outputs, placing
+from fi_doctor.cli import commands, emit, installed, outputs, placing, watching
 from fi_doctor.cli.asked import Asked, quick_gathering
 from fi_doctor.errors import CannotTellError, DataError
 from fi_doctor.facts import Gathering
@@ -105,7 +105,7 @@ def _report(asked: Asked, found: LockedCheck, again_now: Callable[[], dict[str, 
         f"that takes {duration(found.budget_s)} at most (--budget); fi-doctor lock writes down what is measured now"
     )
     python = sys.executable if asked.python is None else asked.python
-    with commands.progress(asked) as watch:
+    with watching.progress(asked) as watch:
         return found.measured(lambda: Gathering(python), watch, again_now)
 
 

@@ -186,6 +186,9 @@ Output = Annotated[
     str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here, not to stdout.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+Watch = Annotated[
+    bool, typer.Option("--watch", help="Show every probe and how far it came, as a table on the terminal.")
+]
 BudgetOrNot = Annotated[
     str | None,
     typer.Option("--budget", metavar="TIME", help="Bound on building and running; else unknown. [default: 10m]"),

@@ -10,17 +10,11 @@ from fi_doctor.cli.options import Config, FailOn, FeatureOption, Knowledge, NoCo
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
 
-    from fi_doctor.endpoint.answers import Endpoint
     from fi_doctor.endpoint.sources import Source
 
 _PORT = 8474
-_THREADS = 4
-_CONNECTIONS = 64  # at once; more wait until one is closed
-_HEADER_BYTES = 16 << 10  # of the request line and all headers together
-_BODY_BYTES = 1 << 10  # nothing is read of a body
-_IDLE_S = 10
+_BACKLOG = 64  # connections that wait to be taken
 _OF_CHECKS = (
     *("--lock", "--python", "--config", "--no-config", "--feature", "--require", "--fail-on", "--rows", "--knowledge"),
 )
@@ -68,7 +62,7 @@ def serve(  # noqa: PLR0913 - the options of a command
     """Serve the last report over HTTP, read-only.
 
     /healthz (200 where the gate holds, else 503 and why), /report.json, /metrics (Prometheus), / (HTML). Ends by a
-    signal: 143 after SIGTERM, 130 after Ctrl-C. Needs waitress: pip install 'fi-doctor[serve]'.
+    signal: 143 after SIGTERM, 130 after Ctrl-C. Needs waitress, which fi-doctor[serve] brings.
     """
     from fi_doctor.cli import parse
     from fi_doctor.errors import UsageError
@@ -123,6 +117,8 @@ def _serve(  # noqa: PLR0913, PLR0917 - what serve settles
     from fi_doctor.errors import UsageError
 
     _check_waitress()
+    from fi_doctor.endpoint import listening
+
     door = _bound(host, port)
     ends: queue.Queue[str] = queue.Queue()
     source: Source
@@ -134,8 +130,7 @@ def _serve(  # noqa: PLR0913, PLR0917 - what serve settles
     address = door.getsockname()[0]
     hosts = _hosts(address, host, names)
     endpoint = Endpoint(source, hosts=hosts, max_age_s=max_age_s)
-    run = _server(endpoint, door)
-    threading.Thread(target=run, daemon=True).start()
+    threading.Thread(target=listening.server(endpoint, door).run, daemon=True).start()
     shown = f"[{address}]" if ":" in address else address
     to = " to whoever reaches it" if hosts is None else ""
     emit.say(f"fi-doctor: serving {path or 'static checks'} at http://{shown}:{door.getsockname()[1]}/{to}")
@@ -145,13 +140,15 @@ def _serve(  # noqa: PLR0913, PLR0917 - what serve settles
 
 def _check_waitress() -> None:
     import importlib.util
+    import shlex
+    import sys
 
     from fi_doctor.errors import UsageError
 
     if importlib.util.find_spec("waitress") is None:
         raise UsageError(
             "serve needs the package waitress, an HTTP server", why="it is not installed with fi-doctor by default",
-            todo="pip install 'fi-doctor[serve]'",
+            todo=shlex.join([sys.executable, "-I", "-m", "pip", "install", "waitress>=3.0.1"]),
         )  # fmt: skip
 
 
@@ -164,7 +161,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(found[4][:2], family=found[0], backlog=_CONNECTIONS)
+        return socket.create_server(found[4][:2], family=found[0], backlog=_BACKLOG)
     except (OSError, UnicodeError) as error:
         number = error.errno if isinstance(error, OSError) and not isinstance(error, socket.gaierror) else None
         why = os.strerror(number) if number else str(error)
@@ -180,27 +177,3 @@ def _hosts(address: str, host: str, names: tuple[str, ...]) -> frozenset[str] | 
     if not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         return None
     return frozenset({"localhost", "127.0.0.1", "[::1]", address, host.lower(), *map(str.lower, names)})
-
-
-def _server(endpoint: Endpoint, door: socket.socket) -> Callable[[], None]:
-    """What answers at the socket until the process ends."""
-    import logging
-
-    import waitress
-
-    logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # a request that waits for a thread is no news
-    server = waitress.create_server(
-        endpoint,
-        sockets=[door],
-        ident="fi-doctor",
-        threads=_THREADS,
-        connection_limit=_CONNECTIONS,
-        backlog=_CONNECTIONS,
-        channel_timeout=_IDLE_S,
-        cleanup_interval=_IDLE_S // 2,
-        max_request_header_size=_HEADER_BYTES,
-        max_request_body_size=_BODY_BYTES,
-        log_socket_errors=False,
-    )
-    run: Callable[[], None] = server.run
-    return run

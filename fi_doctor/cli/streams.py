@@ -10,6 +10,7 @@ import sys
 from fi_doctor.errors import DoctorError, UsageError
 
 STDOUT, STDERR = 1, 2
+_LONGEST = 2000  # characters of a line of an error
 
 
 def is_closed(number: int) -> bool:
@@ -61,13 +62,18 @@ def tell(text: str) -> None:
 
 def tell_error(error: DoctorError) -> None:
     """The three parts of an expected failure; only a reason may have lines (all errors of a file), set below it."""
-    why = "\n       ".join(one_line(line.strip()) for line in error.why.split("\n"))
-    tell(str(DoctorError(one_line(error.what), why=why, todo=one_line(error.todo))))
+    why = "\n       ".join(_cut(one_line(line.strip())) for line in error.why.split("\n"))
+    tell(str(DoctorError(_cut(one_line(error.what)), why=why, todo=one_line(error.todo))))
 
 
 def one_line(text: str) -> str:
     """The text without anything that a terminal would obey."""
     return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _cut(line: str) -> str:
+    """What was typed, or stands in a file, may be of any length."""
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} [{len(line) - _LONGEST} more characters]"
 
 
 def _escape(char: str) -> str:

@@ -85,12 +85,18 @@ class Checks:
         pause = threading.Event()
         is_first = True
         while True:
-            code, self._found = check(self._words)
+            code, self._found = self._check()
             if is_first and code == USAGE and isinstance(self._found, Missing):
                 self._refused(self._found.reason)
                 return
             is_first = False
             pause.wait(self._every_s)
+
+    def _check(self) -> tuple[int | None, Pages | Missing]:
+        try:
+            return check(self._words)
+        except OSError as error:  # no folder or descriptor for it; the next one may have them
+            return None, Missing(reason=f"no check can be made: {error}")
 
 
 def check(words: tuple[str, ...], timeout_s: float = CHECK_S) -> tuple[int | None, Pages | Missing]:

@@ -83,16 +83,24 @@ def read_file(path: Path) -> Report:
     """The report in a file, or in a pipe such as /dev/stdin; DataError when there is none to be had."""
     name = os.path.join(_current_folder(), path)  # noqa: PTH118 - Path.absolute() fails where that was deleted
     what = f'cannot read the report "{name}"'
+    is_stream = _STREAM.fullmatch(name) is not None
     try:
-        kind = path.stat().st_mode
-        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind) or _STREAM.fullmatch(name)):
-            # A pipe that nobody writes to, or a device, would be waited for.
-            raise DataError(what, why="it is not a file", todo="--from - reads stdin")
-        with path.open("rb") as file:
+        # A pipe that nobody writes to, or a device, would be waited for; opened, it may be another than before.
+        _check_plain(path.stat().st_mode, what, is_stream=is_stream)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if is_stream else os.O_NONBLOCK))
+        with os.fdopen(fd, "rb") as file:
+            _check_plain(os.fstat(fd).st_mode, what, is_stream=is_stream)
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise DataError(what, why=error.strerror or str(error)) from error
+    except ValueError as error:  # a name that no file can have, which only a program can give
+        raise DataError(f"cannot read the report {name!r}", why=str(error)) from error
     return read(data, str(path))
+
+
+def _check_plain(kind: int, what: str, *, is_stream: bool) -> None:
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind) or is_stream):
+        raise DataError(what, why="it is not a file", todo="--from - reads stdin")
 
 
 def read(data: bytes, name: str) -> Report:

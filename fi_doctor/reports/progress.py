@@ -165,7 +165,7 @@ class Progress:
             taken = self._schedule.end(probe)
             time_taken = f" in {duration(taken)}" if taken is not None else ""
             done = f"{self._schedule.done} of {self._schedule.total}"
-            self._line(f"{_title(probe)}: {_ending(outcome)}{time_taken} ({done})")
+            self._line(f"{_title(probe)}: {ending_words(outcome)}{time_taken} ({done})")
 
     def _step(self, text: str) -> None:
         """A line in a log; on a terminal the status line tells it."""
@@ -251,7 +251,8 @@ def _title(probe: PlannedProbe) -> str:
     return f"{clean(probe.spec.id, 100)} (SM{probe.sm})" if isinstance(probe.sm, int) else clean(probe.spec.id, 100)
 
 
-def _ending(outcome: Outcome) -> str:
+def ending_words(outcome: Outcome) -> str:
+    """How far it came, or how it ended, a colon and why."""
     if outcome.ending is Ending.RETURNED:
         return str(outcome.stage)
     said, remedy = parted(outcome.detail)

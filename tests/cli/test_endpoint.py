@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import pathlib
 import sys
+import threading
 
 import cli_command
 import pytest
@@ -211,3 +213,22 @@ def test_a_check_gives_a_report_or_why_there_is_none(python):
     assert "norm.rmsnrm" in found.reason
     code, found = sources.check(("--python", python("sleep 600")), timeout_s=1.5)
     assert (code, found) == (None, Missing(reason="the check did not end within 1.5 s"))
+
+
+def test_where_no_check_can_be_made_nothing_of_an_earlier_one_is_served(good, monkeypatch):
+    source = sources.Checks((), 0.001, pytest.fail)
+    answers = [lambda: (0, good), pathlib.Path("/nowhere/at/all").stat, lambda: (0, good)]
+    seen, is_over = [], threading.Event()
+
+    def check(words):
+        seen.append(source.now())
+        if not answers:
+            is_over.set()
+            threading.Event().wait()
+        return answers.pop(0)()
+
+    monkeypatch.setattr(sources, "check", check)
+    source.begin()
+    assert is_over.wait(10)
+    assert [seen[1], seen[3]] == [good, good]
+    assert "no check can be made: [Errno 2]" in seen[2].reason

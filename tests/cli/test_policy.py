@@ -463,3 +463,10 @@ def test_a_family_that_is_mistyped_has_a_nearest_one(doctor):
 def test_report_and_warm_take_no_policy(doctor):
     policy(doctor, "broken [")
     assert doctor("report", "--from", doctor.report()).returncode == 0
+
+
+def test_a_policy_may_name_no_file_that_cannot_be(doctor):
+    policy(doctor, 'format = ["nfd:a\\u0000b"]')
+    done = doctor("check", "--from", doctor.report())
+    assert done.returncode == 2
+    assert "embedded null byte" in in_three_parts(done.stderr)["why"]

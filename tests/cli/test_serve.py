@@ -13,12 +13,15 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import cli_command
 import pytest
 from waiting import wait_for
+from waitress import channel
 
 from fi_doctor.cli import app, publishing
+from fi_doctor.endpoint import listening
 from fi_doctor.reports import render
 
 SERVING = re.compile(r"fi-doctor: serving .* at http://([0-9.]+):([0-9]+)/\n")
@@ -175,19 +178,45 @@ def test_what_the_library_cannot_take_apart_ends_that_connection_alone(served):
     assert ask(served[1])[0] == 200
 
 
-def test_half_requests_hold_nobody_up_and_are_closed(served):
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHo", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"], ids=len)
+def test_those_who_say_nothing_half_a_request_or_do_not_read_hold_nobody_up(served, sent):
     _, port = served
-    halves = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
-    try:
-        for half in halves:
-            half.sendall(b"GET / HTTP/1.1\r\nHo")
+    with contextlib.ExitStack() as others:
+        for _ in range(3 * listening.CONNECTIONS):
+            other = others.enter_context(socket.socket())
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            other.connect(("127.0.0.1", port))
+            other.sendall(sent)
         begun = time.monotonic()
         assert ask(port)[0] == 200
         assert time.monotonic() - begun < 5
-    finally:
-        for half in halves:
-            half.close()
     assert ask(port)[0] == 200
+
+
+def test_a_request_in_drops_ends_as_if_nothing_came(monkeypatch):
+    clock = iter(range(100, 200))
+    monkeypatch.setattr(channel, "time", types.SimpleNamespace(time=lambda: next(clock)))
+    with socket.create_server(("127.0.0.1", 0)) as door, socket.create_connection(door.getsockname()) as client:
+        made = listening.server(lambda environ, start: [], door)
+        taken, address = door.accept()
+        with contextlib.closing(listening.Channel(made, taken, address, made.adj, map={})) as one:
+            for drop, at in ((b"G", 101), (b"ET / HTTP/1.1\r\n", 101), (b"Host: ", 101), (b"x\r\n\r\nGET", 104)):
+                client.sendall(drop)
+                one.handle_read()
+                assert one.last_activity == at
+        made.task_dispatcher.shutdown(timeout=1)
+        made.trigger.close()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "used", "limit"), [(-1, 9, 64), (1024, 9, 64), (24, 9, 3), (23, 9, 2), (22, 9, None), (0, 9, None)]
+)
+def test_there_are_as_many_connections_as_descriptors_are_left(allowed, used, limit):
+    if limit is None:
+        with pytest.raises(OSError, match="Too many open files"):
+            listening.connections(allowed, used)
+    else:
+        assert listening.connections(allowed, used) == limit
 
 
 def test_many_ask_at_once(served):
@@ -253,4 +282,4 @@ def test_without_waitress_it_is_said_what_to_install(doctor):
     hide = "import sys; sys.modules['waitress'] = None; from fi_doctor.cli.process import main; main(sys.argv[1:])"
     done = doctor(argv=[sys.executable, "-c", hide, "serve", "--from", "report.json"])
     assert done.returncode == 2
-    assert "pip install 'fi-doctor[serve]'" in done.stderr
+    assert "-I -m pip install 'waitress>=3.0.1'" in done.stderr

@@ -86,6 +86,26 @@ def test_a_terminal_that_is_closed_ends_the_check(doctor, slow_stack):
     assert wait_for(lambda: not doctor.processes(), seconds=5)
 
 
+def test_a_table_that_is_watched_stays_and_gives_the_terminal_back(doctor, slow_stack):
+    begun = doctor.folder / "begun"
+    env = {"PYTHONPATH": f"{slow_stack}{os.pathsep}{ROOT}", "BEGUN": begun, "TERM": "xterm"}
+    ours, theirs = pty.openpty()
+    words = ("check", "--watch", "--feature", "import.torch", "--format", "json")
+    child = doctor.start(*words, env=env, stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    assert wait_for(begun.exists)
+    child.send_signal(signal.SIGTERM)
+    assert child.communicate(timeout=30)[0] in (b"", "")
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert child.returncode == 143
+    assert "elapsed" in shown
+    drawn, said = shown.rsplit("\x1b[?25h", 1)  # the cursor is shown again
+    assert "import.torch  started " in drawn.rstrip().splitlines()[-1]
+    assert said.strip() == ENDINGS[signal.SIGTERM][1]
+    assert wait_for(lambda: not doctor.processes(), seconds=5)
+
+
 def test_under_nohup_a_closed_terminal_changes_nothing(doctor, slow_stack):
     begun = doctor.folder / "begun"
     env = {"PYTHONPATH": f"{slow_stack}{os.pathsep}{ROOT}", "BEGUN": begun}

@@ -11,6 +11,9 @@ import factory as make
 import pytest
 from cli_command import BROKEN, FORMATS
 
+from fi_doctor.cli import streams
+from fi_doctor.errors import DoctorError
+
 ESCAPE = "\x1b"
 
 
@@ -118,3 +121,13 @@ def test_a_mistake_in_other_letters_can_be_told_in_ascii(doctor):
     done = doctor("check", "--feature", "größe→", env=env)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
+
+
+def test_an_error_says_of_what_was_typed_as_much_as_can_be_read_and_its_command_whole(capsys):
+    command = "fi-doctor check " + "--feature x " * 500
+    streams.tell_error(DoctorError("a\x1b" * 5000, why=f"{'b' * 2000}\n{'c' * 2001}", todo=command))
+    what, why, more, todo = capsys.readouterr().err.splitlines()
+    assert what.endswith(" [23000 more characters]")
+    assert why == f"  why: {'b' * 2000}"
+    assert more == f"       {'c' * 2000} [1 more characters]"
+    assert todo == f"  try: {command}"

@@ -114,6 +114,21 @@ def test_it_checks_over_and_over_and_takes_its_files_along_when_it_is_ended(node
     assert wait_for(lambda: not place.processes(), seconds=5)
 
 
+@pytest.mark.parametrize("every", ["soon", "-1", " "])
+def test_without_a_pause_between_checks_there_is_one_and_it_leaves_nothing(node, place, every):
+    done = node(CODE=0, NODE_EVERY=every)
+    assert (done.returncode, left(place), conditions(place)) == (2, [], ["gpu7", "0"])
+    assert "sleep" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["it's", "a b", '"', "$(touch run)", "back\\slash", "''", "*"])
+def test_the_folders_may_have_any_name(node, place, name):
+    folder = place.folder / name
+    folder.mkdir()
+    assert node(CODE=0, NODE_FEATURES=folder, NODE_TEXTFILES=folder).returncode == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["fi-doctor", "fi-doctor.prom"]
+
+
 def test_what_is_not_wanted_is_not_written(node, place):
     assert node(CODE=0, NODE_FEATURES="", NODE_TEXTFILES="", NODE_NAME="").returncode == 0
     assert (left(place), conditions(place)) == ([], [])
@@ -160,6 +175,33 @@ def test_the_time_of_the_last_change_stays_while_nothing_changes(before, moved):
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "7", "null", "[" * 100_000),
+        *('{"gate": 1, "created": "x"}', '{"gate": {}, "created": "x"}', '{"gate": {"reason": "x"}}'),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_what_is_no_report_is_none(tmp_path, text):
+    path = tmp_path / "report.json"
+    path.write_text(text)
+    assert condition_script().read_report(path) is None
+
+
+@pytest.mark.parametrize("conditions", [None, [{}], [{"type": "FlashInferReady", "status": "True"}]], ids=str)
+def test_a_node_may_lack_what_others_have(conditions):
+    found = condition_script().condition({"status": {"conditions": conditions}}, json.loads(REPORT), "0", NOW)
+    assert (found["status"], found["lastTransitionTime"]) == ("True", NOW)
+
+
+@pytest.mark.parametrize("words", [(), ("gpu7",), ("gpu7", "report.json", "0", "1")], ids=len)
+def test_other_words_are_told_in_a_line(words):
+    done = subprocess.run([sys.executable, "-I", FOLDER / "condition.py", *words], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "condition.py NODE REPORT CODE" in done.stderr
+
+
 def test_the_api_server_is_asked_as_the_service_account(tmp_path):
     key, ca = tmp_path / "key", tmp_path / "ca.crt"
     words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]

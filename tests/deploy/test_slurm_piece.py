@@ -61,6 +61,13 @@ def test_what_is_well_or_cannot_be_told_is_left_alone(node, code):
     assert node(CODE=code) == (0, [])
 
 
+@pytest.mark.parametrize("path", ["", "/nowhere"])
+def test_whatever_path_slurmd_sets_what_lies_in_the_current_folder_is_not_taken(node, place, path):
+    (place.folder / "health.conf").write_text(": >run\n")
+    assert node("/bin/sh", CODE=1, PATH=path) == (0, [])  # there is no fi-doctor on it
+    assert not (place.folder / "run").exists()
+
+
 def test_codes_that_drain_can_be_named(node):
     assert len(node(CODE=3, HEALTH_CODES="1 3")[1]) == 1
     assert node(CODE=1, HEALTH_CODES="3")[1] == []

@@ -13,7 +13,7 @@ def test_the_pages_are_as_they_would_be_written(monkeypatch):
     import pages
 
     written = pages.pages()
-    there = {path.relative_to(pages.DOCS).as_posix(): path for path in pages.DOCS.rglob("*") if path.is_file()}
+    there = {path.relative_to(pages.DOCS).as_posix(): path for path in pages.DOCS.rglob("*.md")}
     assert there.keys() == {*written, *pages.WRITTEN_BY_HAND}, "python benchmarks/pages.py"
     assert [name for name, text in written.items() if there[name].read_text() != text] == [], (
         "python benchmarks/pages.py"

@@ -113,13 +113,14 @@ def outcomes_of(planned, *, facts=FACTS, environ=None, watch=None, at_once=1):
 def everything(tmp_path_factory):
     """All fakes of test_run at once, forked."""
     scratch = tmp_path_factory.mktemp("scratch")
+    others = processes.children()  # of other tests, as tests/cli keeps one
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(scratch))
         patch.setenv("FI_DOCTOR_CHILD", test_run.EVERYTHING)
         planned = [tried(spec) for spec in test_run.specs()]
         outcomes = outcomes_of(planned, environ=environ_of(TMPDIR=str(scratch)), at_once=4)
     assert list(scratch.iterdir()) == []
-    assert processes.children() == []
+    assert processes.children() == others
     return {outcome.probe.removeprefix("fake."): outcome for outcome in outcomes}
 
 
@@ -303,13 +304,13 @@ def test_an_import_that_prints_without_end_does_not_block(asking):
     assert outcomes[0].output.endswith("xxxtorch warns\n")
 
 
-def test_an_import_that_takes_too_long_is_ended(asking, monkeypatch):
+def test_an_import_that_takes_too_long_is_ended(children, asking, monkeypatch):
     monkeypatch.setattr(template, "IMPORT_LIMIT_S", 0.5)
     watch = test_run.Told()
     outcomes = outcomes_of(asking(*["return {}"] * 2), environ=environ_of(FAKE_STACK="slow"), watch=watch)
     assert [(outcome.started, outcome.ending) for outcome in outcomes] == [("fresh", Ending.RETURNED)] * 2
     assert any("still importing them after 0.5 s" in line for line in watch.lines)
-    assert processes.children() == []
+    assert children() == []
 
 
 def test_a_budget_that_ends_while_it_imports_is_used_up(asking):
@@ -321,7 +322,7 @@ def test_a_budget_that_ends_while_it_imports_is_used_up(asking):
     assert "used up before it started" in outcome.detail
 
 
-def test_a_run_that_is_stopped_does_not_wait_for_the_import(asking):
+def test_a_run_that_is_stopped_does_not_wait_for_the_import(children, asking):
     planned = asking(*["return {}"] * 2)
     environ = environ_of(FAKE_STACK="slow")
     begun = time.monotonic()
@@ -331,18 +332,18 @@ def test_a_run_that_is_stopped_does_not_wait_for_the_import(asking):
         with pytest.raises(Cancelled):
             try_probe(planned[0], bench, 1)
     assert time.monotonic() - begun < 5
-    assert processes.children() == []
+    assert children() == []
 
 
-def test_a_probe_that_is_stopped_is_killed(asking):
+def test_a_probe_that_is_stopped_is_killed(children, asking):
     planned = asking(*["print('begun', flush=True); time.sleep(60)"] * 2)
     with template.started(planned, FACTS, environ_of(), None) as forker:
         bench = bench_of(FACTS, environ_of(), test_run.Told(), forker)
         threading.Timer(1.0, bench.stop.set).start()
         with pytest.raises(Cancelled):
             try_probe(planned[0], bench, 1)
-        assert len(processes.children()) == 1
-    assert processes.children() == []
+        assert len(children()) == 1
+    assert children() == []
 
 
 KILLS_THE_TEMPLATE = """
@@ -355,14 +356,14 @@ for entry in pathlib.Path("/proc").glob("[0-9]*"):
 """
 
 
-def test_when_the_template_is_killed_a_probe_goes_on_and_the_next_is_fresh(asking):
+def test_when_the_template_is_killed_a_probe_goes_on_and_the_next_is_fresh(children, asking):
     body = KILLS_THE_TEMPLATE.strip().replace("\n", "\n    ") + "\n    time.sleep(0.5); return {'alive': True}"
     watch = test_run.Told()
     outcomes = outcomes_of(asking(body, "return {}", "return {}"), watch=watch)
     assert [outcome.ending for outcome in outcomes] == [Ending.RETURNED] * 3
     assert [outcome.started for outcome in outcomes] == ["forked", "fresh", "fresh"]
     assert any("it ended" in line for line in watch.lines)
-    assert processes.children() == []
+    assert children() == []
 
 
 def test_a_crash_while_leaving_and_a_thread_that_is_left_change_nothing(asking):
@@ -378,12 +379,12 @@ def test_for_one_probe_there_is_no_template(asking):
         assert forker is None
 
 
-def test_a_template_that_nobody_asks_is_ended_at_once(asking):
+def test_a_template_that_nobody_asks_is_ended_at_once(children, asking):
     begun = time.monotonic()
     with template.started(asking(*["return {}"] * 2), FACTS, environ_of(FAKE_STACK="slow"), None):
         pass
     assert time.monotonic() - begun < 5
-    assert processes.children() == []
+    assert children() == []
 
 
 MAIN = """

@@ -1,5 +1,6 @@
 import json
 import math
+import os
 import random
 import sys
 
@@ -309,6 +310,18 @@ def test_a_file_that_cannot_be_opened_is_said_with_its_absolute_path(tmp_path):
             document.read_file(path)
         assert str(path) in caught.value.what
         assert caught.value.why in {"Is a directory", "No such file or directory"}
+
+
+@pytest.mark.parametrize("when", ["before", "while it is opened"])
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path, monkeypatch, when):
+    path = tmp_path / "r.yaml"
+    os.mkfifo(path)
+    (tmp_path / "plain").touch()
+    if when != "before":  # it was a file when it was looked at
+        plain = (tmp_path / "plain").stat()
+        monkeypatch.setattr(type(path), "stat", lambda _: plain)
+    with pytest.raises(DataError, match="it is not a file"):
+        document.read_file(path)
 
 
 def test_a_file_is_read(tmp_path):
