@@ -19,7 +19,8 @@ _OWN = (
 # Whose messages they are, as the sources of signs begin.
 _ANYBODY = (
     r"^(?:Python|g\+\+|gcc|clang|ld|nvcc|ptxas|nvlink|libnvvm|cudafe\+\+|ninja|dash|bash|sh|the system|Linux|NFS"
-    r"|glibc|filelock|CUDA driver|CUDA runtime(?:, error \d+(?: and \d+)?)?$|CUTLASS|cutlass)(?:$|\W)"
+    r"|glibc|filelock|CUDA driver|CUDA runtime(?:, error \d+(?: and \d+)?)?$|CUTLASS|cutlass|cuDNN|cudnn-frontend"
+    r"|torch [\d.]+: torch/(?:lib|utils/cpp_extension))(?:$|\W)"
 )
 
 _OWN_SOURCE = r"(?:^|of )(?:flashinfer|nvidia-cutlass-dsl|apache-tvm-ffi)"
