@@ -9,6 +9,7 @@ from packaging.version import Version
 
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.model import LogFacts, Missing
+from fi_doctor.model.numbers import whole
 
 # The newest CUDA that each branch of the driver runs, from https://docs.nvidia.com/cuda/cuda-toolkit-release-notes;
 # newer branches are not known here, and nvidia-smi says it of them.
@@ -46,8 +47,8 @@ def driver_cuda(facts: LogFacts) -> tuple[str, ...] | Missing:
     """
     drivers = facts.of("driver")
     branch = drivers[0].value.partition(".")[0] if drivers else ""
-    if branch.isdecimal() and int(branch) in _BRANCHES:
-        return (_BRANCHES[int(branch)],)
+    if (number := whole(branch)) in _BRANCHES:
+        return (_BRANCHES[number],)
     said = facts.of("driver_cuda")
     return (said[0].value,) if said else Missing(reason="the log does not tell what CUDA the driver runs")
 

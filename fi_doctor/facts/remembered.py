@@ -103,7 +103,7 @@ def remembered(
 
 def recall(path: Path, key: str, kind: type[_Kept]) -> _Kept | None:
     """What was kept in a file under this key; None where there is none, or no key."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return kept_under(key, read_whole(path, _LARGEST_MEMORY), kind)
     return None
 
