@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -40,6 +41,7 @@ from fi_doctor.model import (
     Request,
     Warming,
     Watch,
+    secrets,
     selects,
 )
 from fi_doctor.model.deployed import Wanted
@@ -107,7 +109,8 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     if wanted is not None and chosen is not None:
         chosen = chosen.told(answer.result()) if answer is not None else chosen
         report = _with_upgrade(_deployed(report, wanted, chosen, kb, sm), kb, specs, stated)
-    return msgspec.structs.replace(report, seconds=round(time.monotonic() - begun, 1), builds=builds)
+    report = msgspec.structs.replace(report, seconds=round(time.monotonic() - begun, 1), builds=builds)
+    return secrets.without(report, secrets.held(gathering.environ, os.environ))
 
 
 def _started(  # noqa: PLR0913, PLR0917 - as diagnose
@@ -168,13 +171,14 @@ def warm(  # noqa: PLR0913 - as diagnose
     probed = {spec.feature for spec in specs}
     named = [one.id for one in kb.features if asked.features and selects(asked.features, one.id)]
     unprobed = {name: "fi-doctor has no probe for this row" for name in named if name not in probed}
-    return msgspec.structs.replace(
+    done = msgspec.structs.replace(
         done,
         caller="" if is_all else called.caller(kb, facts),
         toolkit=forecast.toolkit(facts),
         unasked={**done.unasked, **unprobed},
         code=1 if unprobed else done.code,
     )
+    return secrets.without(done, secrets.held(gathering.environ, os.environ))
 
 
 def rejudge(  # noqa: PLR0913 - what is recorded, what is asked, what is known

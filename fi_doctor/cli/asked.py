@@ -42,6 +42,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     binaries: tuple[str, ...] = ()  # files and folders
     formats: tuple[str, ...] = ()  # FORMAT or FORMAT:PATH
     output: str | None = None
+    redact: bool = False
     config: str | None = None
     no_config: bool = False
     explain_gate: bool = False
@@ -269,6 +270,7 @@ def _check_unmeasured(asked: Asked) -> None:
         "--vllm-args": asked.vllm_args is not None,
         "--prove": asked.prove,
         "--prove-vllm": asked.prove_vllm,
+        "--redact": asked.redact,
     }
     others = {"--as-user": asked.as_user is not None, "--pid": asked.pid is not None}
     for option in (name for name, is_given in others.items() if is_given):

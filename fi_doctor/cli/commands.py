@@ -33,7 +33,7 @@ from fi_doctor.model import (
     selects,
 )
 from fi_doctor.probing import catalog
-from fi_doctor.reports import document, failures, issue, lists, rulings
+from fi_doctor.reports import document, failures, issue, lists, redaction, rulings
 from fi_doctor.reports.text import wrap
 
 
@@ -174,6 +174,8 @@ def judge(asked: Asked, gathering: Gathering | None, kb: KnowledgeBase, specs: t
 def _write_report(asked: Asked, gathering: Gathering | None) -> Report:
     kb, specs = installed.known(asked.knowledge)
     done = judge(asked, gathering, kb, specs)
+    if asked.redact:
+        done = redaction.redact(done, os.environ)
     outputs.write(done, asked.targets, placing.beside(done, asked.targets, kb))
     return done
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fi_doctor.errors import DataError
-from fi_doctor.model import SCHEMA, Finding, Missing, Report
+from fi_doctor.model import SCHEMA, Finding, Missing, Report, secrets
 from fi_doctor.reports import refusals
 from fi_doctor.reports.refusals import MAX_DEPTH
 
@@ -107,7 +107,7 @@ def read(data: bytes, name: str) -> Report:
     _check_schema(document.get("schema"), name)
     _check_numbers(document, name)
     try:
-        return msgspec.convert(document, type=Report)
+        return secrets.without(msgspec.convert(document, type=Report))
     except msgspec.ValidationError as error:
         raise DataError(f'"{name}" is not a whole report', why=_located(str(error)), todo=_REWRITE) from error
     except RecursionError as error:
