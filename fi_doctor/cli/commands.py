@@ -32,7 +32,7 @@ from fi_doctor.model import (
     Watch,
     selects,
 )
-from fi_doctor.probing import catalog
+from fi_doctor.probing import catalog, foreign
 from fi_doctor.reports import document, failures, issue, lists, redaction, rulings
 from fi_doctor.reports.text import wrap
 
@@ -221,6 +221,8 @@ def _judged(
             stated=stated,
             wanted=asked.wanted,
         )
+    for line in foreign.told(specs, request):
+        _say(line)
     with progress(asked) as watch:
         return pipeline.diagnose(
             request if asked.depth is not None else None,

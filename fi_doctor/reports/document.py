@@ -56,7 +56,7 @@ def in_order(report: Report) -> Report:
 def to_json(report: Report) -> str:
     """The report as JSON: indented by two, Unicode kept, a newline at the end."""
     text = json.dumps(to_builtins(report), indent=2, ensure_ascii=False, allow_nan=False)
-    return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
+    return _escaped(text) + "\n"
 
 
 def to_yaml(report: Report) -> str:
@@ -71,7 +71,7 @@ def to_yaml(report: Report) -> str:
         sort_keys=False,
         width=2**30,  # lines are never folded; libyaml takes a C int
     )
-    return text
+    return _escaped(text)
 
 
 def schema() -> dict[str, Any]:
@@ -164,10 +164,17 @@ def _dumper() -> type[yaml.SafeDumper]:
             return True
 
     def represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+        # In double quotes, and only there, what `to_yaml` makes of such a character is read as that character.
+        style = '"' if _INVISIBLE.search(text) else "|" if "\n" in text else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     Dumper.add_representer(str, represent_text)
     return Dumper
+
+
+def _escaped(text: str) -> str:
+    """What a terminal or an editor may obey, as JSON and YAML in double quotes write it."""
+    return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _parse(data: bytes, name: str) -> Any:
