@@ -19,8 +19,12 @@ from fi_doctor import knowledge, pipeline
 from fi_doctor.cli import giving, modelling
 from fi_doctor.conditions import ranges
 from fi_doctor.errors import DoctorError
+from fi_doctor.explaining import diagnose as diagnosing
 from fi_doctor.explaining import embedded, inputs
-from fi_doctor.explaining.diagnose import Source, diagnose
+from fi_doctor.explaining.diagnose import Source
+from fi_doctor.explaining.filling import filled
+from fi_doctor.explaining.matching import matches
+from fi_doctor.explaining.ranking import candidate
 from fi_doctor.facts import (
     binaries,
     builds,
@@ -52,12 +56,12 @@ from fi_doctor.facts import (
 from fi_doctor.facts.elf import Unreadable
 from fi_doctor.facts.files import NOT_PYTHON, decoded
 from fi_doctor.inside import excerpt, mirror, ninjalog, subset, survey
-from fi_doctor.knowledge import bundles, decode, policies
+from fi_doctor.knowledge import bundles, decode, faults, policies
 from fi_doctor.locking import document as locks
-from fi_doctor.model import Binary, Gpu
+from fi_doctor.model import Binary, Fault, Gpu, LogFacts, secrets
 from fi_doctor.probing import catalog, deciding, record
 from fi_doctor.reports import document as reports
-from fi_doctor.reports import render
+from fi_doctor.reports import explained, explained_markdown, render
 
 _PLACE = pathlib.Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp", f"fi-doctor-fuzz-{os.getpid()}")
 
@@ -114,8 +118,27 @@ def _judged(data: bytes) -> object:
     return pipeline.rejudge(report, report.request, kb=kb, specs=specs)
 
 
+@functools.cache
+def _signs() -> tuple[dict[bytes, list[pathlib.Path]], dict[pathlib.Path, Fault]]:
+    """What is looked for in logs, read once: reading it anew for each input costs ten times what a log does."""
+    literals = faults.literals()
+    paths = {path for found in literals.values() for path in found}
+    return literals, {path: next(iter(faults.load({path}))) for path in paths}
+
+
 def _logged(data: bytes) -> object:
-    return diagnose([Source("log", io.BytesIO(data))])
+    """All that is done with a log, but for putting the answer into words."""
+    literals, known = _signs()
+    seen = diagnosing.Seen()
+    diagnosing._read(Source("log", io.BytesIO(data)), literals, seen)
+    facts = LogFacts(facts=filled(tuple(seen.told), tuple(seen.given)))
+    found = {path for literal in seen.kept.literals for path in literals[literal]}
+    return [candidate(known[path], matches(known[path], seen.kept.placed), facts) for path in found]
+
+
+def _explained(data: bytes) -> object:
+    found = diagnosing.diagnose([Source("log", io.BytesIO(data))])
+    return explained.render(found), explained_markdown.render(found), secrets.without(found)
 
 
 def _unpacked(data: bytes) -> None:
@@ -190,7 +213,8 @@ PARSERS = (
     Parser("elf", _file(lambda path: loader.read_elf(str(path)), "lib.so"), seeds.ELF, (), 2),
     Parser("fatbin", _file(lambda path: _binary(str(path)), "ext.so"), seeds.ELF, (Unreadable,), 2),
     Parser("config.json", _file(served_model.read_model, "config.json"), seeds.CONFIG, (DoctorError,), 2),
-    Parser("log", _logged, seeds.LOGS, (), 20),
+    Parser("log", _logged, seeds.LOGS, (), 5),
+    Parser("log-explained", _explained, seeds.LOGS, (), 200),
     Parser("packed-log", _unpacked, seeds.PACKED, (DoctorError,)),
     Parser("pasted-report", embedded.report, (*seeds.PASTED, *seeds.REPORTS), ()),
     Parser("report", lambda data: reports.read(data, "report"), seeds.REPORTS, (DoctorError,), 10),
@@ -219,6 +243,7 @@ PARSERS = (
         lambda text: loader.parse_cache(text, "x86-64"),
     ), seeds.SYSTEM),
     Parser("acl", permissions.parse_acl, seeds.ACLS),
+    Parser("secrets", _text(secrets.hidden), (*seeds.ENVIRON, *seeds.LOGS, b"https://a:b@c/?key=abcdefgh --api-key x")),
     Parser("environment", _text(lambda text: environment.read_environment(server.parse_environ(text))), seeds.ENVIRON),
     Parser("probe", _text(lambda text: catalog.parse(text, "probe.py", "somebody")), seeds.PROBES, (), 3),
     Parser("probe-record", lambda data: record.read(data).place, seeds.RECORDS),
