@@ -54,11 +54,12 @@ def tell(text: str) -> None:
     Reasons hold what probes and the examined interpreter said: what a terminal may obey is written as an escape, and
     secrets are hidden.
     """
-    from fi_doctor.model import secrets
+    with contextlib.suppress(ImportError):  # what is told may be that a dependency is gone
+        from fi_doctor.model import secrets
 
+        text = secrets.hidden(text, secrets.held(os.environ))
     try:
-        shown = secrets.hidden(text, secrets.held(os.environ))
-        print("\n".join(map(one_line, shown.split("\n"))), file=sys.stderr, flush=True)
+        print("\n".join(map(one_line, text.split("\n"))), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         return
 

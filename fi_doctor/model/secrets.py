@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -92,11 +93,11 @@ def hidden(text: str, known: Iterable[str] = ()) -> str:
     return _IN_TEXT.sub(_replaced, text) if any(mark in low for mark in _MARKS) else text
 
 
-def without(held_by: _Kept, known: frozenset[str] = frozenset()) -> _Kept:
+def without(record: _Kept, known: frozenset[str] = frozenset()) -> _Kept:
     """The same record with every text in it as `hidden` leaves it; the record itself where none changes."""
-    plain = msgspec.to_builtins(held_by)
-    clean = _clean(plain, known)
-    return held_by if clean == plain else msgspec.convert(clean, type(held_by))
+    plain = msgspec.to_builtins(record)
+    clean = _clean(plain, functools.cache(lambda text: hidden(text, known)))  # a report repeats itself
+    return record if clean == plain else msgspec.convert(clean, type(record))
 
 
 def names_secret(name: str, value: str) -> bool:
@@ -139,14 +140,12 @@ def _replaced(found: re.Match[str]) -> str:
     return f"{before}{HIDDEN}"
 
 
-def _clean(value: object, known: frozenset[str]) -> object:
+def _clean(value: object, clean: Callable[[str], str]) -> object:
     match value:
         case str():
-            return hidden(value, known)
+            return clean(value)
         case dict():
-            return {
-                hidden(key, known) if isinstance(key, str) else key: _clean(one, known) for key, one in value.items()
-            }
+            return {_clean(key, clean): _clean(one, clean) for key, one in value.items()}
         case list() | tuple():
-            return type(value)(_clean(one, known) for one in value)
+            return type(value)(_clean(one, clean) for one in value)
     return value
