@@ -55,15 +55,15 @@ _NAMED = (
     r"api[-_]?key|access[-_]?key(?:[-_]id)?|secret(?:[-_]?key)?|passw(?:or)?d|passphrase"
     r"|(?<=[-_])token|token(?=\s*=)|(?<=[\"'])(?:token|auth)(?=\\?[\"'])"
 )
-_OPTION = r"--[\w-]*(?:api-key|access-key|token|secret|password|passphrase)"
+_OPTION = r"(?<!-)--[\w-]{0,40}(?:api-key|access-key|token|secret|password|passphrase)"
 _IN_TEXT = re.compile(
     rf"""
-      \b(?P<look>{_LOOKS}|sk-[\w-]{{16,}}|A(?:KIA|SIA)[0-9A-Z]{{16}}|AIza[\w-]{{30,}}|eyJ[\w-]{{8,}}\.[\w.-]{{4,}})
-    | (?<=://)(?P<user>[^/\s@:"'<]*:[^/\s@"'<]+|[^/\s:@"'<]{{16,}})(?=@)
+      \b(?P<look>{_LOOKS}|sk-[\w-]{{16,}}|A(?:KIA|SIA)[0-9A-Z]{{16}}|AIza[\w-]{{30,}}|eyJ[\w-]{{8,4000}}\.[\w.-]{{4,}})
+    | (?<=://)(?P<user>[^/\s@:"'<]{{0,200}}:[^/\s@"'<]{{1,500}}|[^/\s:@"'<]{{16,500}})(?=@)
     | (?P<bearer>\b(?:bearer|authorization:\s*basic)\s+)[\w+/=.~-]{{8,}}
     | (?P<key>-----BEGIN[ A-Z]*PRIVATE\ KEY-----)(?:(?!-----END)[\s\S])*
     | (?P<query>[?&](?:sig|signature|x-amz-signature|x-amz-credential|key|auth|token)=)[^&\s"']{{8,}}
-    | (?P<name>(?:(?:{_NAMED})(?:\\?["'])?\s*[:=]|{_OPTION}(?:\s|=))\s*(?:\\?["'])?)
+    | (?P<name>(?:(?:{_NAMED})(?:\\?["'])?\s{{0,20}}[:=]|{_OPTION}(?:\s|=))\s{{0,20}}(?:\\?["'])?)
       (?P<value>[^\s"'\\,;}}<&][^\s"'\\,;}}&]{{3,}})
     """,
     re.IGNORECASE | re.VERBOSE,

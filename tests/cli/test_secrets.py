@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import time
 
 import cli_command
 import factory as make
@@ -160,6 +161,15 @@ def test_what_a_log_of_another_machine_tells_is_without_them(form):
 )
 def test_what_is_none_stays(text):
     assert secrets.hidden(text) == text
+
+
+@pytest.mark.parametrize(
+    "part", ["--key", "://a:", "eyJ", "api_key ", "token=", "-----BEGIN PRIVATE KEY-----", "--a-", "?key="]
+)
+def test_no_text_takes_long(part):
+    began = time.perf_counter()
+    secrets.hidden(part * (100_000 // len(part)))
+    assert time.perf_counter() - began < 2
 
 
 def test_paths_and_numbers_of_variables_are_none():
