@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 
@@ -30,6 +31,7 @@ from fi_doctor.model import (
     Request,
     Verdict,
     Watch,
+    secrets,
     selects,
 )
 from fi_doctor.probing import plan as planning
@@ -227,4 +229,5 @@ class LockedCheck:
         rows = (*rows, *judging.lost(self._lock, self.standing, rows, self._request.features))
         missed = judging.missed(self._lock, self.standing, rows)
         found = gate.decide(self._request, rows, done.findings, facts, missed=missed)
-        return replace(done, features=rows, gate=found, builds=builds)
+        done = replace(done, features=rows, gate=found, builds=builds)
+        return secrets.without(done, secrets.held(os.environ))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import MappingProxyType
 
-import msgspec
+from msgspec.structs import replace
 
 from fi_doctor import __version__, choosing, proving, settings, targeting, upgrading
 from fi_doctor.diagnosis import (
@@ -40,6 +41,7 @@ from fi_doctor.model import (
     Request,
     Warming,
     Watch,
+    secrets,
     selects,
 )
 from fi_doctor.model.deployed import Wanted
@@ -80,7 +82,7 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     if target is not None:
         environ = targeting.environ_for(facts, environ)
         facts = targeting.facts_for(facts, target, request.depth if request else None)
-    request = request or msgspec.structs.replace(asked, depth=planning.deepest(facts))
+    request = request or replace(asked, depth=planning.deepest(facts))
     planned = planning.plan(specs, facts, request)
     chosen, sm, answer = None, choosing.capability(planned, facts), None
     if wanted is not None:
@@ -113,8 +115,8 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     if wanted is not None and chosen is not None:
         chosen = chosen.told(answer.result()) if answer is not None else chosen
         report = _with_upgrade(_deployed(report, wanted, chosen, kb, sm), kb, specs, stated)
-    seconds = round(time.monotonic() - begun, 1)
-    return msgspec.structs.replace(report, seconds=seconds, builds=builds, target=target)
+    report = replace(report, seconds=round(time.monotonic() - begun, 1), builds=builds, target=target)
+    return secrets.without(report, secrets.held(gathering.environ, os.environ))
 
 
 def _started(  # noqa: PLR0913, PLR0917 - as diagnose
@@ -175,13 +177,14 @@ def warm(  # noqa: PLR0913 - as diagnose
     probed = {spec.feature for spec in specs}
     named = [one.id for one in kb.features if asked.features and selects(asked.features, one.id)]
     unprobed = {name: "fi-doctor has no probe for this row" for name in named if name not in probed}
-    return msgspec.structs.replace(
+    done = replace(
         done,
         caller="" if is_all else called.caller(kb, facts),
         toolkit=forecast.toolkit(facts),
         unasked={**done.unasked, **unprobed},
         code=1 if unprobed else done.code,
     )
+    return secrets.without(done, secrets.held(gathering.environ, os.environ))
 
 
 def rejudge(  # noqa: PLR0913 - what is recorded, what is asked, what is known
@@ -218,14 +221,14 @@ def rejudge(  # noqa: PLR0913 - what is recorded, what is asked, what is known
     if asked is not None:
         wanted, chosen, sm = asked
         report = _with_upgrade(_deployed(report, wanted, chosen, kb, sm), kb, specs, stated)
-    return msgspec.structs.replace(report, seconds=recorded.seconds, builds=recorded.builds, target=recorded.target)
+    return replace(report, seconds=recorded.seconds, builds=recorded.builds, target=recorded.target)
 
 
 def _deployed(report: Report, wanted: Wanted, chosen: choosing.Chosen, kb: KnowledgeBase, sm: int | Missing) -> Report:
     """The report with what becomes of the deployment."""
     found = deployment.judge(wanted, chosen.choices, kb, report, sm, stopped=chosen.stopped)
-    found = msgspec.structs.replace(found, notes=(*found.notes, *chosen.notes))
-    return msgspec.structs.replace(report, deployed=found, gate=deployment.with_gate(report.gate, found))
+    found = replace(found, notes=(*found.notes, *chosen.notes))
+    return replace(report, deployed=found, gate=deployment.with_gate(report.gate, found))
 
 
 def _with_upgrade(

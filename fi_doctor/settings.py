@@ -11,12 +11,12 @@ from packaging.version import Version
 
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.diagnosis import clashes, given
-from fi_doctor.facts.environment import HIDDEN
 from fi_doctor.knowledge import registry as shipped
 from fi_doctor.knowledge.successors import load, successors
 from fi_doctor.model import Facts, Finding, FlashInfer, Missing, Package, Severity, Vllm
 from fi_doctor.model.given import Stated
 from fi_doctor.model.registry import Registry
+from fi_doctor.model.secrets import HIDDEN
 
 _TABLES = ("variables", "other_variables", "unread_variables")
 # Where FlashInfer and SGLang lie below the folder that holds the package.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import shutil
 import subprocess
@@ -11,19 +12,25 @@ import zipfile
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
+EPOCH = {"SOURCE_DATE_EPOCH": "1700000000"}
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
+    return build(tmp_path_factory.mktemp("wheel"))
+
+
+def build(folder, *, made=None):
+    """A wheel of the checkout. made: the time of its files, by default now."""
     source = folder / "source"
     # From a copy: setuptools leaves build/ and egg-info/ beside what it builds, and leak into the next wheel.
     for name in listed("."):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, source / name)
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, source], capture_output=True, text=True
-    )
+        if made is not None:
+            os.utime(source / name, (made, made))
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, source]
+    done = subprocess.run(pip, env={**os.environ, **EPOCH}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return next(folder.glob("*.whl"))
 
@@ -86,3 +93,8 @@ def test_an_installed_wheel_finds_its_knowledge_and_its_probes(wheel, tmp_path):
         text=True,
     )
     assert (script.returncode, script.stdout[:10]) == (0, "fi-doctor ")
+
+
+def test_two_builds_are_the_same_bytes(wheel, tmp_path):
+    again = build(tmp_path, made=981_173_106)
+    assert (again.name, again.read_bytes()) == (wheel.name, wheel.read_bytes())

@@ -22,6 +22,7 @@ from fi_doctor.cli.options import (
     ExplainGate,
     FailOn,
     FeatureOption,
+    ForIssue,
     Format,
     FreshCache,
     From,
@@ -44,6 +45,7 @@ from fi_doctor.cli.options import (
     ProveVllm,
     Python,
     Quiet,
+    Redact,
     ReportDepth,
     Require,
     Rows,
@@ -109,6 +111,7 @@ def check(  # noqa: PLR0913 - the options of the main command
     binary: Binary = None,
     format_: Format = None,
     output: Output = None,
+    redact: Redact = False,
     config: Config = None,
     no_config: NoConfig = False,
     explain_gate: ExplainGate = False,
@@ -153,6 +156,7 @@ def check(  # noqa: PLR0913 - the options of the main command
         binaries=tuple(binary or ()),
         formats=tuple(format_ or ()),
         output=output,
+        redact=redact,
         config=config,
         no_config=no_config,
         explain_gate=explain_gate,
@@ -188,12 +192,7 @@ def report(  # noqa: PLR0913 - the options of a command
     *,
     yaml: Annotated[bool, typer.Option("--yaml", help="Write YAML (the default).")] = False,
     json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
-    for_issue: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PROJECT", help="Write a bug report in the form of flashinfer or vllm, without names and addresses."
-        ),
-    ] = None,
+    for_issue: ForIssue = None,
     python: Python = None,
     as_user: AsUser = None,
     pid: Pid = None,
@@ -221,6 +220,7 @@ def report(  # noqa: PLR0913 - the options of a command
     target: Target = None,
     knowledge: Knowledge = None,
     output: Output = None,
+    redact: Redact = False,
     quiet: Quiet = False,
 ) -> int:
     """Write facts and verdicts to attach to a bug report.
@@ -246,6 +246,7 @@ def report(  # noqa: PLR0913 - the options of a command
         binaries=tuple(binary or ()),
         formats=(report_format(yaml=yaml, json=json, for_issue=for_issue),),
         output=output,
+        redact=redact,
         quiet=quiet,
         model=model,
         tp=tp,

@@ -43,6 +43,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     binaries: tuple[str, ...] = ()  # files and folders
     formats: tuple[str, ...] = ()  # FORMAT or FORMAT:PATH
     output: str | None = None
+    redact: bool = False
     config: str | None = None
     no_config: bool = False
     explain_gate: bool = False

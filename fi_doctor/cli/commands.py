@@ -28,8 +28,8 @@ from fi_doctor.model import (
     Verdict,
     selects,
 )
-from fi_doctor.probing import catalog
-from fi_doctor.reports import document, failures, issue, lists, rulings
+from fi_doctor.probing import catalog, foreign
+from fi_doctor.reports import document, failures, issue, lists, redaction, rulings
 from fi_doctor.reports.text import wrap
 
 
@@ -170,6 +170,8 @@ def judge(asked: Asked, gathering: Gathering | None, kb: KnowledgeBase, specs: t
 def _write_report(asked: Asked, gathering: Gathering | None) -> Report:
     kb, specs = installed.known(asked.knowledge)
     done = judge(asked, gathering, kb, specs)
+    if asked.redact:
+        done = redaction.redact(done, os.environ)
     outputs.write(done, asked.targets, placing.beside(done, asked.targets, kb))
     return done
 
@@ -215,6 +217,8 @@ def _judged(
             stated=stated,
             wanted=asked.wanted,
         )
+    for line in foreign.told(specs, request):
+        _say(line)
     with watching.progress(asked) as watch:
         return pipeline.diagnose(
             request if asked.depth is not None else None,

@@ -84,6 +84,7 @@ def unmeasured(asked: Asked) -> None:
         "--prove": asked.prove,
         "--prove-vllm": asked.prove_vllm,
         "--target": asked.target is not None,
+        "--redact": asked.redact,
     }
     others = {"--as-user": asked.as_user is not None, "--pid": asked.pid is not None}
     for option in (name for name, is_given in others.items() if is_given):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
 import re
@@ -15,6 +16,7 @@ from fi_doctor.errors import UsageError
 
 _STREAM = re.compile(r"/dev/(?:stdin|stdout|stderr|fd/\d+)|/proc/(?:self|thread-self|\d+)/fd/\d+")
 
+_MOST_LINKS = 40  # as many as the kernel follows
 _OUR_STREAM = re.compile(r"/dev/(stdin|stdout|stderr)|(?:/dev|/proc/self)/fd/(\d{1,9})")
 
 
@@ -110,8 +112,25 @@ def say(line: str) -> None:
 def _target(path: str) -> pathlib.Path:
     """What a link leads to, so that the link stays; names of streams stay as they are. OSError without a folder."""
     absolute = pathlib.Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow /dev/stdout to a file
-    # Not resolve(), which raises something else for a loop of links.
-    return absolute if _is_stream(absolute) else pathlib.Path(os.path.realpath(absolute))
+    if _is_stream(absolute):
+        return absolute
+    _check_link(absolute)
+    return pathlib.Path(os.path.realpath(absolute))  # not resolve(), which raises something else for a loop of links
+
+
+def _check_link(path: pathlib.Path) -> None:
+    """OSError for a link of another user's in a folder to which all may add: the kernel follows none (proc(5)).
+
+    Source: protected_symlinks, which sees only what is opened by such a name, and not what is put in its place.
+    """
+    for _ in range(_MOST_LINKS):
+        if not path.is_symlink():
+            return
+        folder, link = path.parent.stat(), path.lstat()
+        is_open_to_all = bool(folder.st_mode & stat.S_ISVTX) and bool(folder.st_mode & stat.S_IWOTH)
+        if is_open_to_all and link.st_uid not in (os.geteuid(), folder.st_uid):
+            raise OSError(errno.EACCES, "it is a link that another user made in a folder to which all may add")
+        path = path.parent / path.readlink()
 
 
 def _is_stream(target: pathlib.Path) -> bool:

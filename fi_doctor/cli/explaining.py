@@ -14,7 +14,7 @@ from fi_doctor.diagnosis import aging
 from fi_doctor.errors import DataError, UsageError
 from fi_doctor.explaining import embedded, inputs, machine
 from fi_doctor.explaining.diagnose import Source, diagnose
-from fi_doctor.model import Explanation, LogFact, Report
+from fi_doctor.model import Explanation, LogFact, Report, secrets
 from fi_doctor.reports import explained as written
 
 # No id ends so; a file that does is never taken for one.
@@ -122,7 +122,7 @@ def _explained(asked: AskedExplain) -> Explanation:
     )
     for report in reports:
         found = msgspec.structs.replace(found, used=machine.compared(found.used, report))
-    return found
+    return secrets.without(found, secrets.held(os.environ))
 
 
 def _cut(cut: dict[str, list[str]]) -> tuple[str, ...]:

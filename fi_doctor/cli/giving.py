@@ -68,8 +68,9 @@ def _of_servers(found: tuple[Given, ...]) -> list[Given]:
 
 
 def _variables(given: Given) -> Iterable[Stated]:
-    from fi_doctor.facts.environment import HIDDEN, shown
+    from fi_doctor.facts.environment import shown
     from fi_doctor.model.given import Stated
+    from fi_doctor.model.secrets import HIDDEN
 
     for name, one in given.variables.items():
         value = None if one.value is None else shown(name, one.value)
@@ -103,8 +104,9 @@ def _typed(text: str) -> Iterable[Stated]:
 
 def _flags(words: tuple[str, ...], file: str, server: str, *, part: str = "", line: int = 0) -> list[Stated]:
     from fi_doctor.cli.modelling import of_value, options_of
-    from fi_doctor.facts.environment import HIDDEN, shown
+    from fi_doctor.facts.environment import shown
     from fi_doctor.model.given import Stated
+    from fi_doctor.model.secrets import HIDDEN
 
     found = []
     for name, values in options_of(words):

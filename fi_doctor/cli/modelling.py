@@ -230,7 +230,7 @@ def _apart(flags: Mapping[str, str]) -> dict[str, str]:
     for name, value in flags.items():
         table = None
         if name.endswith("-config") and value.startswith("{"):
-            with contextlib.suppress(msgspec.DecodeError):
+            with contextlib.suppress(msgspec.DecodeError, RecursionError):
                 table = msgspec.json.decode(value, type=dict[str, Any])
         if table is None:
             found[name] = value

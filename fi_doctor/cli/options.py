@@ -185,6 +185,16 @@ Knowledge = Annotated[
 Output = Annotated[
     str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here, not to stdout.")
 ]
+ForIssue = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PROJECT", help="Write a bug report in the form of flashinfer or vllm, without names and addresses."
+    ),
+]
+Redact = Annotated[
+    bool,
+    typer.Option("--redact", help="Without names of users and hosts, addresses and serial numbers, for strangers."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 Watch = Annotated[
     bool, typer.Option("--watch", help="Show every probe and how far it came, as a table on the terminal.")

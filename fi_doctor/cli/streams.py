@@ -52,8 +52,13 @@ def write_all(data: bytes, number: int) -> None:
 def tell(text: str) -> None:
     """Lines to stderr; a stderr that is gone or full is no failure.
 
-    Reasons hold what probes and the examined interpreter said: what a terminal may obey is written as an escape.
+    Reasons hold what probes and the examined interpreter said: what a terminal may obey is written as an escape, and
+    secrets are hidden.
     """
+    with contextlib.suppress(ImportError):  # what is told may be that a dependency is gone
+        from fi_doctor.model import secrets
+
+        text = secrets.hidden(text, secrets.held(os.environ))
     try:
         print("\n".join(map(one_line, text.split("\n"))), file=sys.stderr, flush=True)
     except (OSError, ValueError):

@@ -11,6 +11,7 @@ from fi_doctor.conditions.relations import Relation, visible_gpus
 from fi_doctor.conditions.requirements import required
 from fi_doctor.model import Binary, Facts, Missing, command
 from fi_doctor.model.gpu_code import Reach, architectures, counts, cuda_of_ptx, of_file, of_unit
+from fi_doctor.model.numbers import whole
 
 # Without these vLLM has no kernels at all. Others are for one architecture by design (FlashMLA, FA3, qutlass).
 _CORE = re.compile(r"_(moe_)?C(_stable_libtorch)?(\.abi3|\.cpython-[\w-]+)?\.so")
@@ -222,13 +223,14 @@ def _sibling(one: Binary, sm: int) -> str:
     missed = [unit for unit in one.units if of_unit(unit, sm, {}, Missing(reason="")) is Reach.NOT]
     names = {name for unit in missed for name in unit.split() if _is_sibling(name, sm)}
     number = sum(one.units[unit] for unit in missed if any(name in names for name in unit.split()))
-    whole = sum(counts(one, sm, Missing(reason="")).values())
-    return f"{_name(one)}: {number} of {whole} units ({', '.join(sorted(names))})" if names and number < whole else ""
+    every = sum(counts(one, sm, Missing(reason="")).values())
+    return f"{_name(one)}: {number} of {every} units ({', '.join(sorted(names))})" if names and number < every else ""
 
 
 def _is_sibling(name: str, sm: int) -> bool:
-    number = int(name.partition("_")[2].rstrip("af"))
-    return name.startswith("sm_") and name.endswith("a") and number // 10 == sm // 10 and number != sm
+    number = whole(name.removeprefix("sm_").removesuffix("a"))
+    is_exact = name.startswith("sm_") and name.endswith("a")
+    return is_exact and number is not None and number // 10 == sm // 10 and number != sm
 
 
 def _is_core(one: Binary) -> bool:

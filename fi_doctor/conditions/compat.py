@@ -91,7 +91,7 @@ def _driver_branch(facts: Facts) -> int | Missing:
     driver = facts.gpus.driver
     if isinstance(driver, Missing):
         return driver
-    found = re.match(r"\d+", driver.version)
+    found = re.match(r"\d{1,9}(?!\d)", driver.version)
     return int(found[0]) if found else Missing(reason=f"{driver.version!r} is no version of a driver")
 
 

@@ -9,6 +9,7 @@ from fi_doctor.conditions import log_relations
 from fi_doctor.conditions.language import Keyed, Language, Reading, Subject
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.model import LogFact, LogFacts, Missing
+from fi_doctor.model.numbers import whole
 
 
 class LogView(NamedTuple):
@@ -63,7 +64,8 @@ def _captured_number(view: LogView, key: str) -> Reading:
     reading = _captured(view, key)
     if isinstance(reading, Missing):
         return reading
-    return tuple(int(value) for value in reading if isinstance(value, str) and value.isdecimal())
+    numbers = (whole(value) for value in reading if isinstance(value, str))
+    return tuple(number for number in numbers if number is not None)
 
 
 def _installed(view: LogView, key: str) -> Reading:

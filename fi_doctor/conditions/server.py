@@ -8,6 +8,7 @@ from collections.abc import Callable
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.conditions.relations import Relation
 from fi_doctor.model import Facts, LoadedLibrary, Missing, Server
+from fi_doctor.model.numbers import whole
 
 _CUDART = re.compile(r"/libcudart(?:-[0-9a-f]+)?\.so\.(\d+)")
 _MAX_FILES = "Max open files"
@@ -35,9 +36,8 @@ def several_cudarts(libraries: tuple[LoadedLibrary, ...]) -> Relation:
 def open_files(server: Server) -> Relation:
     """How many files it may have open."""
     word = server.limits.get(_MAX_FILES, "").partition(" ")[0]
-    if not word.isdecimal():
-        return ()
-    return (int(word),)
+    number = whole(word)
+    return () if number is None else (number,)
 
 
 SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {

@@ -34,7 +34,7 @@ def _json(text: bytes, at: int) -> tuple[int, int, bytes]:
     whole = text[start:].decode("utf-8", "replace")
     try:
         _, length = json.JSONDecoder().raw_decode(whole)
-    except ValueError:
+    except (ValueError, RecursionError):
         return start, start, b""
     data = whole[:length].encode()
     return start, start + len(data), data

@@ -151,5 +151,5 @@ def _unpacked(text: str) -> str:
         return text
     try:
         return str(json.loads(text)["log"]).rstrip("\n")
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, RecursionError):
         return text

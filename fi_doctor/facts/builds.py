@@ -140,4 +140,7 @@ def _expand(command: str, cuda_home: str) -> str:
 
 
 def _is_same(one: str, other: str) -> bool:
-    return one == other or os.path.realpath(one) == os.path.realpath(other)
+    try:
+        return one == other or os.path.realpath(one) == os.path.realpath(other)
+    except ValueError:  # a null character: nothing is called so
+        return False

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fi_doctor.model import Data, Missing
+from fi_doctor.model.numbers import whole
 
 _UNLIMITED = 1 << 60  # version 1 writes "no limit" as the largest number of pages
 _CPU_FILES = {1: "cpu.cfs_quota_us", 2: "cpu.max"}
@@ -68,24 +69,24 @@ def read_cpu_quota(root: Path = Path("/"), process: str = "self") -> Quota | Mis
 
 def parse_memory(text: str) -> int | None:
     """Bytes of memory.max or memory.limit_in_bytes; None for no limit or text that is not one."""
-    word = text.strip()
-    return int(word) if word.isdecimal() and int(word) < _UNLIMITED else None
+    number = whole(text.strip())
+    return number if number is not None and number < _UNLIMITED else None
 
 
 def parse_quota(text: str) -> float | None:
     """CPUs of cpu.max ("150000 100000" is 1.5), or of version 1's quota and period in one line; None for no limit."""
-    words = text.split()
-    if len(words) != 2 or not all(word.isdecimal() for word in words) or int(words[1]) == 0 or int(words[0]) == 0:
+    numbers = [whole(word) for word in text.split()]
+    if len(numbers) != 2 or not numbers[0] or not numbers[1]:
         return None
-    return int(words[0]) / int(words[1])
+    return numbers[0] / numbers[1]
 
 
 def parse_stat(text: str, name: str) -> int:
     """A number of memory.stat, in bytes; 0 where it is not told."""
     for line in text.splitlines():
         words = line.split()
-        if len(words) == 2 and words[0] == name and words[1].isdecimal():
-            return int(words[1])
+        if len(words) == 2 and words[0] == name and (number := whole(words[1])) is not None:
+            return number
     return 0
 
 

@@ -103,7 +103,7 @@ def read(data: bytes) -> Asked | Missing:
     """An answer of inside/selecting.py with one cell."""
     try:
         answer = msgspec.json.decode(data, type=_Answer)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Missing(reason=f"what vLLM's selectors answered cannot be read: {error}")
     if answer.error:
         return Missing(reason=f"vLLM could not be asked: {answer.error}")

@@ -92,7 +92,7 @@ def view_of(result: sandbox.Result, timeout_s: float) -> CudaView | Missing:
         return Missing(reason=f"the CUDA driver crashed when asked for its devices ({_signal_name(result.signal)})")
     try:
         view = msgspec.json.decode(result.stdout.strip().rpartition(b"\n")[2], type=CudaView)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         tail = result.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         return Missing(reason=f"the child that asks CUDA gave no answer (exit code {result.returncode}): {tail}")
     if not view.failed or (view.failed == "cuInit" and view.code == _NO_DEVICE):

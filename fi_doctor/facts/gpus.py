@@ -12,6 +12,7 @@ from fi_doctor.facts.cuda_order import CudaDevice, CudaView
 from fi_doctor.facts.environment import neutralise
 from fi_doctor.facts.nvml_reasons import cuda_version
 from fi_doctor.model import Driver, Gpu, GpuFacts, Missing, PeerLink
+from fi_doctor.model.numbers import whole
 
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
 
@@ -139,9 +140,10 @@ def _reckoned(gpus: tuple[Gpu, ...], visible: str | None, *, by_address: bool) -
         return every
     chosen: list[str] = []
     for word in (part.strip() for part in visible.split(",")):
-        if word.isdigit() and len({gpu.sm for gpu in gpus}) > 1 and not by_address:
+        if whole(word) is not None and len({gpu.sm for gpu in gpus}) > 1 and not by_address:
             return Missing(reason=f"{_VARIABLE} numbers GPUs of several kinds, and CUDA was not asked for its order")
-        named = [every[int(word)]] if word.isdigit() and int(word) < len(every) else []
+        number = whole(word)
+        named = [every[number]] if number is not None and number < len(every) else []
         named += [uuid for uuid in every if word.startswith("GPU-") and uuid.startswith(word)]
         if len(named) != 1 or named[0] in chosen:
             break

@@ -20,8 +20,8 @@ from fi_doctor.model import HostLimits, Missing, ToolkitFacts
 
 # ruff: noqa: PTH112, PTH118 - as compilers join them
 
-_GCC = re.compile(r"^\s*#\s*if\s+__GNUC__\s*>\s*(\d+)\s*$", re.MULTILINE)
-_CLANG = re.compile(r"^\s*#\s*if\s+\(__clang_major__\s*(>=?)\s*(\d+)\)", re.MULTILINE)
+_GCC = re.compile(r"^\s*#\s*if\s+__GNUC__\s*>\s*(\d{1,9})\s*$", re.MULTILINE)
+_CLANG = re.compile(r"^\s*#\s*if\s+\(__clang_major__\s*(>=?)\s*(\d{1,9})\)", re.MULTILINE)
 _ALLOW = ("-allow-unsupported-compiler", "--allow-unsupported-compiler")
 _CCBIN = ("-ccbin", "--compiler-bindir")
 # In the order of nvcc's command line; of several -ccbin the last holds.
@@ -84,9 +84,9 @@ def find_compiler(environ: Mapping[str, str]) -> tuple[str, str, bool]:
 
 def parse_version(line: str) -> tuple[str, int] | Missing:
     """Family and major from the first line of --version, "g++ (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0"."""
-    if found := re.search(r"\bclang version (\d+)\.", line):
+    if found := re.search(r"\bclang version (\d{1,9})\.", line):
         return "clang", int(found[1])
-    if found := re.match(r"[^\s(]*(?:gcc|g\+\+|c\+\+|cc)\S* \(.*\) (\d+)\.\d+", line):
+    if found := re.match(r"[^\s(]*(?:gcc|g\+\+|c\+\+|cc)\S* \(.*\) (\d{1,9})\.\d+", line):
         return "gcc", int(found[1])
     return Missing(reason=f"it says neither gcc nor clang: {line[:100]}")
 

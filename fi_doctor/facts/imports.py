@@ -84,7 +84,9 @@ def parse(text: bytes, end: str) -> Imports:
 
 def _lines(texts: Iterable[bytes]) -> Iterator[_Line]:
     for text in texts:
-        with contextlib.suppress(msgspec.MsgspecError):  # the last one of a process that was ended
+        with contextlib.suppress(
+            msgspec.MsgspecError, UnicodeDecodeError, RecursionError
+        ):  # the last one of a process that was ended
             yield msgspec.json.decode(text, type=_Line)
 
 

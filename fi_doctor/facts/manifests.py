@@ -174,7 +174,7 @@ def _words(value: str) -> tuple[str, ...]:
     """Of CMD and ENTRYPOINT, as JSON or as a shell's line."""
     try:
         return msgspec.json.decode(value, type=tuple[str, ...])
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return ("sh", "-c", value)
 
 

@@ -103,7 +103,9 @@ def remembered(
 
 def recall(path: Path, key: str, kind: type[_Kept]) -> _Kept | None:
     """What was kept in a file under this key; None where there is none, or no key."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        if not _is_trusted(path):  # who can write it would tell us what we have read
+            return None
         return kept_under(key, read_whole(path, _LARGEST_MEMORY), kind)
     return None
 
@@ -115,9 +117,15 @@ def kept_under(key: str, data: bytes, kind: type[_Kept]) -> _Kept | None:
 
 
 def keep(path: Path, data: bytes) -> None:
-    """Write a memory whole or not at all; a folder that cannot be written costs time and nothing else."""
+    """Write a memory whole or not at all; a folder that cannot be written costs time and nothing else.
+
+    Nothing is written below a folder of another user, as root would in a home that sudo has left in HOME: a link
+    there would lead anywhere.
+    """
     scratch = ""
     try:
+        if not _is_trusted(next(one for one in path.parents if one.exists())):
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             scratch = file.name
@@ -126,6 +134,11 @@ def keep(path: Path, data: bytes) -> None:
     except OSError:
         if scratch:
             Path(scratch).unlink(missing_ok=True)
+
+
+def _is_trusted(path: Path) -> bool:
+    """Whether what is there belongs to root or to this user. Errors: OSError."""
+    return path.stat().st_uid in (0, os.geteuid())
 
 
 def _scan(folder: str, endings: tuple[str, ...], without: str) -> Iterator[Found]:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fi_doctor.errors import TargetError
-from fi_doctor.facts.environment import HIDDEN, looks_secret, names_secret, neutralise, read_environment
+from fi_doctor.facts.environment import neutralise, read_environment
 from fi_doctor.facts.users import user_of_status
 from fi_doctor.model import LoadedLibrary, Missing, Server
+from fi_doctor.model.secrets import HIDDEN, looks_secret, names_secret
 
 # ruff: noqa: PTH118, PTH119 - paths are those of another process, and texts here
 

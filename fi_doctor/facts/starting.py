@@ -84,7 +84,7 @@ def read(data: bytes, log: str, ending: str) -> Started | Missing:
     """An answer of inside/starting.py beside what vLLM logged. ending: how the process ended, "" for as it should."""
     try:
         answer = msgspec.json.decode(data, type=_Answer) if data else _Answer()
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Missing(reason=f"what was read of the tiny model is no answer: {error}")
     evidence = Evidence.RAN if answer.phase == "generated" else Evidence.BUILT
     fault = answer.error or ending

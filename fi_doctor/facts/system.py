@@ -12,6 +12,7 @@ from fi_doctor.facts import cgroups
 from fi_doctor.facts.container import read_container
 from fi_doctor.facts.environment import neutralise, read_environment, read_image
 from fi_doctor.model import Missing, SystemFacts
+from fi_doctor.model.numbers import whole
 
 __all__ = [
     "parse_meminfo",
@@ -72,8 +73,8 @@ def parse_meminfo(text: str) -> dict[str, int]:
     for line in text.splitlines():
         name, _, rest = line.partition(":")
         words = rest.split()
-        if len(words) == 2 and words[0].isdecimal() and words[1] == "kB":
-            values[name] = int(words[0]) >> 10
+        if len(words) == 2 and (number := whole(words[0])) is not None and words[1] == "kB":
+            values[name] = number >> 10
     return values
 
 

@@ -66,10 +66,10 @@ def parse_linker_dirs(text: str, sysroot: str = "") -> tuple[str, ...]:
 
 def parse_cccl(text: str) -> str | Missing:
     """The version of CCCL, "3.0.1", from cuda/std/__cccl/version.h, or from thrust/version.h of older toolkits."""
-    if match := re.search(r"^\s*#\s*define\s+CCCL_VERSION\s+(\d+)", text, re.MULTILINE):
+    if match := re.search(r"^\s*#\s*define\s+CCCL_VERSION\s+(\d{1,12})\b", text, re.MULTILINE):
         number = int(match.group(1))  # 3000001 is 3.0.1
         return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"
-    if match := re.search(r"^\s*#\s*define\s+THRUST_VERSION\s+(\d+)", text, re.MULTILINE):
+    if match := re.search(r"^\s*#\s*define\s+THRUST_VERSION\s+(\d{1,12})\b", text, re.MULTILINE):
         number = int(match.group(1))  # 200302 is 2.3.2
         return f"{number // 100_000}.{number // 100 % 1000}.{number % 100}"
     return Missing(reason="the header has neither CCCL_VERSION nor THRUST_VERSION")

@@ -74,7 +74,11 @@ def read_runtime(folders: Sequence[str]) -> str | Missing:
     if isinstance(found, Missing):
         return found
     text = read_text(Path(found))
-    match = None if isinstance(text, Missing) else re.search(r"^#define\s+CUDART_VERSION\s+(\d+)", text, re.MULTILINE)
+    match = (
+        None
+        if isinstance(text, Missing)
+        else re.search(r"^#define\s+CUDART_VERSION\s+(\d{1,12})\b", text, re.MULTILINE)
+    )
     if match is None:
         return text if isinstance(text, Missing) else Missing(reason=f"{found} does not define CUDART_VERSION")
     number = int(match[1])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fi_doctor.errors import UsageError
 from fi_doctor.model import Missing, User
+from fi_doctor.model.numbers import whole
 
 _NOBODY = (1 << 32) - 1  # (uid_t) -1, which setuid takes for "as it is"
 _DAC_OVERRIDE = 1 << 1  # CAP_DAC_OVERRIDE in include/uapi/linux/capability.h
@@ -109,7 +110,8 @@ def _lines(status: str) -> dict[str, str]:
 
 
 def _is_id(word: str) -> bool:
-    return word.isascii() and word.isdigit() and int(word) < _NOBODY
+    number = whole(word)
+    return number is not None and number < _NOBODY
 
 
 def _group(word: str, words: str) -> int:

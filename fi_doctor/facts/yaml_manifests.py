@@ -27,7 +27,11 @@ def read_yaml_manifest(path: Path, text: str) -> tuple[Given, ...]:
     import yaml  # noqa: PLC0415 - where such a file is given
 
     try:
-        documents = [node for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node is not None]
+        documents = [
+            node
+            for node in yaml.compose_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            if node is not None
+        ]
         _check(documents)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)

@@ -9,6 +9,7 @@ Runs in the examined interpreter, for prebuild.py. Standard library, Python >= 3
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -46,7 +47,8 @@ def as_in(text: str, place: Path, cache: Path) -> str:
     def name(match: re.Match[str]) -> str:
         here = Path(match[0])
         there = cache / here.relative_to(place)
-        return str(there) if not here.is_file() or _is_same(here, there) else match[0]
+        is_here = os.path.isfile(here)  # noqa: PTH113 - Path.is_file raises where a name is too long
+        return match[0] if is_here and not _is_same(here, there) else str(there)
 
     return re.sub(re.escape(str(place)) + r"(?=/)[^\s:$'\"]*", name, text)
 

@@ -131,6 +131,7 @@ def _distributions(folder: str, links: dict[str, str], problems: list[str]) -> l
 def _in_archive(path: str, problems: list[str]) -> list[dict[str, object]]:
     """The watched distributions of a zip file (a wheel or egg) on sys.path."""
     import zipfile
+    import zlib
 
     found: list[dict[str, object]] = []
     try:
@@ -142,8 +143,8 @@ def _in_archive(path: str, problems: list[str]) -> list[dict[str, object]]:
                     with archive.open(name) as stream:
                         headers = _parse(stream.read(LARGEST_BYTES))
                     found.append(_entry_of(top, path, os.path.join(path, top), headers))
-    except (OSError, zipfile.BadZipFile, RuntimeError) as error:
-        problems.append(f"{path}: {error}")
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError) as error:
+        problems.append(f"{path}: {error or 'it is cut off'}")
     return found
 
 
@@ -214,7 +215,7 @@ def _direct_url(path: str) -> dict[str, object]:
         commit = data.get("vcs_info", {}).get("commit_id")
         if isinstance(commit, str) and commit:
             found["commit"] = commit
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return {}  # most packages have none, and a broken one says nothing
     return found
 

@@ -70,14 +70,12 @@ def pack(place: Path, bundle: Path) -> Opened:
     """Write the knowledge in a folder as a bundle. Errors: DataError where it cannot be used, OSError."""
     with opened(place) as found:
         files = {name: (found.folder / name).read_bytes() for name in _names(found.folder)}
-        scratch = bundle.with_name(f".{bundle.name}.part")
-        try:
+        with tempfile.TemporaryDirectory(dir=bundle.parent, prefix=".fi-doctor-") as folder:  # ours alone
+            scratch = Path(folder, bundle.name)
             with zipfile.ZipFile(scratch, "w", zipfile.ZIP_DEFLATED) as archive:
                 for name, data in sorted({**files, LIST: _listed(files).encode()}.items()):
                     archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
             scratch.replace(bundle)
-        finally:
-            scratch.unlink(missing_ok=True)
         return found
 
 

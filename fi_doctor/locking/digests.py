@@ -190,5 +190,5 @@ def _records(site: Path) -> Iterable[tuple[str, tuple[str, int]]]:
 def _remembered(memory: Path) -> _Memory:
     try:
         return msgspec.json.decode(memory.read_bytes(), type=_Memory)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _Memory()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from fi_doctor.facts.environment import HIDDEN, shown
+from fi_doctor.facts.environment import shown
 from fi_doctor.facts.files import is_file, matching, read_whole
 from fi_doctor.locking.digests import Digests, of_text
 from fi_doctor.locking.loads import file_of
@@ -30,6 +30,7 @@ from fi_doctor.model import (
     ProbeSpec,
     selects,
 )
+from fi_doctor.model.secrets import HIDDEN
 
 _SITES = ("site-packages", "dist-packages")  # where Python reads .pth files
 _CODE = re.compile(r"^import[ \t]", re.MULTILINE)  # a line that is run. Source: site.addpackage

@@ -26,6 +26,7 @@ from fi_doctor.model import (
     selects,
 )
 from fi_doctor.model.phrases import UNANSWERED
+from fi_doctor.probing import foreign
 
 ONLY_WHEN_CALLED = "it is compiled only when it is called"
 
@@ -35,7 +36,8 @@ _TIED_TO_NO_GPU = Missing(reason="this probe needs no GPU")
 def plan(specs: Sequence[ProbeSpec], facts: Facts, request: Request) -> tuple[PlannedProbe, ...]:
     """Every selected probe, once for each compute capability among the GPUs that CUDA sees, by id and capability."""
     selected = sorted((spec for spec in specs if selects(request.features, spec.feature)), key=lambda spec: spec.id)
-    return tuple(planned for spec in selected for planned in _plan_probe(spec, facts, request.depth))
+    found = (planned for spec in selected for planned in _plan_probe(spec, facts, request.depth))
+    return tuple(planned if foreign.is_asked(planned.spec, request) else foreign.unasked(planned) for planned in found)
 
 
 def to_look_at(planned: Sequence[PlannedProbe], facts: Facts) -> tuple[PlannedProbe, ...]:

@@ -231,7 +231,7 @@ class Attempt:
                 self._rest += chunk
         *whole, self._rest = self._rest.split(b"\n")
         for text in whole:
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 yield msgspec.json.decode(text, type=Line)
 
     def _order(self, modules: dict[str, Told]) -> None:

@@ -69,7 +69,7 @@ def read(data: bytes) -> Record:
 def _line(text: bytes) -> Line | None:
     try:
         return msgspec.json.decode(text, type=Line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -251,7 +251,11 @@ class Template:
             return _Answer(unfit=_ended(self._result))
         try:
             return msgspec.json.decode(data, type=_Answer)
-        except (msgspec.DecodeError, UnicodeDecodeError):  # something that it imports writes into its socket
+        except (
+            msgspec.DecodeError,
+            UnicodeDecodeError,
+            RecursionError,
+        ):  # something that it imports writes into its socket
             return _Answer(unfit="its answer cannot be read")
 
     def _give_up(self, why: str) -> None:

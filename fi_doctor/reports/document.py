@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fi_doctor.errors import DataError
-from fi_doctor.model import SCHEMA, Finding, Missing, Report
+from fi_doctor.model import SCHEMA, Finding, Missing, Report, secrets
 from fi_doctor.reports import refusals
 from fi_doctor.reports.refusals import MAX_DEPTH
 
@@ -56,7 +56,7 @@ def in_order(report: Report) -> Report:
 def to_json(report: Report) -> str:
     """The report as JSON: indented by two, Unicode kept, a newline at the end."""
     text = json.dumps(to_builtins(report), indent=2, ensure_ascii=False, allow_nan=False)
-    return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
+    return _escaped(text) + "\n"
 
 
 def to_yaml(report: Report) -> str:
@@ -71,7 +71,7 @@ def to_yaml(report: Report) -> str:
         sort_keys=False,
         width=2**30,  # lines are never folded; libyaml takes a C int
     )
-    return text
+    return _escaped(text)
 
 
 def schema() -> dict[str, Any]:
@@ -115,7 +115,7 @@ def read(data: bytes, name: str) -> Report:
     _check_schema(document.get("schema"), name)
     _check_numbers(document, name)
     try:
-        return msgspec.convert(document, type=Report)
+        return secrets.without(msgspec.convert(document, type=Report))
     except msgspec.ValidationError as error:
         raise DataError(f'"{name}" is not a whole report', why=_located(str(error)), todo=_REWRITE) from error
     except RecursionError as error:
@@ -172,10 +172,17 @@ def _dumper() -> type[yaml.SafeDumper]:
             return True
 
     def represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+        # In double quotes, and only there, what `to_yaml` makes of such a character is read as that character.
+        style = '"' if _INVISIBLE.search(text) else "|" if "\n" in text else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     Dumper.add_representer(str, represent_text)
     return Dumper
+
+
+def _escaped(text: str) -> str:
+    """What a terminal or an editor may obey, as JSON and YAML in double quotes write it."""
+    return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _parse(data: bytes, name: str) -> Any:

@@ -12,6 +12,7 @@ from fi_doctor.reports import failures
 from fi_doctor.reports.answer import headline, machine, sms_of, told_knowledge
 from fi_doctor.reports.document import in_order
 from fi_doctor.reports.markdown import words
+from fi_doctor.reports.redaction import names_host, redacted
 from fi_doctor.reports.text import clean, clean_lines
 
 _LONGEST = 60_000  # GitHub takes 65,536 characters
@@ -51,32 +52,6 @@ FORMS = {
         context="",
     ),
 }
-# What tells whose machine it was: people's names in folders, serial numbers, addresses, names of hosts; and secrets.
-_HOME = re.compile(r"(?:/(?:home\d*|Users|users|scratch|u)/|\b[A-Za-z]:\\+Users\\+|(?<![\w/])~)([A-Za-z][^/\\\s:'\"]*)")
-_SERIAL = re.compile(r"\b(GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
-_ADDRESSES = (
-    re.compile(r"(?<=://)[^/\s@]+@"),
-    re.compile(r"\b[\w.+-]+@[\w.-]+"),
-    re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}:\d+\b"),
-    # A library may have a version of four numbers; none of what is told here begins like a private network.
-    re.compile(r"(?<![\w.])(?:10|127|172\.(?:1[6-9]|2\d|3[01])|192\.168|169\.254)(?:\.\d{1,3}){2,3}(?![\w.])"),
-    re.compile(r"(?<![\w:])(?:[0-9a-f]{2}:){5}[0-9a-f]{2}(?![\w:])", re.IGNORECASE),
-    re.compile(r"(?<![\w:])(?:[0-9a-f]{1,4}:){1,7}:(?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4})*)?(?![\w:])", re.IGNORECASE),
-    re.compile(r"(?<![\w:])(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}(?![\w:])", re.IGNORECASE),
-    re.compile(r"\b(?:[\w-]+\.)+(?:internal|local|lan|corp|intra|home|cluster)(?:\.[\w-]+)*\b"),
-)
-# Variables whose value is the name of a host, or of what belongs to somebody.
-_HOST_VARIABLE = re.compile(
-    r"(?:^|_)(?:IP|HOST|HOSTS|HOSTID|HOSTNAME|ADDR|ADDRESS|ENDPOINT|URL|URI|MASTER|NODE)(?:_|$)"
-)
-_SECRETS = (
-    re.compile(r"\b(hf_|sk-|gh[pousr]_|glpat-|xox[abp]-|AKIA)[\w-]{8,}"),
-    re.compile(r"\b((?i:basic|bearer)\s+)[\w+/=.~-]{8,}"),
-    re.compile(
-        r"((?i:[\w-]*(?:token|api[-_]?key|access[-_]?key|secret|passw(?:or)?d|passphrase|\bpw|auth)[\w-]*)"
-        r"[\"']?\s*[:=]\s*[\"']?)[^\s\"',;]{4,}"
-    ),
-)
 
 
 def render(report: Report, project: str, scripts: Mapping[str, str]) -> str:
@@ -88,19 +63,6 @@ def render(report: Report, project: str, scripts: Mapping[str, str]) -> str:
     failed = failures.failed(report)
     wide = _text(report, form, failed, scripts)
     return wide if len(wide) <= _LONGEST else _text(report, form, failed, {})
-
-
-def redacted(text: str) -> str:
-    """The text without what looks like names of people and hosts, serial numbers of GPUs, addresses and secrets."""
-    people = {name for name in _HOME.findall(text) if len(name) > 2}
-    text = _HOME.sub("~", text)
-    for name in people:
-        text = re.sub(rf"(?<![\w.]){re.escape(name)}\d*(?![\w.])", "<user>", text)
-    for secret in _SECRETS:
-        text = secret.sub(r"\1<hidden>", text)
-    for address in _ADDRESSES:
-        text = address.sub("<address>", text)
-    return _SERIAL.sub(r"\1-<serial>", text)
 
 
 def _text(report: Report, form: Form, failed: list[Outcome], scripts: Mapping[str, str]) -> str:
@@ -154,7 +116,7 @@ def _environment(report: Report) -> Iterator[str]:
         if isinstance(package, Package) and _PACKAGES.search(name):
             yield _line(name, package.version) + (" (editable)" if package.editable else "")
     for name, value in sorted(facts.environment.items()):
-        yield f"{name}={'<hidden>' if _HOST_VARIABLE.search(name) else value}"
+        yield f"{name}={'<hidden>' if names_host(name) else value}"
     yield f"fi-doctor {report.doctor.version}, knowledge {told_knowledge(report)}, depth {report.request.depth}"
 
 

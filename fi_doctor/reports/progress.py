@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TextIO
 
-from fi_doctor.model import Builds, Depth, Ending, FirstStart, Outcome, PlannedProbe, Stage
+from fi_doctor.model import Builds, Depth, Ending, FirstStart, Outcome, PlannedProbe, Stage, secrets
 from fi_doctor.model.phrases import parted
 from fi_doctor.reports.built import cost_line, first_start_line
 from fi_doctor.reports.schedule import Schedule
@@ -59,6 +59,7 @@ class Progress:
         self._ticker: threading.Thread | None = None
         self._has_status = False
         self._is_dead = False
+        self._secrets = secrets.held(os.environ)
 
     def __enter__(self) -> Progress:  # noqa: PYI034 - typing has Self from Python 3.11 on
         ticker = threading.Thread(target=self._run_ticker, name="progress", daemon=True)
@@ -176,6 +177,7 @@ class Progress:
 
     def _line(self, text: str, *, stamped: bool = True) -> None:
         self._clear()
+        text = secrets.hidden(text, self._secrets)
         columns = _columns(self._stream)
         if self._is_terminal and len(text) > columns:
             text = "\n".join(wrap(text, columns, "", "  "))

@@ -7,7 +7,7 @@ import os
 import pytest
 from cli_command import ROOT
 
-STUBS = ("yaml", "msgspec", "typer", "packaging")
+STUBS = ("yaml", "msgspec", "typer", "packaging", "torch", "rich")
 
 
 @pytest.fixture

@@ -87,3 +87,12 @@ def test_what_reaches_for_a_network_would_be_seen(watched, tmp_path):
     code = "import socket; s = socket.socket(); s.settimeout(0.1); s.connect_ex(('127.0.0.1', 9)); open('x', 'w')"
     subprocess.run([sys.executable, "-c", code], env=environ, cwd=tmp_path, check=True)
     assert [json.loads(line)[0] for line in told.read_text().splitlines()] == ["socket.connect", "open"]
+
+
+def test_a_command_that_asks_a_network_is_ended_in_every_test_of_commands():
+    code = "import sys, zygote, socket; sys.addaudithook(zygote.refuse_network); a, b = socket.socketpair()\n"
+    code += "a.close(); socket.socket().connect(('127.0.0.1', 9))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=cli_command.ROOT / "tests/cli", capture_output=True, text=True
+    )
+    assert (done.returncode, "a network was asked: socket.connect" in done.stderr) == (86, True)

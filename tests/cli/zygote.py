@@ -17,11 +17,13 @@ import socket
 import sys
 
 MOST_BYTES = 1 << 20
+NETWORK = ("socket.connect", "socket.sendto", "socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr")
 
 
 def serve(channel):
     import_all()
     read_what_ships()
+    sys.addaudithook(refuse_network)
     gc.freeze()
     while True:
         data, files, _, _ = socket.recv_fds(channel, MOST_BYTES, 3)
@@ -37,6 +39,13 @@ def serve(channel):
             os.close(file)
         channel.sendall(b"%d\n" % pid)
         channel.sendall(b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def refuse_network(event, args):
+    """End the process that asks something of a network; sockets that are files of this machine are none."""
+    if event in NETWORK and not (event == "socket.connect" and isinstance(args[1], str | bytes)):
+        os.write(2, f"a network was asked: {event} {args[1:]}\n".encode())
+        os._exit(86)
 
 
 def import_all():

@@ -198,7 +198,7 @@ def test_a_file_of_variables(tmp_path):
     [
         ("server.env", "A=1\nno such line\n", "line 2: 'no such line'"),
         ("server.env", '{"A":"1"}\n', """line 1: '{"A":"1"}'"""),
-        ("x.yaml", "a: [1", "line 1: "),
+        ("x.yaml", "a: [1", "is no YAML"),
         ("x.yaml", "{{ if .Values.a }}\na: 1\n{{ end }}\n", "helm template"),
         ("x.yaml", "a: 1\n", "neither services"),
         ("x.yaml", "", "neither services"),

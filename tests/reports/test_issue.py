@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 from report_samples import SAMPLES, all_good, broken_toolkit, one_variant_broken
 
-from fi_doctor.reports.issue import FORMS, redacted, render
+from fi_doctor.reports.issue import FORMS, render
+from fi_doctor.reports.redaction import redacted
 
 # The headings of bug_report.yml and 400-bug-report.yml, in their order.
 HEADINGS = {
@@ -77,8 +78,8 @@ def test_names_of_people_serial_numbers_and_addresses_are_gone():
         ("tcp 10.20.30.40 and fd00:1234::17 and 02:42:ac:11:00:02", "tcp <address> and <address> and <address>"),
         ("C:\\Users\\carol\\x, /scratch/bob.smith/x, ~dave/x", "~\\x, ~/x, ~/x"),
         ("[alice@gpu17] gpu17.corp.acme.internal", "[<address>] <address>"),
-        ("token=abcd1234 and hf_abcdefghijkl", "token=<hidden> and hf_<hidden>"),
-        ("Authorization: Basic YWxpY2U6cHc=", "Authorization: <hidden> <hidden>"),
+        ("token=abcd1234 and hf_abcdefghijkl", "token=<hidden> and <hidden>"),
+        ("Authorization: Basic YWxpY2U6cHc=", "Authorization: Basic <hidden>"),
         ("nvidia-cublas 13.1.0.3, cudnn 9.20.0.48, at::native::add, std::vector", None),
         ("GPU-7f7c6807-4d0a-46a4-e695-5f23de83bc70 fails", "GPU-<serial> fails"),
         ("https://me:secret@example.org/x", "https://<address>example.org/x"),

@@ -1,0 +1,151 @@
+"""Secrets in text: told by the names beside them, by how they look, or because a variable of ours holds them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+HIDDEN = "<hidden>"
+
+_Kept = TypeVar("_Kept", bound=msgspec.Struct)
+_SHORTEST = 6  # characters of a value that is looked for wherever it stands: a shorter one is found by chance
+# Whole words of a name. TOKENS is missing on purpose: it counts tokens (VLLM_MAX_TOKENS_PER_EXPERT_FP4_MOE).
+_SECRET_WORDS = frozenset(
+    {"APIKEYS", "AUTH", "AUTHORIZATION", "BEARER", "COOKIE", "CREDENTIAL", "CREDENTIALS", "CREDS", "KEY", "KEYS"}
+    | {"PASS", "PASSPHRASE", "PASSWORDS", "PWD", "SECRETS"}
+)
+_SECRET_ENDINGS = ("APIKEY", "ACCESSKEY", "PRIVATEKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD")
+_WORD = re.compile(r"[A-Z]+")
+_NUMBER = re.compile(r"-?\d{1,12}(?:\.\d{1,12})?|true|false", re.IGNORECASE)
+_SECRET_VALUES = re.compile(
+    r"""
+      \b(?:hf|gh[oprsu]|glpat|github_pat|nvapi|npm|pypi|xox[abeprs]|dckr_pat|dop_v1|gsk|r8|wandb_v\d)[-_][\w-]{16,}
+    | \bsk-[\w-]{16,}                                  # OpenAI and those who imitate it
+    | \bA(?:KIA|SIA)[0-9A-Z]{16}\b | \bAIza[\w-]{30,}  # AWS, Google
+    | \beyJ[\w-]{8,}\.[\w-]{4,}                        # JSON web token
+    | -----BEGIN\s
+    | \bbearer\s+\S{8,}
+    | ://[^/\s@]*:[^/\s@]+@ | ://[^/\s:@]{16,}@        # credentials in a URL
+    | (?:\b|_|-)(?:api[-_]?key|access[-_]?key|token|secret|password|passwd|passphrase)\b["']?
+      (?:\s*[:=]\s*|\s+)["']?[^\s"',}]{4,}           # --api-key X, {"token": "X"}
+    | [?&](?:sig|signature|x-amz-signature|key|auth)=[^&\s]{8,}
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_RUN = re.compile(r"[A-Za-z0-9_-]{32,}")
+_BASE64 = re.compile(r"[A-Za-z0-9+][A-Za-z0-9+/]{38,}={0,2}")
+# Without one of these nothing of it can be there: to look for them costs a hundredth of what the patterns do.
+_MARKS = (
+    *("hf_", "gh", "glpat", "nvapi", "npm", "pypi", "xox", "dckr", "dop_", "gsk", "r8", "wandb", "sk-", "akia"),
+    *("asia", "aiza", "eyj", "://", "bearer", "basic", "-----begin", "sig", "key", "auth", "token", "secret", "passw"),
+    "passphrase",
+)
+# The same within text that is shown: what stands before the secret stays, and so does what follows.
+_LOOKS = (
+    r"(?:hf|gh[oprsu]|npm|gsk|r8)_[A-Za-z0-9]{12,}"
+    r"|(?:glpat|github_pat|nvapi|pypi|xox[abeprs]|dckr_pat|dop_v1|wandb_v\d)[-_][\w-]{16,}"
+)
+_NAMED = (
+    r"api[-_]?key|access[-_]?key(?:[-_]id)?|secret(?:[-_]?key)?|passw(?:or)?d|passphrase"
+    r"|(?<=[-_])token|token(?=\s*=)|(?<=[\"'])(?:token|auth)(?=\\?[\"'])"
+)
+_OPTION = r"(?<!-)--[\w-]{0,40}(?:api-key|access-key|token|secret|password|passphrase)"
+_IN_TEXT = re.compile(
+    rf"""
+      \b(?P<look>{_LOOKS}|sk-[\w-]{{16,}}|A(?:KIA|SIA)[0-9A-Z]{{16}}|AIza[\w-]{{30,}}|eyJ[\w-]{{8,4000}}\.[\w.-]{{4,}})
+    | (?<=://)(?P<user>[^/\s@:"'<]{{0,200}}:[^/\s@"'<]{{1,500}}|[^/\s:@"'<]{{16,500}})(?=@)
+    | (?P<bearer>\b(?:bearer|authorization:\s*basic)\s+)[\w+/=.~-]{{8,}}
+    | (?P<key>-----BEGIN[ A-Z]*PRIVATE\ KEY-----)(?:(?!-----END)[\s\S])*
+    | (?P<query>[?&](?:sig|signature|x-amz-signature|x-amz-credential|key|auth|token)=)[^&\s"']{{8,}}
+    | (?P<name>(?:(?:{_NAMED})(?:\\?["'])?\s{{0,20}}[:=]|{_OPTION}(?:\s|=))\s{{0,20}}(?:\\?["'])?)
+      (?P<value>[^\s"'\\,;}}<&][^\s"'\\,;}}&]{{3,}})
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def held(*environs: Mapping[str, str]) -> frozenset[str]:
+    """The values of variables that are secrets: wherever one of them stands it is hidden.
+
+    A path or a number is none, whatever its name says: HF_TOKEN_PATH, VLLM_TOKEN_LIMIT.
+    """
+    return frozenset(
+        value
+        for environ in environs
+        for name, value in environ.items()
+        if len(value) >= _SHORTEST
+        and (looks_secret(value) or (names_secret(name, value) and not value.startswith(("/", "~", "."))))
+        and not _NUMBER.fullmatch(value)
+    )
+
+
+def hidden(text: str, known: Iterable[str] = ()) -> str:
+    """The text with every secret replaced, be it one of those that are known or one that looks so."""
+    for value in sorted(known, key=len, reverse=True):
+        text = text.replace(value, HIDDEN)
+    low = text.lower()
+    return _IN_TEXT.sub(_replaced, text) if any(mark in low for mark in _MARKS) else text
+
+
+def without(record: _Kept, known: frozenset[str] = frozenset()) -> _Kept:
+    """The same record with every text in it as `hidden` leaves it; the record itself where none changes."""
+    plain = msgspec.to_builtins(record)
+    clean = _clean(plain, functools.cache(lambda text: hidden(text, known)))  # a report repeats itself
+    return record if clean == plain else msgspec.convert(clean, type(record))
+
+
+def names_secret(name: str, value: str) -> bool:
+    """Whether the name says that the value is a secret.
+
+    TOKEN before other words may count tokens instead (..._TOKEN_THRESHOLD): then a number is innocent.
+    """
+    words = _WORD.findall(name.upper())
+    telling = [word for word in words if word in _SECRET_WORDS or word.endswith(_SECRET_ENDINGS)]
+    if telling == ["TOKEN"] and words[-1] != "TOKEN":
+        return not _NUMBER.fullmatch(value)
+    return bool(telling)
+
+
+def looks_secret(value: str) -> bool:
+    """Whether the value looks like a token, a password in a URL or a long random string, whatever its name."""
+    if _SECRET_VALUES.search(value):
+        return True
+    rest = _UUID.sub("", value)
+    return any(_is_random(run) for run in _RUN.findall(rest)) or bool(_BASE64.fullmatch(rest) and _is_random(rest))
+
+
+def _is_random(text: str) -> bool:
+    """Whether capitals, small letters and digits alternate as by chance.
+
+    In random base64 two of three neighbours are of different kinds; in names of models and folders one of four.
+    Digests in hex have one case only and are innocent: commits and checksums are written so.
+    """
+    kinds = ["A" if c.isupper() else "a" if c.islower() else "0" if c.isdigit() else "" for c in text]
+    if not {"A", "a", "0"} <= set(kinds):
+        return False
+    pairs = [(one, two) for one, two in itertools.pairwise(kinds) if one and two]
+    return sum(one != two for one, two in pairs) >= 0.4 * len(pairs)
+
+
+def _replaced(found: re.Match[str]) -> str:
+    if found["name"] and _NUMBER.fullmatch(found["value"]):  # max_token: 4096
+        return found[0]
+    before = next((found[group] for group in ("bearer", "key", "query", "name") if found[group]), "")
+    return f"{before}{HIDDEN}"
+
+
+def _clean(value: object, clean: Callable[[str], str]) -> object:
+    match value:
+        case str():
+            return clean(value)
+        case dict():
+            return {_clean(key, clean): _clean(one, clean) for key, one in value.items()}
+        case list() | tuple():
+            return type(value)(_clean(one, clean) for one in value)
+    return value
