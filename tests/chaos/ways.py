@@ -1,0 +1,163 @@
+"""Ways in which a command is run under a fault: plainly, behind another command, or with signals on the way."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import pty
+import shlex
+import signal
+import struct
+import subprocess
+import termios
+import time
+
+from machine import Done
+from waiting import wait_for
+
+LIMIT_S = 120
+
+
+def plain(*features, **variables):
+    """Without the start of an interpreter."""
+    return lambda machine: machine.check(*features, **variables)
+
+
+def behind(prefix, *features, **variables):
+    """A whole process, started by these words; $TMPDIR and $HOME are the machine's."""
+
+    def run(machine):
+        return _ended(_started(machine, [*prefix, *machine.argv(*features)], **variables))
+
+    return run
+
+
+def shell(text, *features, **variables):
+    """As behind, after these commands of a shell."""
+    return behind(["sh", "-c", f'{text}\nexec "$@"', "sh"], *features, **variables)
+
+
+def mounted(text, *features, **variables):
+    """As shell, in a mount namespace of its own, which ends with it."""
+    return behind(["unshare", "-m", "sh", "-e", "-c", f'{text}\nexec "$@"', "sh"], *features, **variables)
+
+
+def unprivileged(uid, limits, *features, **variables):
+    """As a user of whom nothing else runs, under these limits of prlimit(1)."""
+
+    def run(machine):
+        for path in (machine.folder, machine.home, machine.tmp):
+            os.chown(path, uid, uid)
+        prefix = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "prlimit", *limits]
+        return behind(prefix, *features, **variables)(machine)
+
+    return run
+
+
+def signalled(number, *features, after_s=None, prefix=(), stops=(), **variables):
+    """Told to end once the probe runs, or so many seconds after the start."""
+
+    def run(machine):
+        child = _started(machine, [*prefix, *machine.argv(*features)], **variables)
+        if after_s is None:
+            wait_for(machine.begun.exists)
+        else:
+            time.sleep(after_s)
+        child[0].send_signal(number)
+        return _ended(child)
+
+    return run
+
+
+def unread(number, *features):
+    """Told to end while it writes its report, which nobody reads."""
+
+    def run(machine):
+        reading, writing = os.pipe()
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+        child = _started(machine, machine.argv(*features), stdout=writing)
+        os.close(writing)
+        wait_for(lambda: struct.unpack("i", fcntl.ioctl(reading, termios.FIONREAD, b"\0" * 4))[0] == 4096)
+        child[0].send_signal(number)
+        done = _ended(child)
+        os.close(reading)
+        return done
+
+    return run
+
+
+def resized(*features):
+    """On a terminal whose size changes all the time; progress goes to it, and the report does not."""
+
+    def run(machine):
+        ours, theirs = pty.openpty()
+        child = _started(machine, machine.argv(*features), stderr=theirs, start_new_session=True)
+        os.close(theirs)
+        os.set_blocking(ours, False)
+        said = b""
+        size = 0
+        while child[0].poll() is None:
+            size = (size + 7) % 90
+            fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", size % 3, size, 0, 0))
+            child[0].send_signal(signal.SIGWINCH)
+            time.sleep(0.02)
+            said += _now(ours)
+        said += _now(ours)
+        os.close(ours)
+        done = _ended(child)
+        return done._replace(err=said.decode(errors="replace"))
+
+    return run
+
+
+def _now(terminal):
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:
+        return b""
+
+
+def _started(machine, argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options):
+    named = {"start_new_session": options.pop("start_new_session", False)}
+    child = subprocess.Popen(
+        argv,
+        env=machine.environ(**options),
+        cwd=machine.folder,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+        **named,
+    )
+    return child, time.monotonic()
+
+
+def _ended(started):
+    child, begun = started
+    try:
+        out, err = child.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        out, err = child.communicate()
+    text = [(part or b"").decode(errors="replace") for part in (out, err)]
+    return Done(child.returncode, *text, time.monotonic() - begun)
+
+
+@functools.cache
+def no_mounts():
+    """Why nothing can be mounted here; "" where it can."""
+    done = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, text=True)
+    return "" if done.returncode == 0 else f"mounting is not allowed: {done.stderr.strip()}"
+
+
+@functools.cache
+def no_users():
+    """Why no process can be started as another user; "" where it can."""
+    words = ["setpriv", "--reuid=61234", "--regid=61234", "--clear-groups", os.sys.executable, "-c", "pass"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    return "" if done.returncode == 0 else f"no process can be another user's: {done.stderr.strip()}"
+
+
+def quoted(path):
+    return shlex.quote(str(path))
