@@ -134,19 +134,19 @@ class Household:
         """Kill until nobody is left, in rounds: the children of a dead stray arrive here once it is dead."""
         patience = time.monotonic() + _PATIENCE_S
         for pause in itertools.chain((0.0005, 0.001, 0.002, 0.005, 0.01), itertools.repeat(0.02)):
-            strays = self._strays(marker)
-            if not strays and not _group_exists(group):
-                return
-            if time.monotonic() > patience:
+            strays = self._strays(marker, group)
+            if (not strays and not _group_exists(group)) or time.monotonic() > patience:
                 return
             for pid in strays:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(pause)
 
-    def _strays(self, marker: bytes) -> list[int]:
+    def _strays(self, marker: bytes, group: int) -> list[int]:
         """Who carries this marker and is still alive; dead orphans are reaped on the way."""
         with self._lock:
+            if group not in self._started:  # nobody has its number anew: a dead orphan is found without /proc, too
+                _reap(-group)
             # What an orphan leaves arrives here when it dies, which may be after the list was made: look again, but
             # not for ever, since another run may let orphans die without end.
             for _ in range(_LOOKS):
@@ -170,8 +170,9 @@ class Household:
 
 
 def _reap(pid: int) -> bool:
+    """Whether a child was; a negative number is that of a group, of which one is."""
     with contextlib.suppress(ChildProcessError):
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
     return False
 
 
@@ -237,9 +238,7 @@ def _wait(pid: int) -> tuple[int | None, int | None]:
         return None, None
     if ended is None:  # stuck in the kernel; SIGKILL will reach it some day
         return None, signal.SIGKILL
-    if ended.si_code == os.CLD_EXITED:
-        return ended.si_status, None
-    return None, ended.si_status
+    return (ended.si_status, None) if ended.si_code == os.CLD_EXITED else (None, ended.si_status)
 
 
 def _group_exists(group: int) -> bool:

@@ -161,6 +161,11 @@ class _Tail:
             self.truncated = True
 
 
+def remove_when_killed(folder: str) -> None:
+    """Have a temporary folder removed though this process is killed; once a child was started by run."""
+    processes.HOUSEHOLD.keeper.folder(folder)
+
+
 def _start_guard(argv: Sequence[str], stdin: int) -> int:
     """In a session of its own, which no signal to ours reaches, and without anything that a child of ours has."""
     if not sys.executable:

@@ -227,6 +227,9 @@ def test_without_proc_a_run_still_ends(monkeypatch):
     monkeypatch.setattr(processes, "_all_pids", list)
     monkeypatch.setattr(processes, "_children_of", lambda task: [])
     assert python("print(1)").stdout == b"1\n"
+    begun = time.monotonic()
+    assert python("import subprocess\nfor _ in 'ab': subprocess.Popen(['sleep', '300'])").returncode == 0
+    assert time.monotonic() - begun < 5  # its orphans are dead, and nobody lists them
 
 
 def test_a_gibibyte_of_output_is_neither_kept_nor_waited_for():

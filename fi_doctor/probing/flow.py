@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 from msgspec.structs import replace
 
-from fi_doctor.model import Builds, CellOutcome, Facts, Outcome, PlannedProbe, ProbeSpec
+from fi_doctor.model import Builds, CellOutcome, Ending, Facts, Outcome, PlannedProbe, ProbeSpec
 from fi_doctor.probing import ahead, budget, estimates, headline, left_out, memory, objects, record
 from fi_doctor.probing.attempt import leave_out, try_probe
 from fi_doctor.probing.bench import Bench
@@ -22,6 +22,9 @@ GPU_MIB = 3840
 PROBE_MIB = 1250
 SMALL_MIB = 640
 SMALL = ("import", "norm", "activation", "rope", "kv", "quant")  # families with a few MiB of tensors
+
+# What Python and the C library say where no process or thread may be started any more (EAGAIN).
+NO_PROCESS = ("can't start new thread", "Resource temporarily unavailable")
 
 Group = list[PlannedProbe]  # what runs one after the other
 
@@ -57,6 +60,7 @@ class Flow:
                 if self._is_building and building.done():
                     self._end_building(building.result())
                 self._start(workers)
+            self._try_again()
         except BaseException:
             self._bench.stop.set()  # children are killed at their next poll; nothing else is left running
             raise
@@ -125,6 +129,12 @@ class Flow:
         self._most = max(1, min(len(self._waiting) + len(self._running), self._jobs, MOST_AT_ONCE))
         self._builders = 1 if objects.shares_log(self._bench.facts.flashinfer) else self._most
 
+    def _try_again(self) -> None:
+        """Those that had no process or thread while others ran, which may have taken all: each by itself."""
+        lacking = [probe for probe in self._tried if _lacked_processes(self._outcomes[id(probe)])]
+        for probe in lacking if len(self._tried) > 1 else ():
+            self._outcomes[id(probe)] = self._run_one(probe, self._jobs, is_beside=False)
+
     def _run_group(self, group: Group, jobs: int, *, is_beside: bool) -> dict[int, Outcome]:
         return {id(probe): self._run_one(probe, jobs, is_beside=is_beside) for probe in group}
 
@@ -176,6 +186,11 @@ def group(
         return bool(first.module) or first.gpus > 0, sign * seconds, -variants, first.id
 
     return sorted(groups.values(), key=order)
+
+
+def _lacked_processes(outcome: Outcome) -> bool:
+    said = [text for cell in outcome.cells for text in (cell.detail, cell.traceback)]
+    return outcome.ending in {Ending.RAISED, Ending.LOST} and any(sign in text for text in said for sign in NO_PROCESS)
 
 
 def _group(probes: Sequence[PlannedProbe], bench: Bench) -> list[Group]:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import os
+import pathlib
 import pty
-import shlex
+import shutil
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import time
 
+import jit_stack
 from machine import Done
 from waiting import wait_for
 
 LIMIT_S = 120
+HERE = pathlib.Path(__file__).parent
 
 
 def plain(*features, **variables):
@@ -44,22 +49,22 @@ def mounted(text, *features, **variables):
 
 
 def unprivileged(uid, limits, *features, **variables):
-    """As a user of whom nothing else runs, under these limits of prlimit(1)."""
+    """As a user of whom nothing else runs, under these limits of prlimit(1), who may look into every folder."""
 
     def run(machine):
         for path in (machine.folder, machine.home, machine.tmp):
             os.chown(path, uid, uid)
-        prefix = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "prlimit", *limits]
+        prefix = [*_as_user(uid), "prlimit", *limits]
         return behind(prefix, *features, **variables)(machine)
 
     return run
 
 
-def signalled(number, *features, after_s=None, prefix=(), stops=(), **variables):
+def signalled(number, *features, after_s=None, **variables):
     """Told to end once the probe runs, or so many seconds after the start."""
 
     def run(machine):
-        child = _started(machine, [*prefix, *machine.argv(*features)], **variables)
+        child = _started(machine, machine.argv(*features), **variables)
         if after_s is None:
             wait_for(machine.begun.exists)
         else:
@@ -85,6 +90,75 @@ def unread(number, *features):
         return done
 
     return run
+
+
+def unheard(*features):
+    """As before `| head`: whoever reads its report has gone before it is written."""
+
+    def run(machine):
+        reading, writing = os.pipe()
+        child = _started(machine, machine.argv(*features), stdout=writing)
+        os.close(writing)
+        os.close(reading)
+        return _ended(child)
+
+    return run
+
+
+def jumping(*features):
+    """With a wall clock that jumps, for the command and for all that it starts."""
+
+    def run(machine):
+        library = _compiled(machine.folder / "clock.so", HERE / "clock.c")
+        return behind([], *features, LD_PRELOAD=library)(machine)
+
+    return run
+
+
+def with_nvml(mode, *features):
+    """With a driver's library that is at fault in this way."""
+
+    def run(machine):
+        _compiled(machine.folder / "libnvidia-ml.so.1", HERE.parent / "fake_nvml/nvml.c")
+        return behind([], *features, LD_LIBRARY_PATH=machine.folder, FAKE_NVML_MODE=mode)(machine)
+
+    return run
+
+
+def _compiled(library, source):
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    return library
+
+
+def compiled(source, holder="", **variables):
+    """Two modules are built for their probes, of which one has this script in place of a source.
+
+    holder: who has taken FlashInfer's lock of that module, "live" or "dead".
+    """
+
+    def run(machine):
+        stack = jit_stack.Stack(machine.folder / "stack", place=machine.site)
+        stack.write("a", source)
+        stack.write("b", "true")
+        with contextlib.ExitStack() as held:
+            if holder:
+                _hold(stack.ops / "tmp/a.lock", held, is_dead=holder == "dead")
+            words = {**stack.environ, "TMPDIR": machine.tmp, **variables}
+            return machine.check("chaos.module_a", "chaos.module_b", budget="10m", **words)  # what modules may take
+
+    return run
+
+
+def _hold(lock, held, *, is_dead):
+    """Another process has the lock, and goes with it where it is dead."""
+    lock.parent.mkdir(parents=True)
+    code = (
+        "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print(1, flush=True); time.sleep(99)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code, lock], stdout=subprocess.PIPE)
+    other.stdout.readline()
+    held.callback(other.communicate)
+    (other.kill if is_dead else functools.partial(held.callback, other.kill))()
 
 
 def resized(*features):
@@ -116,6 +190,11 @@ def _now(terminal):
         return os.read(terminal, 1 << 16)
     except OSError:
         return b""
+
+
+def _as_user(uid):
+    reading = ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")  # the interpreter may lie in a closed folder
+    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", *reading]
 
 
 def _started(machine, argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options):
@@ -151,13 +230,17 @@ def no_mounts():
     return "" if done.returncode == 0 else f"mounting is not allowed: {done.stderr.strip()}"
 
 
+def no_ninja():
+    return "" if shutil.which("ninja") else "no ninja"
+
+
+def no_compiler():
+    return "" if shutil.which("cc") else "no cc, which makes the stand-in"
+
+
 @functools.cache
 def no_users():
-    """Why no process can be started as another user; "" where it can."""
-    words = ["setpriv", "--reuid=61234", "--regid=61234", "--clear-groups", os.sys.executable, "-c", "pass"]
-    done = subprocess.run(words, capture_output=True, text=True)
-    return "" if done.returncode == 0 else f"no process can be another user's: {done.stderr.strip()}"
-
-
-def quoted(path):
-    return shlex.quote(str(path))
+    """Why the interpreter cannot be started as another user; "" where it can."""
+    code = "import os, sys; sys.exit(not os.access(sys.executable, os.X_OK))"
+    done = subprocess.run([*_as_user(61234), "prlimit", sys.executable, "-c", code], capture_output=True, text=True)
+    return "" if done.returncode == 0 else f"another user cannot start {sys.executable} {done.stderr.strip()}".strip()

@@ -6,10 +6,12 @@ PROBE = {"id": "chaos.torn", "feature": "chaos.torn", "gpus": 0, "timeout_s": 20
 
 
 def run():
-    for number in range(3, 50):
-        try:
-            if os.pread(number, 10, 0).startswith(b'{"stage"'):
-                os.write(number, b'\xff\x00{"variant": "", "ending": "returned"\n')
-        except OSError:
-            continue
+    os.write(next(fd for fd in range(3, 50) if _is_record(fd)), b'\xff\x00{"variant": "", "ending": "returned"\n')
     return {}
+
+
+def _is_record(fd):
+    try:
+        return os.pread(fd, 10, 0).startswith(b'{"stage"')
+    except OSError:
+        return False
