@@ -44,8 +44,8 @@ class Household:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs = 0
-        self._suspects = 0  # of them, those that may leave orphans behind
         self._started: set[int] = set()  # our own children, not yet reaped
+        self._suspects: set[int] = set()  # of them, those that may leave orphans behind
         self._strangers: set[int] = set()  # children that were there before the first run
         self._adopting = False
         self._adopted_before = False
@@ -55,21 +55,19 @@ class Household:
         self.keeper = Guard()
 
     @contextlib.contextmanager
-    def open_door(self, *, suspect: bool = True) -> Iterator[None]:
-        """Adopt orphans for as long as at least one run is inside. suspect: whether orphans may be its own."""
+    def open_door(self) -> Iterator[None]:
+        """Adopt orphans for as long as at least one run is inside."""
         with self._lock:
             if self._runs == 0:
                 self._strangers = set(children())
                 self._adopted_before = _adopts_orphans()
                 self._adopting = not self.has_others and _adopt_orphans(wanted=True)
             self._runs += 1
-            self._suspects += suspect
         try:
             yield
         finally:
             with self._lock:
                 self._runs -= 1
-                self._suspects -= suspect
                 if self._runs == 0 and self._adopting and not self._adopted_before:
                     _adopt_orphans(wanted=False)
 
@@ -79,13 +77,14 @@ class Household:
             self.keeper.post(start)
             return self.keeper.word
 
-    def start(self, spawn: Callable[[], C]) -> C:
+    def start(self, spawn: Callable[[], C], *, suspect: bool = True) -> C:
         """Start a child and know it before another thread can take it for an orphan; an OSError after end()."""
         with self._lock:
             if self._is_over:
                 raise OSError(errno.ECANCELED, "fi-doctor is ending")
             child = spawn()
             self._started.add(child.pid)
+            self._suspects.update({child.pid} if suspect else ())
             self.keeper.session(child.pid, is_over=False)
         return child
 
@@ -104,6 +103,7 @@ class Household:
             # Popen would wait for the child by itself, and must not: its number may be somebody else's by then.
             child.returncode = code if code is not None else -(signum or 0)
             self._started.discard(child.pid)
+            self._suspects.discard(child.pid)
         self._kill_strays(child.pid, marker.encode())
         return code, signum
 
@@ -165,8 +165,8 @@ class Household:
         return pid not in self._started and pid not in self._strangers and _session(pid) not in (-1, os.getsid(0))
 
     def _belongs(self, environ: bytes, marker: bytes) -> bool:
-        """An orphan that cleared its environment belongs to the last run that is left."""
-        return marker in environ or (self._suspects <= 1 and MARKER.encode() not in environ)
+        """An orphan that cleared its environment belongs to the last run whose child is buried."""
+        return marker in environ or (not self._suspects and MARKER.encode() not in environ)
 
 
 def _reap(pid: int) -> bool:

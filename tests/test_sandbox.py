@@ -141,6 +141,22 @@ def test_an_orphan_that_cleared_its_environment_is_found():
     assert processes.children() == []
 
 
+def test_of_runs_that_end_at_the_same_time_one_finds_it(monkeypatch):
+    both, kill = threading.Barrier(2), processes.HOUSEHOLD._kill_strays
+
+    def once_both_are_there(group, marker):
+        both.wait()
+        kill(group, marker)
+
+    monkeypatch.setattr(processes.HOUSEHOLD, "_kill_strays", once_both_are_there)
+    code = "import subprocess; subprocess.Popen(['/bin/sleep', '300'], start_new_session=True, env={})"
+    other = threading.Thread(target=python, args=(code,))
+    other.start()
+    python("pass")
+    other.join()
+    assert processes.children() == []
+
+
 def test_an_orphan_without_a_marker_is_not_laid_to_a_run_that_leaves_none():
     long = threading.Thread(
         target=sandbox.run, args=(["sleep", "1.5"],), kwargs={"timeout_s": 5, "leaves_orphans": False}
