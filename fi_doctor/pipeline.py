@@ -27,8 +27,10 @@ from fi_doctor.diagnosis import (
     serving,
 )
 from fi_doctor.facts import Gathering
+from fi_doctor.facts.system import unbounded
 from fi_doctor.model import (
     SCHEMA,
+    Depth,
     Doctor,
     Facts,
     KnowledgeBase,
@@ -45,7 +47,7 @@ from fi_doctor.model import (
 from fi_doctor.model.deployed import Wanted
 from fi_doctor.model.given import Stated
 from fi_doctor.model.registry import Registry
-from fi_doctor.probing import budget, refusals, surroundings
+from fi_doctor.probing import budget, memory, refusals, surroundings
 from fi_doctor.probing import plan as planning
 from fi_doctor.probing import run as running
 from fi_doctor.probing import warm as warming
@@ -107,7 +109,8 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     if wanted is not None and chosen is not None:
         chosen = chosen.told(answer.result()) if answer is not None else chosen
         report = _with_upgrade(_deployed(report, wanted, chosen, kb, sm), kb, specs, stated)
-    return msgspec.structs.replace(report, seconds=round(time.monotonic() - begun, 1), builds=builds)
+    bounds = () if request.depth is Depth.STATIC else (*memory.held_back(facts, request), *unbounded())
+    return msgspec.structs.replace(report, seconds=round(time.monotonic() - begun, 1), builds=builds, bounds=bounds)
 
 
 def _started(  # noqa: PLR0913, PLR0917 - as diagnose
@@ -172,6 +175,7 @@ def warm(  # noqa: PLR0913 - as diagnose
         done,
         caller="" if is_all else called.caller(kb, facts),
         toolkit=forecast.toolkit(facts),
+        bounds=memory.held_back(facts, asked),
         unasked={**done.unasked, **unprobed},
         code=1 if unprobed else done.code,
     )
@@ -211,7 +215,7 @@ def rejudge(  # noqa: PLR0913 - what is recorded, what is asked, what is known
     if asked is not None:
         wanted, chosen, sm = asked
         report = _with_upgrade(_deployed(report, wanted, chosen, kb, sm), kb, specs, stated)
-    return msgspec.structs.replace(report, seconds=recorded.seconds, builds=recorded.builds)
+    return msgspec.structs.replace(report, seconds=recorded.seconds, builds=recorded.builds, bounds=recorded.bounds)
 
 
 def _deployed(report: Report, wanted: Wanted, chosen: choosing.Chosen, kb: KnowledgeBase, sm: int | Missing) -> Report:

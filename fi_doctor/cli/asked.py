@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fi_doctor.cli import emit, giving, outputs, parse, serving, streams
+from fi_doctor.cli import emit, giving, outputs, parse, serving, streams, yielding
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.facts.binaries import Reader
@@ -39,6 +39,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int | None = None
     memory: str | None = None
     fresh_cache: bool = False
+    gentle: bool = False
     binaries: tuple[str, ...] = ()  # files and folders
     formats: tuple[str, ...] = ()  # FORMAT or FORMAT:PATH
     output: str | None = None
@@ -89,6 +90,7 @@ class AskedWarm(msgspec.Struct, frozen=True, kw_only=True):
     is_dry: bool = False
     is_forced: bool = False
     is_json: bool = False
+    gentle: bool = False
     quiet: bool = False
 
 
@@ -98,6 +100,8 @@ def begin_warm(asked: AskedWarm) -> Gathering:
         raise UsageError("--all and --feature: all rows or some of them", todo="fi-doctor warm --all")
     check_python(asked.python, "warm")
     streams.check_stdout()
+    if asked.gentle:
+        yielding.give_way()
     return gathering(interpreter(asked.python), calls=unread)
 
 
@@ -106,6 +110,8 @@ def begin_check(asked: Asked, say: Callable[[str], None] = emit.say) -> tuple[As
     from fi_doctor.cli.settle import settle
 
     _check_source(asked)
+    if asked.gentle:
+        yielding.give_way()
     return begin(settle(asked), say)
 
 
@@ -208,6 +214,8 @@ def _check_source(asked: Asked) -> None:
     ]
     check_python(asked.python, "check")
     serving.check(asked.as_user, asked.pid, recorded=recorded[0] if recorded else "")
+    if recorded and asked.gentle:
+        raise UsageError(f"--gentle: nothing is run with {recorded[0]}", todo="leave one of the two out")
     if len(recorded) > 1:
         raise UsageError("--from and --example: one recording at a time", todo="fi-doctor check --example NAME")
     if recorded and asked.python is not None:

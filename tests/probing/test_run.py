@@ -348,7 +348,7 @@ def test_so_many_probes_are_on_gpus_at_a_time_and_others_go_on_beside_them(tmp_p
     spans = [tuple(outcome.cells[0].measurements.values()) for outcome in outcomes]
     at_once = [sum(begun <= moment < ended for begun, ended in spans[:8]) for moment, _ in spans]
     assert 1 < max(at_once) <= most
-    assert most * max(map(flow.gpu_mib, (one.spec for one in planned))) <= flow.GPU_MIB
+    assert most * max(memory.gpu_mib(one.spec, request) for one in planned) <= memory.GPU_MIB
     if most < ahead.AT_ONCE:
         assert max(begun for begun, _ in spans[8:]) < sorted(ended for _, ended in spans[:8])[2]
 
