@@ -6,6 +6,7 @@ fi-doctor. Each fault is tried on one, and everything about it is looked at: see
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import ctypes
 import json
@@ -13,6 +14,7 @@ import os
 import pathlib
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -97,8 +99,28 @@ class Machine:
         rows = [word for name in (*SOUND, *features) for word in ("--feature", name)]
         return ["check", *rows, "--depth", "run", "--format", "json", "--jobs", "2", "--budget", budget]
 
-    def argv(self, *features):
-        return [sys.executable, "-m", "fi_doctor", *self.words(*features)]
+    def argv(self, *features, **options):
+        return [sys.executable, "-m", "fi_doctor", *self.words(*features, **options)]
+
+    def at_once(self, count, *features, **changes):
+        """So many commands of this machine at the same time, each a whole process: what each gave."""
+        begun = time.monotonic()
+        children = [
+            subprocess.Popen(
+                self.argv(*features, budget="10m"),
+                env=self.environ(**changes),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(count)
+        ]
+        with concurrent.futures.ThreadPoolExecutor(count) as pool:
+            said = list(pool.map(subprocess.Popen.communicate, children))
+        seconds = time.monotonic() - begun
+        return [Done(one.returncode, *text, seconds) for one, text in zip(children, said, strict=True)]
 
     def check(self, *features, budget=f"{BUDGET_S:g}s", **changes):
         """Run it to its end without the start of an interpreter."""
@@ -118,15 +140,15 @@ class Machine:
 @contextlib.contextmanager
 def adopting():
     """Orphans of commands become ours, whatever they did to their environment; gives who they are."""
-    known = set(_children())
+    known = set(own_children())
     ctypes.CDLL(None).prctl(_SET_SUBREAPER, 1, 0, 0, 0)
 
     def strays():
-        found = set(_children()) - known
+        found = set(own_children()) - known
         for pid in found:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-        return set(_children()) - known
+        return set(own_children()) - known
 
     try:
         yield strays
@@ -137,7 +159,7 @@ def adopting():
                 os.kill(pid, signal.SIGKILL)
 
 
-def _children():
+def own_children():
     found = []
     for task in pathlib.Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):  # a thread that has ended meanwhile

@@ -149,6 +149,13 @@ def compiled(source, holder="", **variables):
     return run
 
 
+def building(machine):
+    """The variables of an environment in which the module of chaos.module_b is to be built, and the compiler's log."""
+    stack = jit_stack.Stack(machine.folder / "stack", place=machine.site)
+    stack.write("b", "true")
+    return stack.environ, stack.sources / "log"
+
+
 def _hold(lock, held, *, is_dead):
     """Another process has the lock, and goes with it where it is dead."""
     lock.parent.mkdir(parents=True)
