@@ -51,8 +51,8 @@ class Complaint(NamedTuple):
     amount: float = 1
 
 
-def install(folder):
-    """A site folder with fi-doctor and the fake probes."""
+def install(folder, probes=PROBES):
+    """A site folder with fi-doctor and these probes."""
     info = folder / "chaos_kernels-1.0.dist-info"
     info.mkdir(parents=True)
     (folder / "fi_doctor").symlink_to(cli_command.ROOT / "fi_doctor")
@@ -60,7 +60,7 @@ def install(folder):
     (info / "entry_points.txt").write_text("[fi_doctor.probes]\nkernels = chaos_kernels\n")
     (folder / "chaos_kernels").mkdir()
     (folder / "chaos_kernels/__init__.py").touch()
-    for path in PROBES:
+    for path in probes:
         shutil.copy(path, folder / "chaos_kernels")
     return folder
 
