@@ -179,7 +179,7 @@ def tried(fault, machine):
     found = [*_of_rows(fault, done), *_of_code(fault, done)]
     found += [Complaint("orphans", f"process {pid} is left") for pid in orphans]
     found += [Complaint("files", f"{path} is left") for path in machine.left()]
-    if (over := done.seconds - BUDGET_S - READING_S) > 0:
+    if (over := done.seconds - fault.budget_s - READING_S) > 0:
         found.append(Complaint("seconds", f"took {done.seconds:.1f} s", over))
     return found
 

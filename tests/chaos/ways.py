@@ -130,7 +130,7 @@ def _compiled(library, source):
     return library
 
 
-def compiled(source, holder="", **variables):
+def compiled(source, holder="", budget_s=600, **variables):
     """Two modules are built for their probes, of which one has this script in place of a source.
 
     holder: who has taken FlashInfer's lock of that module, "live" or "dead".
@@ -144,7 +144,9 @@ def compiled(source, holder="", **variables):
             if holder:
                 _hold(stack.ops / "tmp/a.lock", held, is_dead=holder == "dead")
             words = {**stack.environ, "TMPDIR": machine.tmp, **variables}
-            return machine.check("chaos.module_a", "chaos.module_b", budget="10m", **words)  # what modules may take
+            return machine.check(
+                "chaos.module_a", "chaos.module_b", budget=f"{budget_s}s", **words
+            )  # what modules may take
 
     return run
 
