@@ -1,6 +1,6 @@
 """Fills the generated blocks of README.md: the sample matrix, and the figures of the other benchmarks on this machine.
 
-python benchmarks/readme.py [--python /venv/with/torch/bin/python] [--explain]
+python benchmarks/readme.py [--python /venv/with/torch/bin/python] [--explain] [--chaos]
 
 Figures that depend on the machine are left as they stand without the option that asks for them.
 """
@@ -29,6 +29,7 @@ def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--python", default="")
     arguments.add_argument("--explain", action="store_true", help="what `explain` costs, on 1 GiB too")
+    arguments.add_argument("--chaos", action="store_true", help="faults, a soak and load: some minutes, no GPU")
     asked = arguments.parse_args()
     text = (ROOT / "README.md").read_text()
     sample, _, _ = printed("-m", "fi_doctor", "check", "--example", "h200").partition("\nFindings:\n")
@@ -40,6 +41,9 @@ def main():
     text = fill(text, "selection", printed("benchmarks/selection.py", "summary"))
     if asked.explain:
         text = fill(text, "explain", printed("benchmarks/explain.py"))
+    if asked.chaos:
+        for name in ("chaos", "soak", "load"):
+            text = fill(text, name, printed(f"benchmarks/{name}.py"))
     if asked.python:
         text = fill(text, "startup", printed("benchmarks/startup.py", "--python", asked.python))
         text = fill(text, "static", printed("benchmarks/static.py", "--python", asked.python))

@@ -21,10 +21,10 @@ from functools import partial
 from msgspec.structs import replace
 
 from fi_doctor import knowledge
+from fi_doctor.diagnosis import symbols as named
 from fi_doctor.facts import packages, released
 from fi_doctor.locking.readings import Readings
 from fi_doctor.model import Missing
-from fi_doctor.pipeline import symbols_of
 from fi_doctor.probing import catalog
 
 
@@ -74,7 +74,7 @@ def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--wheels", type=pathlib.Path, required=True)
     there = wheels(arguments.parse_args().wheels)
-    symbols = symbols_of(knowledge.load(), catalog.discover())
+    symbols = named.of(knowledge.load(), catalog.discover())
     for path in released.FOLDER.glob(f"*{released.ENDING}"):
         path.unlink()
     for (name, version), wheel in sorted(there.items()):

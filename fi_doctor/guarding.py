@@ -1,5 +1,7 @@
 """A process that ends all others which this one started, when this one is killed and cannot do it itself.
 
+It removes temporary folders, too.
+
 PR_SET_PDEATHSIG reaches direct children only, and a signal that can be ignored is all that ninja hands on.
 """
 
@@ -46,6 +48,12 @@ class Guard:
         """A session begins or is over, after which its number may be given to another one."""
         with contextlib.suppress(OSError):
             os.write(self._pipe, f"{'-' if is_over else '+'}{leader}\n".encode())
+
+    def folder(self, path: str) -> None:
+        """A folder that is to be removed, should this process not do it."""
+        with contextlib.suppress(OSError):
+            if "\n" not in path:
+                os.write(self._pipe, b"=" + os.fsencode(path) + b"\n")
 
     def dismiss(self) -> None:
         """Nobody is left to be ended."""

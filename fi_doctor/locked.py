@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from fi_doctor import __version__, pipeline
-from fi_doctor.diagnosis import called, findings, gate, matrix, serving
+from fi_doctor.diagnosis import called, findings, gate, matrix, serving, symbols
 from fi_doctor.facts import Gathering
 from fi_doctor.facts.imports import Imports
 from fi_doctor.locking import compare, judging, loads, making
@@ -153,7 +153,7 @@ class LockedCheck:
         """
         begun = time.monotonic()
         gathering = gather()
-        facts = gathering.finish(pipeline.symbols_of(self._kb, self._specs))
+        facts = gathering.finish(symbols.of(self._kb, self._specs))
         self._request = replace(self._request, depth=planning.deepest(facts))
         planned = matrix.with_deciding(self._kb, facts, planning.plan(self._specs, facts, self._request))
         planned = serving.with_served(self._kb, facts, planned)

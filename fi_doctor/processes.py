@@ -44,8 +44,8 @@ class Household:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs = 0
-        self._suspects = 0  # of them, those that may leave orphans behind
         self._started: set[int] = set()  # our own children, not yet reaped
+        self._suspects: set[int] = set()  # of them, those that may leave orphans behind
         self._strangers: set[int] = set()  # children that were there before the first run
         self._adopting = False
         self._adopted_before = False
@@ -55,21 +55,19 @@ class Household:
         self.keeper = Guard()
 
     @contextlib.contextmanager
-    def open_door(self, *, suspect: bool = True) -> Iterator[None]:
-        """Adopt orphans for as long as at least one run is inside. suspect: whether orphans may be its own."""
+    def open_door(self) -> Iterator[None]:
+        """Adopt orphans for as long as at least one run is inside."""
         with self._lock:
             if self._runs == 0:
                 self._strangers = set(children())
                 self._adopted_before = _adopts_orphans()
                 self._adopting = not self.has_others and _adopt_orphans(wanted=True)
             self._runs += 1
-            self._suspects += suspect
         try:
             yield
         finally:
             with self._lock:
                 self._runs -= 1
-                self._suspects -= suspect
                 if self._runs == 0 and self._adopting and not self._adopted_before:
                     _adopt_orphans(wanted=False)
 
@@ -79,13 +77,14 @@ class Household:
             self.keeper.post(start)
             return self.keeper.word
 
-    def start(self, spawn: Callable[[], C]) -> C:
+    def start(self, spawn: Callable[[], C], *, suspect: bool = True) -> C:
         """Start a child and know it before another thread can take it for an orphan; an OSError after end()."""
         with self._lock:
             if self._is_over:
                 raise OSError(errno.ECANCELED, "fi-doctor is ending")
             child = spawn()
             self._started.add(child.pid)
+            self._suspects.update({child.pid} if suspect else ())
             self.keeper.session(child.pid, is_over=False)
         return child
 
@@ -104,6 +103,7 @@ class Household:
             # Popen would wait for the child by itself, and must not: its number may be somebody else's by then.
             child.returncode = code if code is not None else -(signum or 0)
             self._started.discard(child.pid)
+            self._suspects.discard(child.pid)
         self._kill_strays(child.pid, marker.encode())
         return code, signum
 
@@ -134,19 +134,19 @@ class Household:
         """Kill until nobody is left, in rounds: the children of a dead stray arrive here once it is dead."""
         patience = time.monotonic() + _PATIENCE_S
         for pause in itertools.chain((0.0005, 0.001, 0.002, 0.005, 0.01), itertools.repeat(0.02)):
-            strays = self._strays(marker)
-            if not strays and not _group_exists(group):
-                return
-            if time.monotonic() > patience:
+            strays = self._strays(marker, group)
+            if (not strays and not _group_exists(group)) or time.monotonic() > patience:
                 return
             for pid in strays:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(pause)
 
-    def _strays(self, marker: bytes) -> list[int]:
+    def _strays(self, marker: bytes, group: int) -> list[int]:
         """Who carries this marker and is still alive; dead orphans are reaped on the way."""
         with self._lock:
+            if group not in self._started:  # nobody has its number anew: a dead orphan is found without /proc, too
+                _reap(-group)
             # What an orphan leaves arrives here when it dies, which may be after the list was made: look again, but
             # not for ever, since another run may let orphans die without end.
             for _ in range(_LOOKS):
@@ -165,13 +165,14 @@ class Household:
         return pid not in self._started and pid not in self._strangers and _session(pid) not in (-1, os.getsid(0))
 
     def _belongs(self, environ: bytes, marker: bytes) -> bool:
-        """An orphan that cleared its environment belongs to the last run that is left."""
-        return marker in environ or (self._suspects <= 1 and MARKER.encode() not in environ)
+        """An orphan that cleared its environment belongs to the last run whose child is buried."""
+        return marker in environ or (not self._suspects and MARKER.encode() not in environ)
 
 
 def _reap(pid: int) -> bool:
+    """Whether a child was; a negative number is that of a group, of which one is."""
     with contextlib.suppress(ChildProcessError):
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
     return False
 
 
@@ -237,9 +238,7 @@ def _wait(pid: int) -> tuple[int | None, int | None]:
         return None, None
     if ended is None:  # stuck in the kernel; SIGKILL will reach it some day
         return None, signal.SIGKILL
-    if ended.si_code == os.CLD_EXITED:
-        return ended.si_status, None
-    return None, ended.si_status
+    return (ended.si_status, None) if ended.si_code == os.CLD_EXITED else (None, ended.si_status)
 
 
 def _group_exists(group: int) -> bool:

@@ -56,9 +56,22 @@ def _remove(stack: contextlib.ExitStack, place: int, name: str, module: CachedMo
         return "another file system is mounted there"
     if stamp_of(_states(folder)) != module.stamp:
         return "it has changed since it was looked at"
+    if user := _loaded_by({(file, one.st_ino) for file, one in _states(folder)}):
+        return f"process {user} has it loaded"
     _empty(folder, state.st_dev)
     os.rmdir(name, dir_fd=place)  # fails where it is another one by now and not empty
     return ""
+
+
+def _loaded_by(files: set[tuple[str, int]]) -> int:
+    """A process that has one of these files (name, inode) mapped, of those whose maps we may read; 0 for none."""
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            for line in maps.read_bytes().splitlines():
+                fields = line.split(None, 5)  # proc(5): address, permissions, offset, device, inode, path
+                if len(fields) == 6 and (os.path.basename(os.fsdecode(fields[5])), int(fields[4])) in files:  # noqa: PTH119
+                    return int(maps.parent.name)
+    return 0
 
 
 def _empty(folder: int, device: int) -> None:

@@ -93,9 +93,9 @@ def run(  # noqa: PLR0913  # the one door to a process: what varies between its 
             bufsize=0,
         )
 
-    with processes.HOUSEHOLD.open_door(suspect=leaves_orphans):
+    with processes.HOUSEHOLD.open_door():
         try:
-            child = processes.HOUSEHOLD.start(spawn)
+            child = processes.HOUSEHOLD.start(spawn, suspect=leaves_orphans)
         except (OSError, ValueError) as exc:
             return replace(_result(argv, begun, outputs), error=_in_words(argv, exc))
         try:
@@ -159,6 +159,11 @@ class _Tail:
         if len(self.kept) > self._limit:
             del self.kept[: len(self.kept) - self._limit]
             self.truncated = True
+
+
+def remove_when_killed(folder: str) -> None:
+    """Have a temporary folder removed though this process is killed; once a child was started by run."""
+    processes.HOUSEHOLD.keeper.folder(folder)
 
 
 def _start_guard(argv: Sequence[str], stdin: int) -> int:

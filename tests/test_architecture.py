@@ -145,6 +145,15 @@ def test_a_module_says_what_it_owns_and_stays_short(path):
     assert len(text.splitlines()) <= LONGER.get(path.name, 300)
 
 
+# Ages of files and what is told of a moment; whatever is waited for goes by time.monotonic, which nobody sets.
+WALL_CLOCK = {"probing/parts.py", "facts/remembered.py", "inside/remembered.py"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_nothing_is_waited_for_by_the_wall_clock(path):
+    assert ("time.time()" in path.read_text()) == (path.relative_to(PACKAGE).as_posix() in WALL_CLOCK)
+
+
 def test_no_two_files_of_tests_have_one_name():
     """pytest imports them by their names alone."""
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]

@@ -141,6 +141,22 @@ def test_an_orphan_that_cleared_its_environment_is_found(children):
     assert children() == []
 
 
+def test_of_runs_that_end_at_the_same_time_one_finds_it(monkeypatch, children):
+    both, kill = threading.Barrier(2), processes.HOUSEHOLD._kill_strays
+
+    def once_both_are_there(group, marker):
+        both.wait()
+        kill(group, marker)
+
+    monkeypatch.setattr(processes.HOUSEHOLD, "_kill_strays", once_both_are_there)
+    code = "import subprocess; subprocess.Popen(['/bin/sleep', '300'], start_new_session=True, env={})"
+    other = threading.Thread(target=python, args=(code,))
+    other.start()
+    python("pass")
+    other.join()
+    assert children() == []
+
+
 def test_an_orphan_without_a_marker_is_not_laid_to_a_run_that_leaves_none(children):
     long = threading.Thread(
         target=sandbox.run, args=(["sleep", "1.5"],), kwargs={"timeout_s": 5, "leaves_orphans": False}
@@ -227,10 +243,13 @@ def test_without_proc_a_run_still_ends(monkeypatch):
     monkeypatch.setattr(processes, "_all_pids", list)
     monkeypatch.setattr(processes, "_children_of", lambda task: [])
     assert python("print(1)").stdout == b"1\n"
+    begun = time.monotonic()
+    assert python("import subprocess\nfor _ in 'ab': subprocess.Popen(['sleep', '300'])").returncode == 0
+    assert time.monotonic() - begun < 5  # its orphans are dead, and nobody lists them
 
 
-def test_a_gibibyte_of_output_is_neither_kept_nor_waited_for():
-    result = sandbox.run(["head", "-c", "1G", "/dev/zero"], timeout_s=50)
+def test_a_flood_of_output_is_neither_kept_nor_waited_for():
+    result = sandbox.run(["head", "-c", "64M", "/dev/zero"], timeout_s=50)
     assert result.returncode == 0
     assert result.truncated
     assert len(result.stdout) == 64 * 1024

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fi_doctor.cli import consistent, emit, giving, outputs, parse, serving, streams
+from fi_doctor.cli import consistent, emit, giving, outputs, parse, serving, streams, yielding
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.facts.binaries import Reader
@@ -40,6 +40,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int | None = None
     memory: str | None = None
     fresh_cache: bool = False
+    gentle: bool = False
     binaries: tuple[str, ...] = ()  # files and folders
     formats: tuple[str, ...] = ()  # FORMAT or FORMAT:PATH
     output: str | None = None
@@ -94,6 +95,7 @@ class AskedWarm(msgspec.Struct, frozen=True, kw_only=True):
     is_dry: bool = False
     is_forced: bool = False
     is_json: bool = False
+    gentle: bool = False
     quiet: bool = False
 
 
@@ -103,6 +105,8 @@ def begin_warm(asked: AskedWarm) -> Gathering:
         raise UsageError("--all and --feature: all rows or some of them", todo="fi-doctor warm --all")
     consistent.named_python(asked.python, "warm")
     streams.check_stdout()
+    if asked.gentle:
+        yielding.give_way()
     return gathering(interpreter(asked.python), calls=unread)
 
 
@@ -111,6 +115,8 @@ def begin_check(asked: Asked, say: Callable[[str], None] = emit.say) -> tuple[As
     from fi_doctor.cli.settle import settle
 
     consistent.source(asked)
+    if asked.gentle:
+        yielding.give_way()
     return begin(settle(asked), say)
 
 

@@ -193,6 +193,7 @@ def request_of(asked: Asked, known: tuple[str, ...], kb: KnowledgeBase) -> Reque
         jobs=asked.jobs or 0,
         memory_mib=parse.memory_mib("auto" if asked.memory is None else asked.memory, asked.origin("memory")),
         fresh_cache=asked.fresh_cache,
+        gentle=asked.gentle,
         typed={} if asked.memory in (None, "auto") else {"--memory": asked.memory},
         policy=asks,
     )

@@ -19,6 +19,8 @@ def source(asked: Asked) -> None:
     ]
     named_python(asked.python, "check")
     serving.check(asked.as_user, asked.pid, recorded=recorded[0] if recorded else "")
+    if recorded and asked.gentle:
+        raise UsageError(f"--gentle: nothing is run with {recorded[0]}", todo="leave one of the two out")
     if len(recorded) > 1:
         raise UsageError("--from and --example: one recording at a time", todo="fi-doctor check --example NAME")
     if recorded and asked.python is not None:

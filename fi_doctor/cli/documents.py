@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from fi_doctor.cli.options import Budget, Example, FeatureOption, From, Jobs, Knowledge, Memory, Output, Python, Quiet
+from fi_doctor.cli.options import (
+    Budget,
+    Example,
+    FeatureOption,
+    From,
+    Gentle,
+    Jobs,
+    Knowledge,
+    Memory,
+    Output,
+    Python,
+    Quiet,
+)
 
 
 def lock(  # noqa: PLR0913 - the options of a command
@@ -57,6 +69,7 @@ def warm(  # noqa: PLR0913 - the options of a command
     budget: Annotated[
         str, typer.Option("--budget", metavar="TIME", help="Bound on it all; what does not fit is not begun.")
     ] = "8h",
+    gentle: Gentle = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be compiled, and what that takes.")
     ] = False,
@@ -83,6 +96,7 @@ def warm(  # noqa: PLR0913 - the options of a command
         budget=budget,
         is_dry=dry_run,
         is_forced=anyway,
+        gentle=gentle,
         is_json=json,
         quiet=quiet,
     )

@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from fi_doctor import locked, pipeline
+from fi_doctor import locked
 from fi_doctor.cli import commands, emit, installed, outputs, placing, watching
 from fi_doctor.cli.asked import Asked, quick_gathering
+from fi_doctor.diagnosis import symbols
 from fi_doctor.errors import CannotTellError, DataError
 from fi_doctor.facts import Gathering
 from fi_doctor.facts.imports import read_imports
@@ -35,7 +36,7 @@ def lock(asked: Asked, gathering: Gathering | None) -> int:
     report = commands.judge(asked, gathering, kb, specs)
     there = asked if asked.python is not None else _examined_there(asked, report)
     quick = quick_gathering(there)
-    facts = quick.finish(pipeline.symbols_of(kb, specs))
+    facts = quick.finish(symbols.of(kb, specs))
     if asked.from_file is not None and (differs := judging.machine_differs(report.facts, facts)):
         raise DataError(
             f'the report "{asked.from_file}" is not of this machine as it stands', why=differs, todo="fi-doctor lock"
@@ -66,7 +67,7 @@ def check(asked: Asked, path: str | None, quick: Gathering, *, is_frozen: bool, 
     digests = Digests(memory_folder(), thorough=is_thorough)
 
     def values(gathering: Gathering) -> tuple[Facts, dict[str, str]]:
-        facts = gathering.finish(pipeline.symbols_of(kb, specs))
+        facts = gathering.finish(symbols.of(kb, specs))
         inputs = Inputs(facts, kb, specs, digests=digests, environ=gathering.environ, loads=held.loads)
         return facts, inputs.read(compare.names(held))
 

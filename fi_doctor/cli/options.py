@@ -110,6 +110,13 @@ Memory = Annotated[
         "--memory", metavar="SIZE", help="What all compilers may take, as 16g or 8192m. Default: what is free."
     ),
 ]
+Gentle = Annotated[
+    bool,
+    typer.Option(
+        "--gentle",
+        help="Beside a live server: lowest priority, a quarter of the CPUs, half of what memory and GPUs have free.",
+    ),
+]
 FreshCache = Annotated[
     bool, typer.Option("--fresh-cache", help="Build in scratch folders; the JIT caches are neither read nor written.")
 ]

@@ -24,6 +24,7 @@ def warm(asked: AskedWarm, gathering: Gathering) -> int:
         budget_s=parse.duration_s(asked.budget, "--budget"),
         jobs=asked.jobs,
         memory_mib=parse.memory_mib(asked.memory, "--memory"),
+        gentle=asked.gentle,
         typed=_typed(asked),
     )
     try:

@@ -16,6 +16,7 @@ _UNLIMITED = 1 << 60  # version 1 writes "no limit" as the largest number of pag
 _CPU_FILES = {1: "cpu.cfs_quota_us", 2: "cpu.max"}
 _MEMORY_FILES = {1: "memory.limit_in_bytes", 2: "memory.max"}
 _USAGE_FILES = {1: "memory.usage_in_bytes", 2: "memory.current"}
+_PIDS_FILES = dict.fromkeys(_CPU_FILES, "pids.max")
 _INACTIVE = {1: "total_inactive_file", 2: "inactive_file"}  # in memory.stat, with the groups below
 
 
@@ -65,6 +66,11 @@ def read_cpu_quota(root: Path = Path("/"), process: str = "self") -> Quota | Mis
     if not quotas:
         return Missing(reason="no control group limits the CPU time")
     return Quota(cpus=min(quotas))
+
+
+def limits_processes(root: Path = Path("/")) -> bool:
+    """Whether a group bounds how many processes and threads there are in it."""
+    return any(text.strip().isdecimal() for text in _read_up(root, "self", "pids", _PIDS_FILES))
 
 
 def parse_memory(text: str) -> int | None:

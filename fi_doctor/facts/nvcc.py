@@ -5,10 +5,12 @@ Every nvcc is asked, because a wrapper script in front of one cannot be told by 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import shlex
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -114,7 +116,11 @@ def read_folders(words: Sequence[str], environ: Mapping[str, str]) -> Folders | 
     An nvcc that is not there has no folders of its own: headers are then looked for without it.
     """
     host = ["-ccbin", environ["CC"]] if "CC" in environ else []
-    said = asking.ask(words, *host, "--dryrun", "-x", "cu", "-E", os.devnull, environ=environ)
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # what it leaves when it is ended; where none can be made, it will say so
+            own = tempfile.TemporaryDirectory(prefix="fi-doctor-nvcc-", dir=environ.get("TMPDIR"))
+            environ = {**environ, "TMPDIR": stack.enter_context(own)}
+        said = asking.ask(words, *host, "--dryrun", "-x", "cu", "-E", os.devnull, environ=environ)
     if is_absent(said.error):
         return Folders((), (), ())
     if said.error or said.timed_out:

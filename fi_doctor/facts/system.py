@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ __all__ = [
     "read_namespaces",
     "read_size",
     "read_system",
+    "unbounded",
     "usable_cpus",
 ]
 
@@ -52,6 +54,15 @@ def read_system(environ: Mapping[str, str] | None = None, root: Path = Path("/")
         own_ipc_namespace=ipc,
         own_pid_namespace=pid,
     )
+
+
+def unbounded(root: Path = Path("/")) -> tuple[str, ...]:
+    """What nothing bounds of what probes may take, as sentences."""
+    is_held = os.geteuid() != 0 and resource.getrlimit(resource.RLIMIT_NPROC)[0] != resource.RLIM_INFINITY
+    if is_held or cgroups.limits_processes(root):
+        return ()
+    who = "no limit of processes holds root" if os.geteuid() == 0 else "this user has no limit of processes (ulimit -u)"
+    return (f"Nothing bounds how many processes a probe may start: {who}, and no control group has one (pids.max)",)
 
 
 def parse_os_release(text: str) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
     python guard.py WORD
 
-On stdin come "+N" for a session that begins and "-N" for one that is over. At its end all processes are ended that are
-of such a session, or that have WORD in their environment, which children inherit: first they are asked to, so that a
-ninja can delete what is half written, then killed. Standard library, Python >= 3.9. Linux only: proc(5).
+On stdin come "+N" for a session that begins, "-N" for one that is over, and "=PATH" for a folder that is to go. At its
+end all processes are ended that are of such a session, or that have WORD in their environment, which children inherit:
+first they are asked to, so that a ninja can delete what is half written, then killed. Then the folders are removed.
+Standard library, Python >= 3.9. Linux only: proc(5).
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ QUIET = 3  # looks that find nobody: what is becoming another program seems to h
 def main(word: str) -> None:
     """Wait, then end them."""
     sessions: set[int] = set()
+    folders: list[bytes] = []
     for line in sys.stdin.buffer:
-        (sessions.add if line[:1] == b"+" else sessions.discard)(int(line[1:]))
+        if line[:1] == b"=":
+            folders.append(line[1:].rstrip(b"\n"))
+        else:
+            (sessions.add if line[:1] == b"+" else sessions.discard)(int(line[1:]))
     begun = time.monotonic()
     signal_all(left(word, sessions), signal.SIGTERM)
     quiet = 0
@@ -37,6 +42,10 @@ def main(word: str) -> None:
         if time.monotonic() > begun + GRACE_S:
             signal_all(found, signal.SIGKILL)
         time.sleep(PAUSE_S)
+    import shutil  # what is seldom needed is not waited for by every start
+
+    for folder in folders:
+        shutil.rmtree(os.fsdecode(folder), ignore_errors=True)
 
 
 def left(word: str, sessions: set[int]) -> list[int]:

@@ -165,6 +165,8 @@ def locked(core: Any, modules: list[Module]) -> Iterator[list[Module]]:
                     stack.enter_context(core.FileLock(module.spec.lock_path, timeout=BUSY_S, thread_local=False))
                 held.add(module.spec.lock_path)
                 free.append(module)
-            except Exception as exc:  # noqa: PERF203 - filelock.Timeout, or a folder that does not let us
+            except TimeoutError:  # noqa: PERF203 - filelock.Timeout is one
+                module.settle("left", f"another process holds its lock, {module.spec.lock_path}")
+            except Exception as exc:  # a folder that does not let us
                 module.settle("left", f"{type(exc).__name__}: {exc}")
         yield free

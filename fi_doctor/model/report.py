@@ -118,6 +118,7 @@ class Request(Data, frozen=True):
     jobs: int = 0  # 0: as many as the machine has CPUs
     memory_mib: int = 0  # for all compilers together; 0: what is available, less a reserve
     fresh_cache: bool = False
+    gentle: bool = False  # beside a live server: less of everything
     # Option -> its value in the user's words, for commands that are printed back: "--memory" -> "64g".
     typed: dict[str, str] = {}
     policy: Policy = Policy()
@@ -206,4 +207,5 @@ class Report(Data, frozen=True):
     deployed: Deployed | None = None  # what becomes of the model that is to be served, where one was named
     upgrade: Upgrade | None = None  # where something fails that a known version mends and no setting helps
     target: Target | None = None  # the machine that it is for, which is not that where it was made
+    bounds: tuple[str, ...] = ()  # what the probes were held to beside others, and what nothing bounds, in sentences
     disproved: tuple[Recommendation, ...] = ()  # what would be recommended, was tried here and did not help

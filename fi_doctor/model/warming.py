@@ -67,5 +67,6 @@ class Warming(Data, frozen=True):
     look: str = ""  # the command that says why rows failed, of which the one above would compile no more
     caller: str = ""  # which vLLM calls these rows, in words; "" where that does not matter
     toolkit: str = ""  # what compiles: "nvcc 13.0 (/usr/local/cuda/bin/nvcc)"
+    bounds: tuple[str, ...] = ()  # what it was held to beside others
     # Exit code: 0 all is there, or would be; 1 something failed, was not begun or is not known; 3 nothing is known.
     code: int = 0

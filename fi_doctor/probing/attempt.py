@@ -6,10 +6,8 @@ import contextlib
 import errno
 import math
 import os
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from typing import IO
 
 from msgspec.structs import replace
 
@@ -25,7 +23,7 @@ OUTPUT_LIMIT = 4 * 1024
 
 _RECORD_LIMIT = 16 << 20  # a record is a few KiB; more is a probe that writes into it
 # What fi-doctor itself runs out of. No folder for a temporary file is ENOENT.
-_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.ENOENT)
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.ENOENT, errno.EFBIG)
 _TOLD = {"imported": Stage.IMPORTED, "built": Stage.BUILT, "ran": Stage.RAN}
 
 
@@ -118,7 +116,7 @@ class _Attempt:
     def make(self, variants: Sequence[str], child: Mapping[str, str]) -> dict[str, CellOutcome]:
         """Run the variants until the process ends; the cells that this settles."""
         try:
-            with _record_file() as file:
+            with surroundings.record_file() as file:
                 self._fd = file.fileno()
                 end = self._run(variants, child)
         except OSError as exc:
@@ -182,7 +180,8 @@ class _Attempt:
         limit = self._limit_s(stage)
         if time.monotonic() - self._since < limit:
             return False
-        words = f"still {record.doing(stage)} after {limit:g} s{self._objects()}"
+        left = self._bench.board.waits_for(self.planned) if stage == "building" else ""
+        words = f"still {record.doing(stage)} after {limit:g} s{self._objects()}{left and f'; {left}'}"
         self._overtime = Fate(ending=Ending.TIMED_OUT, detail=words)
         return True
 
@@ -243,14 +242,6 @@ class _Attempt:
             ending=Ending.NOT_RUN,
             detail=out_of_budget(self.planned, self._bench, how=f"used up {where}", used_s=used_s),
         )
-
-
-def _record_file() -> IO[bytes]:
-    """A file without a name; in memory, since no folder may be writable, where the system has that."""
-    try:
-        return os.fdopen(os.memfd_create("fi-doctor-record"), "r+b", buffering=0)
-    except (OSError, AttributeError):
-        return tempfile.TemporaryFile()
 
 
 def _left_out(variants: Sequence[str], why: str, ending: Ending = Ending.NOT_RUN) -> dict[str, CellOutcome]:

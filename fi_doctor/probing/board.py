@@ -84,6 +84,10 @@ class Board:
         """The files of parts that a probe needs and that are there, by the names of the whole modules."""
         return {one.part_of: one.library for one in self._of_all(probe) if one.part_of and one.state in THERE}
 
+    def waits_for(self, probe: PlannedProbe) -> str:
+        """Why what it waits for was not built beforehand, in words; "" where it was, or nobody asked."""
+        return next((one.detail for one in self._of_all(probe) if one.state == "left" and one.detail), "")
+
     def names(self, probe: PlannedProbe, variant: str) -> tuple[str, ...]:
         """The names of the modules that a variant needs, sorted; of a part that of the whole module."""
         return tuple(sorted({one.part_of or name for name, one in self.known(probe, variant).items()}))

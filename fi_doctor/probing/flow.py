@@ -8,20 +8,15 @@ from concurrent.futures import Future
 
 from msgspec.structs import replace
 
-from fi_doctor.model import Builds, CellOutcome, Facts, Outcome, PlannedProbe, ProbeSpec
+from fi_doctor.model import Builds, CellOutcome, Ending, Facts, Outcome, PlannedProbe
 from fi_doctor.probing import ahead, budget, estimates, headline, left_out, memory, objects, record
 from fi_doctor.probing.attempt import leave_out, try_probe
 from fi_doctor.probing.bench import Bench
 from fi_doctor.workers import Workers
 
 MOST_AT_ONCE = 8  # each imports torch: more processes cost more memory than they save time
-# Of a GPU's memory, for all probes on it together: the whole check is to take less than 4 GiB, since a server may run
-# there. A probe was seen to take 0.5 GiB for its CUDA context and up to 1.3 GiB more (H200), but not three at a time:
-# counted so, all of them took 3.7 GiB at most.
-GPU_MIB = 3840
-PROBE_MIB = 1250
-SMALL_MIB = 640
-SMALL = ("import", "norm", "activation", "rope", "kv", "quant")  # families with a few MiB of tensors
+# What Python and the C library say where no process or thread may be started any more (EAGAIN).
+NO_PROCESS = ("can't start new thread", "Resource temporarily unavailable")
 
 Group = list[PlannedProbe]  # what runs one after the other
 
@@ -33,6 +28,7 @@ class Flow:
         self._tried = list(tried)
         self._bench = bench
         self._jobs = jobs
+        self._gpu_mib = memory.gpu_budget_mib(bench.facts, bench.request)
         self._waiting: list[Group] = [[probe] for probe in sorted(tried, key=_weight)]
         self._running: dict[Future[dict[int, Outcome]], Group] = {}
         self._outcomes: dict[int, Outcome] = {}
@@ -57,6 +53,7 @@ class Flow:
                 if self._is_building and building.done():
                     self._end_building(building.result())
                 self._start(workers)
+            self._try_again()
         except BaseException:
             self._bench.stop.set()  # children are killed at their next poll; nothing else is left running
             raise
@@ -71,7 +68,7 @@ class Flow:
                 return
             if self._is_building and not self._is_ready(group[0]):
                 continue
-            if self._on_gpus([*self._running.values(), group]) > GPU_MIB:
+            if self._on_gpus([*self._running.values(), group]) > self._gpu_mib:
                 continue
             self._waiting.remove(group)
             future = workers.submit(self._run_group, group, self._share(), is_beside=self._is_building)
@@ -92,7 +89,7 @@ class Flow:
 
     def _on_gpus(self, groups: Sequence[Group]) -> int:
         """MiB that these take of a GPU, as if all were on the same one."""
-        return sum(gpu_mib(group[0].spec) for group in groups if group[0].gpu_uuids)
+        return sum(memory.gpu_mib(group[0].spec, self._bench.request) for group in groups if group[0].gpu_uuids)
 
     def _share(self) -> int:
         """How many of the compile jobs a group may use: the fewer groups are left, the more each gets."""
@@ -125,6 +122,12 @@ class Flow:
         self._most = max(1, min(len(self._waiting) + len(self._running), self._jobs, MOST_AT_ONCE))
         self._builders = 1 if objects.shares_log(self._bench.facts.flashinfer) else self._most
 
+    def _try_again(self) -> None:
+        """Those that had no process or thread while others ran, which may have taken all: each by itself."""
+        lacking = [probe for probe in self._tried if _lacked_processes(self._outcomes[id(probe)])]
+        for probe in lacking if len(self._tried) > 1 else ():
+            self._outcomes[id(probe)] = self._run_one(probe, self._jobs, is_beside=False)
+
     def _run_group(self, group: Group, jobs: int, *, is_beside: bool) -> dict[int, Outcome]:
         return {id(probe): self._run_one(probe, jobs, is_beside=is_beside) for probe in group}
 
@@ -149,11 +152,6 @@ class Flow:
         return outcome
 
 
-def gpu_mib(spec: ProbeSpec) -> int:
-    """What a probe takes of each of its GPUs at most."""
-    return SMALL_MIB if spec.feature.split(".")[0] in SMALL else PROBE_MIB
-
-
 def group(
     probes: Sequence[PlannedProbe], facts: Facts, *, fresh: bool, is_short: bool = False, built: Collection[str] = ()
 ) -> list[Group]:
@@ -176,6 +174,11 @@ def group(
         return bool(first.module) or first.gpus > 0, sign * seconds, -variants, first.id
 
     return sorted(groups.values(), key=order)
+
+
+def _lacked_processes(outcome: Outcome) -> bool:
+    said = [text for cell in outcome.cells for text in (cell.detail, cell.traceback)]
+    return outcome.ending in {Ending.RAISED, Ending.LOST} and any(sign in text for text in said for sign in NO_PROCESS)
 
 
 def _group(probes: Sequence[PlannedProbe], bench: Bench) -> list[Group]:

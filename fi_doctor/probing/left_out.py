@@ -20,7 +20,7 @@ def cells(probe: PlannedProbe, bench: Bench, jobs: int, *, is_alone: bool) -> di
     """
     if is_alone and probe.spec.subset is not None and not probe.spec.subset.if_short:
         why = f"{probe.spec.module} could not be asked for, and is not compiled as a whole for one probe"
-        return {name: _not_run(name, why) for name in probe.variants}
+        return all_cells(probe, why)
     found = {}
     absent = bench.board.left_out(probe)
     late = {name: max(1, known.objects) for name, known in absent.values() if known.state == LATE}
@@ -36,6 +36,11 @@ def cells(probe: PlannedProbe, bench: Bench, jobs: int, *, is_alone: bool) -> di
         else:
             found[variant] = _without_part(variant, known)
     return found
+
+
+def all_cells(probe: PlannedProbe, why: str) -> dict[str, CellOutcome]:
+    """Cells of a probe that is not tried at all."""
+    return {name: _not_run(name, why) for name in probe.variants}
 
 
 def _not_run(variant: str, why: str) -> CellOutcome:

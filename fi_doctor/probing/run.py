@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from fi_doctor.model import Builds, Facts, Outcome, PlannedProbe, Request, Watch
-from fi_doctor.probing import memory, objects, record, surroundings
+from fi_doctor.probing import left_out, memory, objects, record, surroundings
 from fi_doctor.probing.bench import Bench, opened
 from fi_doctor.probing.flow import Flow
 
@@ -20,8 +20,12 @@ def run_all(
     Takes at most request.budget_s: what does not fit is not run, and says so. On KeyboardInterrupt every child is
     killed first. The machine's own caches grow, unless request.fresh_cache is set or they belong to another user.
     """
-    tried = [probe for probe in planned if probe.is_tried]
-    outcomes = {id(probe): record.outcome(probe, {}) for probe in planned}
+    held = {id(one): why for one in planned if one.is_tried and (why := memory.too_large(one, facts, request))}
+    tried = [probe for probe in planned if probe.is_tried and id(probe) not in held]
+    outcomes = {
+        id(probe): record.outcome(probe, left_out.all_cells(probe, held[id(probe)]) if id(probe) in held else {})
+        for probe in planned
+    }
     if not tried:
         return tuple(outcomes.values()), Builds()
     foreign = surroundings.foreign_cache(facts)

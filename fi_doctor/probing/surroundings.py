@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import resource
 import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
+from fi_doctor import sandbox
 from fi_doctor.errors import UsageError
 from fi_doctor.model import Depth, Facts, FlashInfer, Missing, PlannedProbe, Request
 
@@ -32,6 +36,7 @@ CACHES = {
 }
 OWN_FOLDER = "FI_DOCTOR_SCRATCH"
 _RUN = "fi-doctor-run-"
+_RECORD_BYTES = 64 << 10  # what a record may take
 _HELD = "held"
 _REPRODUCED = ("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PYTHONPATH")
 
@@ -77,6 +82,7 @@ def _folder() -> Iterator[Path]:
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    sandbox.remove_when_killed(str(folder))
     _remove_left(folder.parent)
     try:
         yield folder
@@ -107,6 +113,21 @@ def _remove_left(place: Path) -> None:
                 shutil.rmtree(path.parent, ignore_errors=True)
             finally:
                 os.close(descriptor)
+
+
+def record_file() -> IO[bytes]:
+    """A file without a name; in memory, since no folder may be writable, where the system has that.
+
+    Raises OSError where files may not be as large as a record, those in memory included.
+    """
+    if (most := resource.getrlimit(resource.RLIMIT_FSIZE)[0]) != resource.RLIM_INFINITY and most < _RECORD_BYTES:
+        raise OSError(
+            errno.EFBIG, f"a file may hold {most} bytes at most (ulimit -f), which is too little for a record"
+        )
+    try:
+        return os.fdopen(os.memfd_create("fi-doctor-record"), "r+b", buffering=0)
+    except (OSError, AttributeError):
+        return tempfile.TemporaryFile()
 
 
 def for_compilers(child: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What compiling cost, and what a server would have to compile, in one line each. Pure."""
+"""What compiling cost, what a server would have to compile, what bounds there were: in one line each. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from fi_doctor.reports.text import about, amount, clean, duration
 
 
 def compiling(report: Report) -> list[str]:
-    """Both lines, as far as there is something to say and somebody asks for rows that are compiled."""
+    """The lines, as far as there is something to say; of compiling where somebody asks for rows that are compiled."""
+    bounds = [clean(line) for line in report.bounds]
     if not any(row.needs_gpu for row in report.features):
-        return []
+        return bounds
     first_start = first_start_line(report.builds.first_start, selected=bool(report.request.features))
-    return [line for line in (cost_line(report.builds), first_start) if line]
+    return [line for line in (cost_line(report.builds), first_start, *bounds) if line]
 
 
 def cost_line(builds: Builds) -> str:

@@ -101,9 +101,8 @@ def how_to_settle(report: Report) -> list[tuple[str, str]]:
 
 def _locked(outcome: Outcome, report: Report) -> str:
     """The day of the measurement where its rows are those of a lock, else ""."""
-    rows = [row for row in report.features if row.feature == outcome.feature]
-    ours = [row for row in rows if isinstance(outcome.sm, Missing) or row.sm == outcome.sm]
-    return next((row.locked for row in ours if row.locked), "")
+    rows = [row for row in report.features if row.locked and row.feature == outcome.feature]
+    return next((row.locked for row in rows if isinstance(outcome.sm, Missing) or row.sm == outcome.sm), "")
 
 
 def _bad_cells(outcome: Outcome) -> list[CellOutcome]:

@@ -9,7 +9,7 @@ from fi_doctor.model import FeatureRow, Holds, Recommendation, Report, Severity,
 from fi_doctor.reports import proofs
 from fi_doctor.reports.answer import EXIT_MEANINGS
 from fi_doctor.reports.document import in_order
-from fi_doctor.reports.standing import State, of_row
+from fi_doctor.reports.standing import Outcomes, State, of_row
 from fi_doctor.reports.text import clean
 
 MOST = 10  # of each kind: GitHub shows no more of a step
@@ -61,8 +61,9 @@ def _to_do(one: Recommendation) -> str:
 def _rows(report: Report) -> Iterator[_Note]:
     """Rows that fail are errors, those of which nobody can tell what was asked warnings."""
     kinds = {State.FAILED: "error", State.ERROR: "warning"}
+    outcomes = Outcomes(report)
     for row in sorted(report.features, key=_badness):
-        standing = of_row(report, row)
+        standing = of_row(report, row, outcomes)
         if standing.state in kinds:
             # Of a row that works, what is missing is what has to be said.
             why = standing.why if row.verdict is Verdict.WORKS else row.why

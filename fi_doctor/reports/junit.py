@@ -11,11 +11,11 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from fi_doctor.model import FeatureRow, Report
+from fi_doctor.model import Outcome, Report
 from fi_doctor.reports import failures
 from fi_doctor.reports.answer import EXIT_MEANINGS
 from fi_doctor.reports.document import in_order
-from fi_doctor.reports.standing import Standing, State, differ, of_cell, of_gate, of_row, of_ruling, outcomes_of
+from fi_doctor.reports.standing import Outcomes, Standing, State, differ, of_cell, of_gate, of_row, of_ruling
 from fi_doctor.reports.text import clean, reason
 
 _MESSAGE = 300  # characters of the attribute; the text of the element has all of it
@@ -51,27 +51,26 @@ def _gate_cases(report: Report) -> Iterator[_Case]:
 
 
 def _row_cases(report: Report) -> Iterator[_Case]:
+    outcomes = Outcomes(report)
+    failed = {id(outcome) for outcome in failures.failed(report)}
     for row in report.features:
         family, name = clean(row.feature.partition(".")[0], 100) or "rows", clean(row.name, 200)
-        standing = of_row(report, row)
-        outcomes = outcomes_of(report, row)
-        seconds = sum(sum(out.seconds.values()) for out in outcomes)
-        yield _Case(family, name, standing, seconds, tuple(_told(report, row)))
+        standing = of_row(report, row, outcomes)
+        seconds = sum(sum(out.seconds.values()) for out in outcomes.of(row))
+        told = tuple(line for out in outcomes.of(row) if id(out) in failed for line in _told(report, out))
+        yield _Case(family, name, standing, seconds, told)
         if differ(row):
             for cell in row.cells:
                 variant = clean(" ".join(filter(None, (cell.probe, cell.variant))), 200)
                 yield _Case(family, f"{name}: {variant}", of_cell(cell, row, standing))
 
 
-def _told(report: Report, row: FeatureRow) -> Iterator[str]:
-    """Of each probe of the row that failed the lines that tell the cause, and how to run it by hand."""
-    failed = failures.failed(report)
-    for outcome in outcomes_of(report, row):
-        if outcome in failed:
-            yield failures.summary(outcome, report)
-            yield from failures.deciding_lines(outcome)
-            if outcome.reproduce:
-                yield f"reproduce: {clean(outcome.reproduce, 4000)}"
+def _told(report: Report, outcome: Outcome) -> Iterator[str]:
+    """Of a probe that failed the lines that tell the cause, and how to run it by hand."""
+    yield failures.summary(outcome, report)
+    yield from failures.deciding_lines(outcome)
+    if outcome.reproduce:
+        yield f"reproduce: {clean(outcome.reproduce, 4000)}"
 
 
 def _add_suite(root: ET.Element, name: str, cases: list[_Case], report: Report) -> None:

@@ -18,7 +18,7 @@ from fi_doctor.model import Cell, FeatureRow, Finding, Holds, Missing, Report, R
 from fi_doctor.reports.answer import EXIT_MEANINGS, headline
 from fi_doctor.reports.beside import NOTHING, Anchor, Beside
 from fi_doctor.reports.document import in_order
-from fi_doctor.reports.standing import State, differ, of_cell, of_row
+from fi_doctor.reports.standing import Outcomes, State, differ, of_cell, of_row
 from fi_doctor.reports.text import clean
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -78,8 +78,9 @@ def _named(report: Report) -> Anchor | None:
 
 def _rows(report: Report, anchor: Anchor) -> Iterator[_Result]:
     """What the gate refuses is an error, what it cannot tell a warning; of a row that fails each variant that does."""
+    outcomes = Outcomes(report)
     for row in report.features:
-        standing = of_row(report, row)
+        standing = of_row(report, row, outcomes)
         asking = [one for one in report.gate.requirements if row.name in one.rows]
         if not asking or standing.state not in (State.FAILED, State.ERROR):
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from fi_doctor.model import Cell, Evidence, FeatureRow, Gate, Holds, Outcome, Report, Verdict
+from fi_doctor.model import Cell, Evidence, FeatureRow, Gate, Holds, Missing, Outcome, Report, Verdict
 
 
 class State(enum.Enum):
@@ -25,7 +25,7 @@ class Standing(NamedTuple):
     word: str = ""
 
 
-def of_row(report: Report, row: FeatureRow) -> Standing:
+def of_row(report: Report, row: FeatureRow, outcomes: Outcomes) -> Standing:
     """How a row stands: what the gate found of it, and else what became of its probes."""
     said = f"{row.verdict} ({row.evidence}): {row.why}"
     blamed = [ruling for ruling in report.gate.requirements if row.name in ruling.rows]
@@ -39,7 +39,7 @@ def of_row(report: Report, row: FeatureRow) -> Standing:
         return Standing(State.SKIPPED, f"allowed until {excuse.expires}, {excuse.reason}: {said}", row.verdict)
     if row.verdict is Verdict.WORKS:
         return Standing(State.PASSED, said if row.locked else "")
-    if row.verdict is Verdict.UNKNOWN and any(_broke(out) for out in outcomes_of(report, row)):
+    if row.verdict is Verdict.UNKNOWN and any(map(_broke, outcomes.of(row))):
         return Standing(State.ERROR, said, row.verdict)
     return Standing(State.SKIPPED, said, row.verdict)
 
@@ -77,9 +77,17 @@ def of_ruling(holds: Holds, why: str) -> Standing:
             return Standing(State.ERROR, why, holds)
 
 
-def outcomes_of(report: Report, row: FeatureRow) -> list[Outcome]:
-    """What happened to the probes of a row on its GPU."""
-    return [out for out in report.outcomes if (out.feature, out.sm) == (row.feature, row.sm)]
+class Outcomes:
+    """What happened to the probes of each row on its GPU."""
+
+    def __init__(self, report: Report) -> None:
+        self._by_row: dict[tuple[str, int | Missing], list[Outcome]] = {}
+        for outcome in report.outcomes:
+            self._by_row.setdefault((outcome.feature, outcome.sm), []).append(outcome)
+
+    def of(self, row: FeatureRow) -> list[Outcome]:
+        """Those of a row, in the order of the report."""
+        return self._by_row.get((row.feature, row.sm), [])
 
 
 def differ(row: FeatureRow) -> bool:

@@ -12,7 +12,7 @@ from fi_doctor.model import Holds, Report, Ruling
 from fi_doctor.reports import failures
 from fi_doctor.reports.answer import exit_line, headline
 from fi_doctor.reports.document import in_order
-from fi_doctor.reports.standing import State, of_row
+from fi_doctor.reports.standing import Outcomes, State, of_row
 from fi_doctor.reports.text import add_to, amount, clean, reason
 
 MAX_BYTES = 4096
@@ -54,8 +54,9 @@ def _refused(report: Report) -> Iterator[str]:
     for ruling in report.gate.requirements:
         if not _holds(ruling) and not ruling.decides:
             yield f"{ruling.holds}: {clean(ruling.requirement, 200)}: {reason(ruling.why, _LINE)}"
+    outcomes = Outcomes(report)
     for row in report.features:
-        if of_row(report, row).state in (State.FAILED, State.ERROR):
+        if of_row(report, row, outcomes).state in (State.FAILED, State.ERROR):
             yield f"{clean(row.name, 100)}: {row.verdict} ({row.evidence}): {reason(row.why, _LINE)}"
 
 

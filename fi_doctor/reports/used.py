@@ -12,13 +12,11 @@ USES = "What vLLM does with them:"
 
 def by_use(rows: tuple[FeatureRow, ...]) -> dict[str, list[str]]:
     """What is said of the rows that need a GPU -> the features of which it is true; all of it where one fails."""
-    told: dict[str, list[str]] = {}
+    told: dict[str, dict[str, None]] = {}  # each once, in the order of the rows
     for row in rows:
         if row.needs_gpu:
-            features = told.setdefault(_use(row), [])
-            if row.feature not in features:
-                features.append(row.feature)
-    return told
+            told.setdefault(_use(row), {})[row.feature] = None
+    return {said: list(features) for said, features in told.items()}
 
 
 def _use(row: FeatureRow) -> str:

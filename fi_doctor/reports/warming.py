@@ -63,6 +63,8 @@ def render(done: Warming, *, width: int = 80) -> str:
         lines += wrap(f"Not known what it needs: {clean(variant, 100)}: {clean(why, 200)}", width, "", "  ")
     if done.without_module:
         lines += pack(done.without_module, width, "Asked for nothing that is compiled beforehand: ", "  ")
+    for bound in done.bounds:
+        lines += wrap(clean(bound), width, "", "  ")
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 

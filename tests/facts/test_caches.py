@@ -1,6 +1,7 @@
 """A cache as FlashInfer leaves it, and what can go wrong with it: each fault is found, and only such are removed."""
 
 import fcntl
+import mmap
 import os
 import shutil
 import threading
@@ -314,6 +315,15 @@ def test_two_removals_wait_for_each_other(cache):
     fcntl.flock(held, fcntl.LOCK_EX)
     threading.Timer(0.3, os.close, [held]).start()
     assert [pruning.remove(module, str(cache.base)) for module in modules] == [""]
+
+
+def test_what_a_process_has_loaded_is_kept(cache):
+    module = cache.only().module
+    library = cache.module / "norm.so"
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ):
+        assert pruning.remove(module, str(cache.base)) == f"process {os.getpid()} has it loaded"
+        assert library.exists()
+    assert pruning.remove(module, str(cache.base)) == ""
 
 
 @pytest.mark.parametrize("name", ["norm", "flashinfer_jit"])

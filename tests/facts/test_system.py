@@ -1,6 +1,7 @@
 """Operating system, limits, variables: pure parsers on real text, readers on files laid out as the kernel does."""
 
 import os
+import resource
 
 import msgspec
 import pytest
@@ -9,7 +10,14 @@ from fi_doctor.facts import cgroups
 from fi_doctor.facts.cgroups import Mount, Quota
 from fi_doctor.facts.container import read_container
 from fi_doctor.facts.environment import HIDDEN, looks_secret, names_secret, neutralise, read_image
-from fi_doctor.facts.system import parse_meminfo, parse_os_release, read_environment, read_system, usable_cpus
+from fi_doctor.facts.system import (
+    parse_meminfo,
+    parse_os_release,
+    read_environment,
+    read_system,
+    unbounded,
+    usable_cpus,
+)
 from fi_doctor.model import Missing, SystemFacts
 
 V2_MOUNT = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -328,3 +336,24 @@ def test_what_a_terminal_or_an_encoder_stumbles_over_is_made_visible(raw, shown)
 
 def test_an_endless_value_is_cut_and_says_so():
     assert neutralise("x" * 5000).endswith("x... (904 more characters)")
+
+
+@pytest.mark.parametrize(("most", "is_bound"), [("4096\n", True), ("max\n", False)])
+def test_a_group_bounds_processes_or_nothing_does(machine, monkeypatch, most, is_bound):
+    root = machine(
+        {
+            "proc/self/cgroup": "0::/job\n",
+            "proc/self/mountinfo": V2_MOUNT,
+            "sys/fs/cgroup/job/pids.max": most,
+        }
+    )
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert cgroups.limits_processes(root) == is_bound
+    assert bool(unbounded(root)) != is_bound
+
+
+@pytest.mark.parametrize(("limit", "is_bound"), [(1000, True), (resource.RLIM_INFINITY, False)])
+def test_a_user_may_have_a_limit_of_processes(machine, monkeypatch, limit, is_bound):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    assert bool(unbounded(machine({}))) != is_bound

@@ -285,6 +285,15 @@ def test_an_nvcc_that_hangs_is_named_and_holds_nobody_up(tmp_path, tools, monkey
     assert facts.gate_version == Missing(reason=f"get_cuda_version fails: {said.reason}")
 
 
+def test_what_an_nvcc_leaves_when_it_is_asked_is_removed(tmp_path, tools):
+    litter = f'case "$*" in *--dryrun*) : > "$TMPDIR/tmpxft"; echo "$TMPDIR"/* > {tmp_path}/seen ;; esac'
+    fake_nvcc(tmp_path / "cuda", before=litter)
+    (tmp_path / "own").mkdir()
+    read({"PATH": str(tools), "CUDA_HOME": str(tmp_path / "cuda"), "TMPDIR": str(tmp_path / "own")}, torch_cuda="12.8")
+    assert (tmp_path / "seen").read_text().startswith(f"{tmp_path}/own/fi-doctor-nvcc-")
+    assert list((tmp_path / "own").iterdir()) == []
+
+
 def test_two_compilers_that_hang_are_waited_for_once(tmp_path, tools, monkeypatch):
     monkeypatch.setattr("fi_doctor.facts.asking.TIMEOUT_S", 2.0)
     nvcc = fake_nvcc(tmp_path / "cuda", before=HANGS)

@@ -9,7 +9,8 @@ import factory as make
 import pytest
 from watched_readers import FILES, watch, write
 
-from fi_doctor import facts, knowledge, pipeline
+from fi_doctor import facts, knowledge
+from fi_doctor.diagnosis import symbols
 from fi_doctor.facts import released
 from fi_doctor.facts.named import read_named
 from fi_doctor.locking.readings import Readings
@@ -147,14 +148,14 @@ def test_what_is_shipped_was_read_by_these_readers_and_for_these_names(path):
     assert released.recall(name, key, kind) is not None
     if kind is Named:
         version = f"flashinfer {name.partition('-')[2]}"
-        symbols = pipeline.symbols_of(knowledge.load(), catalog.discover())
-        assert key.endswith(hashlib.sha256("\0".join((version, *symbols)).encode()).hexdigest())
+        named = symbols.of(knowledge.load(), catalog.discover())
+        assert key.endswith(hashlib.sha256("\0".join((version, *named)).encode()).hexdigest())
 
 
 @pytest.mark.wheels
 def test_what_is_shipped_of_a_release_is_what_its_files_say(unpacked):
     name = "flashinfer_python-0.5.3"
     key = released.key_of(released.FOLDER / f"{name}{released.ENDING}")
-    symbols = pipeline.symbols_of(knowledge.load(), catalog.discover())
-    said = read_named(unpacked("0.5.3"), "flashinfer 0.5.3", symbols)
+    named = symbols.of(knowledge.load(), catalog.discover())
+    said = read_named(unpacked("0.5.3"), "flashinfer 0.5.3", named)
     assert released.recall(name, key, Named) == said

@@ -348,7 +348,7 @@ def test_so_many_probes_are_on_gpus_at_a_time_and_others_go_on_beside_them(tmp_p
     spans = [tuple(outcome.cells[0].measurements.values()) for outcome in outcomes]
     at_once = [sum(begun <= moment < ended for begun, ended in spans[:8]) for moment, _ in spans]
     assert 1 < max(at_once) <= most
-    assert most * max(map(flow.gpu_mib, (one.spec for one in planned))) <= flow.GPU_MIB
+    assert most * max(memory.gpu_mib(one.spec, request) for one in planned) <= memory.GPU_MIB
     if most < ahead.AT_ONCE:
         assert max(begun for begun, _ in spans[8:]) < sorted(ended for _, ended in spans[:8])[2]
 
@@ -514,6 +514,48 @@ def test_without_any_file_for_the_record_nothing_is_known(bare_facts, monkeypatc
     outcome = outcomes_of(bare_facts, "returned")["returned"]
     assert (outcome.stage, outcome.ending) == (Stage.NONE, Ending.LOST)
     assert outcome.detail.startswith("could not be started: ")
+
+
+@pytest.mark.parametrize(("most", "ending"), [(0, Ending.LOST), (1 << 20, Ending.RETURNED)])
+def test_a_limit_of_files_that_holds_no_record_is_no_fault_of_the_probe(bare_facts, most, ending):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
+    try:
+        outcome = outcomes_of(bare_facts, "returned")["returned"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert outcome.ending is ending
+    assert ("ulimit -f" in outcome.detail) == (ending is Ending.LOST)
+
+
+ONCE = '''"""Does it have a thread the second time?"""
+
+import pathlib
+
+PROBE = {{"id": "fake.once", "feature": "fake.once", "gpus": 0}}
+SEEN = pathlib.Path({seen!r})
+
+
+def run():
+    is_first = not SEEN.exists()
+    SEEN.touch()
+    if is_first:
+        raise RuntimeError({said!r})
+    return {{}}
+'''
+
+
+@pytest.mark.parametrize(
+    ("said", "ending"),
+    [("can't start new thread", Ending.RETURNED), ("no kernel image", Ending.RAISED)],
+    ids=["no thread", "another"],
+)
+def test_who_had_no_thread_while_others_ran_is_tried_again_by_itself(bare_facts, tmp_path, said, ending):
+    text = ONCE.format(seen=str(tmp_path / "seen"), said=said)
+    (tmp_path / "once.py").write_text(text)
+    planned = plan([catalog.parse(text, str(tmp_path / "once.py"), "tests"), *specs("returned")], bare_facts, RUN)
+    done, _ = run.run_all(planned, facts=bare_facts, request=RUN, watch=Silent(), environ={"PATH": os.environ["PATH"]})
+    assert [outcome.ending for outcome in done] == [ending, Ending.RETURNED]
 
 
 def test_too_many_open_files_are_no_fault_of_the_probe(bare_facts):

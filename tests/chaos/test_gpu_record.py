@@ -1,0 +1,53 @@
+"""What runs on a machine with a GPU, as far as it goes without one: its probes, and what it complains about."""
+
+import importlib.util
+import itertools
+import pathlib
+
+import pytest
+
+from fi_doctor.probing import catalog
+
+FOLDER = pathlib.Path(__file__).parent / "gpu"
+PROBES = sorted(FOLDER.glob("gpu_*.py"))
+
+
+@pytest.fixture
+def record():
+    spec = importlib.util.spec_from_file_location("chaos_gpu_record", FOLDER / "record.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.GOING_S = 0.1
+    return module
+
+
+def test_each_fault_has_a_probe(record):
+    parsed = [catalog.parse(path.read_text(), str(path), "tests") for path in PROBES]
+    assert {one.feature for one in parsed} == set(record.FAULTS)
+    assert {name for one in parsed for name in one.variants} >= set(record.GOOD)
+
+
+def report(verdict, why, *, sound="works", near="works"):
+    cells = [{"variant": "far", "verdict": "broken"}, {"variant": "near", "verdict": near}]
+    rows = [{"feature": name, "verdict": sound} for name in ("norm.rmsnorm", "activation.silu_and_mul")]
+    own = {"feature": "gpu.illegal_access", "verdict": verdict, "why": why, "cells": cells}
+    return {"features": [*rows, own], "seconds": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("given", "used", "complaints"),
+    [
+        (report("broken", "CUDA error: an illegal memory access was encountered"), [100], 0),
+        (report("works", ""), [100], 1),
+        (report("broken", "illegal memory access", sound="broken"), [100], 2),
+        (report("broken", "illegal memory access", near="broken"), [100], 1),
+        (report("broken", "illegal memory access"), [100, 900], 1),
+    ],
+    ids=["survived", "not seen", "others broken", "variant broken", "memory left"],
+)
+def test_what_is_not_as_it_should_be_is_a_complaint(record, tmp_path, given, used, complaints):
+    left = itertools.chain(used, itertools.repeat(used[-1]))
+    record.used_mib = lambda: next(left)
+    record.check = lambda *_: given
+    sound = dict.fromkeys(record.SOUND, "works")
+    assert len(record.tried("gpu.illegal_access", tmp_path, tmp_path, sound, tmp_path)) == complaints
