@@ -140,6 +140,8 @@ def begin_locked(
 
     _check_options(path, is_locked=is_locked, is_frozen=is_frozen, is_thorough=is_thorough)
     _check_unmeasured(asked)
+    if asked.gentle:
+        yielding.give_way()
     asked = _ready(settle(asked))
     return asked, quick_gathering(asked)
 
