@@ -8,6 +8,7 @@ that is examined. cache: modules of a JIT cache. log: GiB that come through a pi
 
 import argparse
 import contextlib
+import gc
 import json
 import os
 import pathlib
@@ -26,6 +27,7 @@ import factory as make  # noqa: E402
 import machine  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 
+from fi_doctor.cli import process  # noqa: E402
 from fi_doctor.model import Ending  # noqa: E402
 from fi_doctor.reports import FORMATS, render  # noqa: E402
 
@@ -109,6 +111,7 @@ def forked(work):
     """Seconds and MiB that are added in a process of its own."""
     reading, writing = os.pipe()
     if os.fork() == 0:
+        gc.set_threshold(process._OBJECTS_A_COLLECTION)  # noqa: SLF001 - as in the command
         before = peak_mib()
         begun = time.perf_counter()
         work()

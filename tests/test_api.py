@@ -18,10 +18,22 @@ from fi_doctor.reports import document
 
 ROOT = pathlib.Path(__file__).parents[1]
 MACHINE = ROOT / "tests" / "machines" / "h200-cuda13.0-flashinfer0.7.2.post1"
-# Of the command alone: where its output goes, what it says of it, how its own process steps back, and locks, which a
-# report does not make.
-OF_THE_COMMAND = {"lock", "locked", "frozen", "thorough", "format_", "output", "redact"}
-OF_THE_COMMAND |= {"no_config", "explain_gate", "quiet", "watch", "gentle"}
+# Of the command alone: where its output goes, what it says of it, and locks, which a report does not make.
+# gentle: a program that lowered its own priority could not raise it again.
+OF_THE_COMMAND = {
+    "gentle",
+    "lock",
+    "locked",
+    "frozen",
+    "thorough",
+    "format_",
+    "output",
+    "no_config",
+    "explain_gate",
+    "quiet",
+    "redact",
+    "watch",
+}
 
 
 @pytest.fixture

@@ -150,6 +150,8 @@ def begin_locked(
 
     consistent.of_lock(path, is_locked=is_locked, is_frozen=is_frozen, is_thorough=is_thorough)
     consistent.unmeasured(asked)
+    if asked.gentle:
+        yielding.give_way()
     asked = _ready(settle(asked))
     return asked, quick_gathering(asked)
 

@@ -676,7 +676,7 @@ def test_what_starts_processes_of_its_own_waits_for_the_end_of_a_build_that_hold
     [base] = specs("returned")
     probe = replace(plan([base], facts, RUN)[0], spec=replace(base, module="comm", gpus=gpus))
     board = SimpleNamespace(is_ready=lambda _: True, news=None)
-    assert flow.Flow([probe], SimpleNamespace(board=board, facts=facts), 1)._is_ready(probe) is ready
+    assert flow.Flow([probe], SimpleNamespace(board=board, facts=facts, request=RUN), 1)._is_ready(probe) is ready
 
 
 def test_where_builds_go_one_at_a_time_the_shortest_module_goes_first(bare_facts, flashinfer_facts):
