@@ -46,7 +46,11 @@ def refuse_network(event, args):
 
     `serve` is told where to listen, and may ask what a name stands for.
     """
-    if event in NETWORK and sys.argv[1:2] != ["serve"] and not (event == "socket.connect" and isinstance(args[1], str | bytes)):
+    if (
+        event in NETWORK
+        and sys.argv[1:2] != ["serve"]
+        and not (event == "socket.connect" and isinstance(args[1], str | bytes))
+    ):
         os.write(2, f"a network was asked: {event} {args[1:]}\n".encode())
         os._exit(86)
 
