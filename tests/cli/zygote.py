@@ -42,8 +42,15 @@ def serve(channel):
 
 
 def refuse_network(event, args):
-    """End the process that asks something of a network; sockets that are files of this machine are none."""
-    if event in NETWORK and not (event == "socket.connect" and isinstance(args[1], str | bytes)):
+    """End the process that asks something of a network; sockets that are files of this machine are none.
+
+    `serve` is told where to listen, and may ask what a name stands for.
+    """
+    if (
+        event in NETWORK
+        and sys.argv[1:2] != ["serve"]
+        and not (event == "socket.connect" and isinstance(args[1], str | bytes))
+    ):
         os.write(2, f"a network was asked: {event} {args[1:]}\n".encode())
         os._exit(86)
 

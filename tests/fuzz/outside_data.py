@@ -5,10 +5,12 @@ Others than those named here are mistakes of ours: fi-doctor would end with exit
 
 from __future__ import annotations
 
+import atexit
 import functools
 import io
 import os
 import pathlib
+import shutil
 import sys
 from collections.abc import Callable
 from typing import NamedTuple
@@ -64,6 +66,8 @@ from fi_doctor.reports import document as reports
 from fi_doctor.reports import explained, explained_markdown, render
 
 _PLACE = pathlib.Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp", f"fi-doctor-fuzz-{os.getpid()}")
+
+atexit.register(shutil.rmtree, _PLACE, ignore_errors=True)
 
 
 class Parser(NamedTuple):

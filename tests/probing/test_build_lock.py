@@ -66,7 +66,7 @@ class Builds:
         path = self.folder / f"fake_{name}.py"
         text = SOURCE.format(name=name, folder=str(self.folder), build=build, at_import=at_import, limit_s=limit_s)
         path.write_text(text)
-        self.probes.append(catalog.parse(text, str(path), "tests"))
+        self.probes.append(catalog.parse(text, str(path), "fi-doctor"))
 
     def run(self, request=RUN):
         planned = plan(self.probes, self.facts, request)

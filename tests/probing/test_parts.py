@@ -159,7 +159,7 @@ class MoeMachine(Machine):
     def probe_with(self, subset, name="moe"):
         path = self.folder / f"fake_{name}.py"
         path.write_text(PROBE.format(subset=subset).replace("fake.moe", f"fake.{name}"))
-        self.specs = [catalog.parse(path.read_text(), str(path), "tests")]
+        self.specs = [catalog.parse(path.read_text(), str(path), "fi-doctor")]
 
     def judged(self):
         """Outcome, builds, and the cell of each variant."""

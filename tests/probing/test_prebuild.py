@@ -87,7 +87,7 @@ class Machine:
         text = PROBE.format(name=name, module=next(iter(variants)), variants=variants, build=build, run=run)
         path = self.folder / f"fake_{name}.py"
         path.write_text(text)
-        self.specs.append(catalog.parse(text, str(path), "tests"))
+        self.specs.append(catalog.parse(text, str(path), "fi-doctor"))
 
     def check(self, request=ASKED):
         planned = plan(self.specs, self.facts, request)
@@ -168,7 +168,7 @@ def test_a_check_imports_once_whatever_is_cold(tmp_path, fault, imports):
         machine.probe(name)
     for name in ("torch", "flashinfer"):
         (tmp_path / f"fake_{name}.py").write_text(text := IMPORTS.format(name=name))
-        machine.specs.append(catalog.parse(text, str(tmp_path / f"fake_{name}.py"), "tests"))
+        machine.specs.append(catalog.parse(text, str(tmp_path / f"fake_{name}.py"), "fi-doctor"))
     machine.environ |= {"FAKE_IMPORTS": str(tmp_path / "imports"), "FAKE_STACK": fault}
     for state in ("built", "cache"):
         outcomes, builds = machine.check()

@@ -119,7 +119,7 @@ def proven(tmp_path):
             shadowed=(),
         )
         facts = replace(machine_samples.bare_facts(), packages={"flashinfer-python": package})
-        spec = catalog.parse(PROBE, str(path), "tests")
+        spec = catalog.parse(PROBE, str(path), "fi-doctor")
         request = Request(depth=Depth.RUN, jobs=1, budget_s=60)
         [planned] = plan.plan((spec,), facts, request)
         planned = (replace(planned, variants=tuple(name for name in planned.variants if name in variants)),)

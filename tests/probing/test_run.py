@@ -45,7 +45,7 @@ class Told(Silent):
 
 def specs(*names):
     chosen = (FAKES / f"fake_{name}.py" for name in names) if names else sorted(FAKES.glob("fake_*.py"))
-    parsed = [catalog.parse(path.read_text(), str(path), "tests") for path in chosen]
+    parsed = [catalog.parse(path.read_text(), str(path), "fi-doctor") for path in chosen]
     assert not [errors for errors in parsed if isinstance(errors, list)]
     return parsed
 
@@ -323,7 +323,7 @@ def test_what_a_killed_probe_leaves_in_the_folder_of_the_run_is_removed(tmp_path
         "    (folder / 'left').write_text('x')\n"
         "    os.kill(os.getpid(), 9)\n"
     )
-    planned = plan((catalog.parse(path.read_text(), str(path), "tests"),), bare_facts, RUN)
+    planned = plan((catalog.parse(path.read_text(), str(path), "fi-doctor"),), bare_facts, RUN)
     [outcome], _ = run.run_all(planned, facts=bare_facts, request=RUN, watch=Silent(), environ=dict(os.environ))
     assert outcome.ending is Ending.SIGNALLED
     assert not Path((tmp_path / "said").read_text()).exists()
@@ -341,7 +341,7 @@ def test_so_many_probes_are_on_gpus_at_a_time_and_others_go_on_beside_them(tmp_p
             f"'Is it?'\nimport time\nPROBE = {literal}\ndef run():\n    begun = time.time()\n"
             "    time.sleep(1)\n    return {'begun': begun, 'ended': time.time()}\n"
         )
-        [one] = plan((catalog.parse(path.read_text(), str(path), "tests"),), bare_facts, RUN)
+        [one] = plan((catalog.parse(path.read_text(), str(path), "fi-doctor"),), bare_facts, RUN)
         planned.append(replace(one, gpu_uuids=("GPU-1",) if number < 8 else ()))
     request = replace(RUN, jobs=8)
     outcomes, _ = run.run_all(planned, facts=bare_facts, request=request, watch=Silent(), environ=dict(os.environ))

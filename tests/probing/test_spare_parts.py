@@ -88,7 +88,7 @@ class MaskMachine(Machine):
         path = self.folder / f"fake_{name}.py"
         text = PROBE.format(name=name, units=units)
         path.write_text(text if if_short else text.replace(', "if_short": True', ""))
-        self.specs.append(catalog.parse(path.read_text(), str(path), "tests"))
+        self.specs.append(catalog.parse(path.read_text(), str(path), "fi-doctor"))
 
     def judged(self, request):
         """Outcomes, builds, and the cells of each probe by their variants."""

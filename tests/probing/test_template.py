@@ -79,7 +79,7 @@ def asking(tmp_path):
             name = f"fake.asks{number}"
             literal = {"id": name, "feature": name, "gpus": 0, "timeout_s": 20, "checks": "nothing"}
             path.write_text(f"'Is it?'\nimport os, time\n{head}\nPROBE = {literal}\ndef run():\n    {body}\n")
-            planned.append(tried(catalog.parse(path.read_text(), str(path), "tests")))
+            planned.append(tried(catalog.parse(path.read_text(), str(path), "fi-doctor")))
         return planned
 
     return write
@@ -392,7 +392,7 @@ import sys; sys.path[:0] = [{tests!r}, {root!r}]
 import pathlib, test_template
 from fi_doctor.probing import catalog
 paths = sorted(pathlib.Path({folder!r}).glob("fake_asks*.py"))
-planned = [test_template.tried(catalog.parse(path.read_text(), str(path), "tests")) for path in paths]
+planned = [test_template.tried(catalog.parse(path.read_text(), str(path), "fi-doctor")) for path in paths]
 test_template.outcomes_of(planned, environ=test_template.environ_of(FLAG={flag!r}), at_once=2)
 """
 SLEEPS = "open(os.environ['FLAG'], 'a').write('x'); time.sleep(60)"
