@@ -99,7 +99,9 @@ MACHINE = (
     machine_with(
         "no folder that may be written to",
         ways.mounted(
-            'mount --rbind / /mnt; mount -o remount,ro,bind /mnt; cd /mnt$PWD; exec chroot /mnt "$@"', "chaos.deaf"
+            "mount --rbind / /mnt; mount -o remount,ro,bind /mnt; cd /mnt$PWD; "
+            '''exec "$(PATH=$PATH:/usr/sbin command -v chroot)" /mnt "$@"''',
+            "chaos.deaf",
         ),
         needs=ways.no_mounts,
     ),

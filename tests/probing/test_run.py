@@ -553,7 +553,7 @@ def run():
 def test_who_had_no_thread_while_others_ran_is_tried_again_by_itself(bare_facts, tmp_path, said, ending):
     text = ONCE.format(seen=str(tmp_path / "seen"), said=said)
     (tmp_path / "once.py").write_text(text)
-    planned = plan([catalog.parse(text, str(tmp_path / "once.py"), "tests"), *specs("returned")], bare_facts, RUN)
+    planned = plan([catalog.parse(text, str(tmp_path / "once.py"), "fi-doctor"), *specs("returned")], bare_facts, RUN)
     done, _ = run.run_all(planned, facts=bare_facts, request=RUN, watch=Silent(), environ={"PATH": os.environ["PATH"]})
     assert [outcome.ending for outcome in done] == [ending, Ending.RETURNED]
 
