@@ -81,6 +81,7 @@ _FOLLOWING = (
     "Broken pipe",
     "Watchdog caught",
     "Process group watchdog thread terminated",
+    "instance of 'c10::DistBackendError'",
     "Error raised from worker",
     "Cancelled",
     "KeyboardInterrupt",

@@ -43,6 +43,11 @@ _REQUEST = (
     r"|\b(?:prompt|Prompt|messages|input_text|body)['\"]?[:=]|['\"]role['\"]: ?['\"]"
     r"|\"(?:GET|POST|PUT|DELETE|HEAD|OPTIONS) \S+ HTTP/\d"
 )
+# Nothing else, whoever logged it: a turn of a chat, the body of a request, records of SGLang, which have no level.
+_SENT = (
+    r"^(?:(?:Receive|Finish): obj=|Received? OpenAI)|\brequest_body['\"]?[:=]"
+    r"|\\?['\"]role\\?['\"]: ?\\?['\"](?:user|assistant|system|tool)\\?['\"], ?\\?['\"]content\\?['\"]: ?"
+)
 # A record whose arguments follow the text, quoted, ends in its own line.
 _ENDED = r"\bparams: |prompt_token_ids|lora_request|HTTP/\d|[)}\]]\s*$"
 # Most lines of the logs of vLLM and SGLang, told at a fiftieth of what taking prefixes away costs; of bounded length,
@@ -93,7 +98,9 @@ class Line(NamedTuple):
     @property
     def is_request(self) -> bool:
         """Whether it tells what a client sent or was sent: words of a user, which say nothing of the server."""
-        return self.level in (Level.INFO, Level.NONE) and search(_REQUEST, self.text) is not None and self._is_logged
+        if self.level not in (Level.INFO, Level.NONE):
+            return False
+        return (self._is_logged and search(_REQUEST, self.text) is not None) or search(_SENT, self.text) is not None
 
     @property
     def is_open(self) -> bool:

@@ -21,6 +21,17 @@ SENT = {
         'flashinfer-cubin is not installed"}]}'
     ),
     "lines": f"{REQUEST}what is\nAttributeError: module 'flashinfer.comm' has no attribute 'foo'\nCUDA toolkit: 12.4.1",
+    "a log of JSON": (
+        '{"level":"info","messages":[{"role":"user","content":"flashinfer: BatchPrefillWithPagedKVCache failed with '
+        'error invalid argument"}]}'
+    ),
+    "a proxy": "INFO litellm: messages=[{'role': 'user', 'content': 'CUDA out of memory. Tried to allocate 2.00 GiB'}]",
+    "a body": '{"request_body":"{\\"prompt\\": \\"sh: g++: not found\\"}","status":200}',
+    "sglang's request": (
+        "[2025-11-20 09:00:01] Receive: obj=GenerateReqInput(rid='1', text='Ninja build failed. nvcc fatal : "
+        "Unsupported gpu architecture compute_90a', sampling_params={})"
+    ),
+    "sglang's answer": "[2025-11-20 09:00:01] Finish: obj=GenerateReqInput(rid=1), out={'text': 'sh: g++: not found'}",
     "a tool": "DEBUG 11-28 10:01:00 [tool.py:7] tool said: RuntimeError: Could not find nvcc and default cuda_home=",
 }
 
@@ -29,6 +40,16 @@ SENT = {
 def test_what_users_write_is_neither_sign_nor_fact(name):
     found = diagnosed(f"{SENT[name]}\n{OK}")
     assert (found.answer, found.diagnoses, found.facts) == (NOTHING, (), ())
+
+
+def test_what_ends_a_process_after_its_watchdog_takes_nothing_away():
+    watchdog = (
+        "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE) ran for 600012 "
+        "milliseconds before timing out."
+    )
+    ended = "terminate called after throwing an instance of 'c10::DistBackendError'"
+    alone, both = diagnosed(watchdog), diagnosed(f"{watchdog}\n{ended}")
+    assert [one.cause for one in both.diagnoses] == [one.cause for one in alone.diagnoses] != []
 
 
 def test_an_error_after_a_request_is_the_only_one():
