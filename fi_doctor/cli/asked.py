@@ -199,20 +199,7 @@ def _with_target(asked: Asked) -> Asked:
     """The same with the machine that --target describes, which is judged by files alone unless more is asked for."""
     if asked.target is None:
         return asked
-    others = {
-        "--from": asked.from_file is not None,
-        "--example": asked.example is not None,
-        "--pid": asked.pid is not None,
-        "--prove": asked.prove,
-        "--prove-vllm": asked.prove_vllm,
-    }
-    for option in (name for name, is_given in others.items() if is_given):
-        raise UsageError(f"{option} and --target: what --target describes is not here", todo="leave one of the two out")
-    if asked.depth == Depth.RUN.value:
-        raise UsageError(
-            f"{asked.origin('depth')} run and --target: nothing can be run on a GPU that is not here",
-            todo="--depth build compiles for it",
-        )
+    consistent.elsewhere(asked)
     from fi_doctor.cli import targeting
 
     return msgspec.structs.replace(asked, aim=targeting.target(asked.target), depth=asked.depth or Depth.STATIC.value)

@@ -56,6 +56,24 @@ def proving(asked: Asked) -> None:
         raise UsageError("--prove-vllm without --model", todo="fi-doctor check --model gpt-oss-20b --prove-vllm")
 
 
+def elsewhere(asked: Asked) -> None:
+    """UsageError where what is to be judged for --target can only be asked of the machine that is here."""
+    given = {
+        "--from": asked.from_file is not None,
+        "--example": asked.example is not None,
+        "--pid": asked.pid is not None,
+        "--prove": asked.prove,
+        "--prove-vllm": asked.prove_vllm,
+    }
+    for option in (name for name, is_given in given.items() if is_given):
+        raise UsageError(f"{option} and --target: what --target describes is not here", todo="leave one of the two out")
+    if asked.depth == Depth.RUN.value:
+        raise UsageError(
+            f"{asked.origin('depth')} run and --target: nothing can be run on a GPU that is not here",
+            todo="--depth build compiles for it",
+        )
+
+
 def named_python(python: str | None, command: str) -> None:
     """UsageError where it names none."""
     if python == "":

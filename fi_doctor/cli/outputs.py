@@ -11,7 +11,8 @@ from typing import NamedTuple
 from fi_doctor.cli import emit, parse
 from fi_doctor.errors import UsageError
 from fi_doctor.model import Report
-from fi_doctor.reports import FORMATS, render
+from fi_doctor.model.policy import FORMATS
+from fi_doctor.reports import render
 from fi_doctor.reports.beside import NOTHING, Beside
 
 SUMMARY = "GITHUB_STEP_SUMMARY"  # the file to which a step of GitHub Actions adds Markdown

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fi_doctor.facts import packages, toolkit, toolkits, wrappers
 from fi_doctor.facts.binaries import Reader
-from fi_doctor.facts.contents import with_contents
+from fi_doctor.facts.contents import read_vllm
 from fi_doctor.facts.environment import read_environment
 from fi_doctor.facts.flashinfer import read_flashinfer
 from fi_doctor.facts.gpus import read_gpus, read_gpus_of_nvml
@@ -20,7 +20,7 @@ from fi_doctor.facts.machine import Serving, with_machine
 from fi_doctor.facts.ptxas import read_triton_ptxas
 from fi_doctor.facts.ray import read_ray_copies
 from fi_doctor.facts.site import read_site
-from fi_doctor.facts.sources import read_calls, read_named, read_vllm
+from fi_doctor.facts.sources import read_calls, read_named
 from fi_doctor.facts.system import read_system
 from fi_doctor.model import (
     Binaries,
@@ -107,7 +107,7 @@ class Gathering:
         self._gpus = pool.submit(self._read_gpus, self.environ)
         self._system = pool.submit(read_system, self.environ if serving and serving.process else None)
         self._libraries = pool.submit(self._read_libraries)
-        self._vllm = pool.submit(lambda: with_contents(vllm(self._survey.result())))
+        self._vllm = pool.submit(lambda: vllm(self._survey.result()))
         self._calls = pool.submit(lambda: calls(self._survey.result()))
         self._binaries = pool.submit(lambda: binaries.read_packages(self._survey.result()) if binaries else None)
         self._site = pool.submit(lambda: read_site(self._survey.result(), self._start.result().environ))

@@ -35,19 +35,6 @@ VERSIONED = (
     "nvcc",
     "python",
 )
-FORMATS = (
-    "console",
-    "json",
-    "yaml",
-    "markdown",
-    "junit",
-    "github",
-    "sarif",
-    "html",
-    "prometheus",
-    "nfd",
-    "termination-log",
-)
 PREFIXES = ("flashinfer-jit-cache", "nvidia-")
 FAIL_ON = (
     *(verdict.value for verdict in Verdict if verdict is not Verdict.WORKS),

@@ -9,7 +9,6 @@ import msgspec
 from fi_doctor.knowledge.policy_keys import (
     EVIDENCE,
     FAIL_WORDS,
-    FORMATS,
     NO_VERDICT,
     PREFIXES,
     REQUIRE_WORDS,
@@ -17,7 +16,7 @@ from fi_doctor.knowledge.policy_keys import (
     VERSIONED,
 )
 from fi_doctor.model import Depth, Evidence, PolicyFile, Scope, Verdict
-from fi_doctor.model.policy import DURATION, SIZE
+from fi_doctor.model.policy import DURATION, FORMATS, SIZE
 
 POLICY_SCHEMA = "fi-doctor.policy/1.0"
 # One bound of a range of versions.

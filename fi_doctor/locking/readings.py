@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fi_doctor.facts import libraries, released, sources
+from fi_doctor.facts.contents import WORD, with_contents
 from fi_doctor.facts.files import may_be_file
 from fi_doctor.facts.loader import Elf, read_elf
 from fi_doctor.facts.packages import Survey
@@ -73,11 +74,11 @@ class Readings:
 
         def read() -> Vllm | Missing:
             shipped = released.recall(released.label(root), tree.shipped, Vllm)
-            return replace(shipped, root=str(root)) if shipped else sources.read_vllm(survey)
+            return with_contents(replace(shipped, root=str(root)) if shipped else sources.read_vllm(survey))
 
         return remembered(
             self._folder / _VLLM,
-            tree.here and f"{tree.here} {root}",
+            tree.here and f"{tree.here} {root} {WORD}",
             Vllm,
             read,
             is_whole=lambda found: not found.unreadable,

@@ -14,6 +14,20 @@ from fi_doctor.model.words import Evidence, Scope, Verdict
 DURATION = r"(?:\d+(?:\.\d+)?[smh]?)(?:\d+(?:\.\d+)?[smh])*"
 SIZE = r"(\d{1,9}(?:\.\d{1,6})?)([mgtMGT])(?:[iI]?[bB])?"
 MOST_JOBS = 999_999
+# What a report can be written as, and a policy can ask for.
+FORMATS = (
+    "console",
+    "json",
+    "yaml",
+    "markdown",
+    "junit",
+    "github",
+    "sarif",
+    "html",
+    "prometheus",
+    "nfd",
+    "termination-log",
+)
 
 
 class RequireTable(Strict, frozen=True):

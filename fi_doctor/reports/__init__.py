@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from fi_doctor.errors import UsageError
 from fi_doctor.model import Report
+from fi_doctor.model.policy import FORMATS
 from fi_doctor.reports.beside import NOTHING, Beside
-
-FORMATS = (
-    "console",
-    "json",
-    "yaml",
-    "markdown",
-    "junit",
-    "github",
-    "sarif",
-    "html",
-    "prometheus",
-    "nfd",
-    "termination-log",
-)
 
 
 def render(

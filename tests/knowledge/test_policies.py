@@ -11,7 +11,8 @@ from fi_doctor import reports
 from fi_doctor.errors import DataError
 from fi_doctor.inside import survey
 from fi_doctor.knowledge import policies
-from fi_doctor.knowledge.policy_keys import FORMATS, PREFIXES, VERSIONED
+from fi_doctor.knowledge.policy_keys import PREFIXES, VERSIONED
+from fi_doctor.knowledge.policy_schema import FORMATS
 from fi_doctor.model import Evidence, PolicyFile, RequireTable, Scope, Verdict
 
 FEATURES = ("norm.rmsnorm", "moe.fp8_block")
