@@ -25,6 +25,12 @@ def fill(text, name, output):
     return re.sub(pattern, lambda found: f"{found[1]}{output.rstrip()}\n{found[2]}", text, flags=re.DOTALL)
 
 
+def on_gpu(folder):
+    """What was printed on that machine."""
+    said = [path.read_text().rstrip() for path in (folder / "summary.txt", folder / "soak.txt") if path.exists()]
+    return "\n".join([f"{folder.name}:", *said])
+
+
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--python", default="")
@@ -39,6 +45,7 @@ def main():
     text = fill(text, "recorded", printed("benchmarks/recorded.py"))
     text = fill(text, "builds", printed("benchmarks/builds.py"))
     text = fill(text, "selection", printed("benchmarks/selection.py", "summary"))
+    text = fill(text, "chaos-gpu", "\n".join(map(on_gpu, sorted((ROOT / "tests/chaos/gpu").glob("h200-*")))))
     if asked.explain:
         text = fill(text, "explain", printed("benchmarks/explain.py"))
     if asked.chaos:

@@ -12,6 +12,7 @@ import collections
 import os
 import pathlib
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -72,7 +73,7 @@ def soaked(run, one, strays, asked):
     machine.wait_for(lambda: not strays() and not one.processes(), seconds=machine.GOING_S)
     after = (descriptors(), on_gpus(), kept(one))
     tenth = max(1, len(seconds) // 10)
-    first, last = (sum(some) / tenth for some in (seconds[:tenth], seconds[-tenth:]))
+    tenths = [statistics.median(seconds[at : at + tenth]) for at in range(0, len(seconds), tenth)][:10]
     left = {
         "processes left": len(strays() | set(one.processes())),
         "files left": len(one.left()),
@@ -81,7 +82,7 @@ def soaked(run, one, strays, asked):
         "files kept more": after[2] - before[2],
     }
     print(f"checks               {len(seconds)}, exit codes {dict(codes)}")
-    print(f"seconds of each      {first:.2f} at first, {last:.2f} at last")
+    print(f"seconds, by tenths   {' '.join(f'{median:.2f}' for median in tenths)}")
     for name, amount in left.items():
         print(f"{name:20} {amount}")
     return int(any(left.values()) or len(codes) > 1)

@@ -49,6 +49,12 @@ _NO_GPU = re.compile(
     r"|no CUDA-capable device is detected|The NVIDIA driver on your system is too old"
     r"|CUDA driver version is insufficient|CUDA driver initialization failed|CUDA unknown error"
 )
+# Errors of a kernel that was running, in the words of cudaGetErrorString: no compiler and no loader says them.
+_OF_A_KERNEL = re.compile(
+    r"an illegal memory access was encountered|misaligned address|device-side assert triggered"
+    r"|an illegal instruction was encountered|hardware stack error|invalid program counter"
+    r"|operation not supported on global/shared address space|unspecified launch failure"
+)
 # How reasons begin of what was started and cut off, so that nobody calls it "not run".
 BEGUN = (
     "budget of",
@@ -205,7 +211,7 @@ def _judge_return(happened: CellOutcome | Outcome, rest: str) -> Judged:
 
 
 def _judge_failure(stage: Stage, said: str, *, builds: bool) -> Judged:
-    if _in_build(stage, builds=builds):
+    if _in_build(stage, builds=builds) and not _OF_A_KERNEL.search(said):
         return Judged(Verdict.BROKEN, Evidence.BUILT, f"compiling or loading fails: {said}")
     if stage is Stage.NONE:
         return Judged(Verdict.BROKEN, Evidence.RAN, f"importing fails: {said}")

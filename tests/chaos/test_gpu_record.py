@@ -6,10 +6,13 @@ import pathlib
 
 import pytest
 
+from fi_doctor import knowledge, pipeline
 from fi_doctor.probing import catalog
+from fi_doctor.reports import document
 
 FOLDER = pathlib.Path(__file__).parent / "gpu"
 PROBES = sorted(FOLDER.glob("gpu_*.py"))
+RECORDED = sorted(FOLDER.glob("h200-*/*.json"))
 
 
 @pytest.fixture
@@ -51,3 +54,22 @@ def test_what_is_not_as_it_should_be_is_a_complaint(record, tmp_path, given, use
     record.check = lambda *_: given
     sound = dict.fromkeys(record.SOUND, "works")
     assert len(record.tried("gpu.illegal_access", tmp_path, tmp_path, sound, tmp_path)) == complaints
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_what_was_recorded_is_judged_so_today(record, path):
+    rows = {row.feature: row for row in rejudged(path).features}
+    usual = {row.feature: row.verdict for row in rejudged(path.with_name("without.json")).features}
+    assert {name: rows[name].verdict for name in record.SOUND} == usual
+    if path.stem in record.FAULTS:
+        verdict, words = record.FAULTS[path.stem]
+        assert rows[path.stem].verdict == verdict
+        assert words in rows[path.stem].why
+        # A kernel that was running is to blame, whoever compiled it: Triton does so at its first call.
+        assert rows[path.stem].evidence == ("none" if verdict == "unknown" else "ran")
+
+
+def rejudged(path):
+    report = document.read(path.read_bytes(), path.name)
+    own = tuple(catalog.parse(probe.read_text(), str(probe), "tests") for probe in PROBES)
+    return pipeline.rejudge(report, report.request, kb=knowledge.load(), specs=(*catalog.discover(), *own))

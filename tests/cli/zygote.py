@@ -61,7 +61,11 @@ def import_all():
 
     for found in pkgutil.walk_packages(fi_doctor.__path__, "fi_doctor."):
         if not found.name.startswith("fi_doctor.inside") and not found.name.endswith("__main__"):
-            importlib.import_module(found.name)
+            try:
+                importlib.import_module(found.name)
+            except ModuleNotFoundError as error:
+                if error.name != "waitress":  # of an extra, which one command alone needs
+                    raise
 
 
 def read_what_ships():
