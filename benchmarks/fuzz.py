@@ -1,10 +1,11 @@
 """Millions of inputs for every parser of outside data: how many were tried, and which were neither read nor refused.
 
-    python benchmarks/fuzz.py [--runs N] [--seconds S] [--keep] [PARSER ...]
+    python benchmarks/fuzz.py [--runs N] [--seconds S] [--keep] [--jobs N] [--seed N] [PARSER ...]
 
-Each parser of tests/fuzz/outside_data.py is tried in a process of its own, guided by coverage where atheris is
-installed, else by chance. What fails is written below fuzz-failures/, once for each place that raised; --keep adds
-the inputs that reached something new to tests/fuzz/corpus, the smallest first, with which the tests begin.
+Each parser of tests/fuzz/outside_data.py is tried in processes of its own, as many as --jobs says, which share its
+inputs; guided by coverage where atheris is installed, else by chance. What fails is written below fuzz-failures/, once
+for each place that raised; --keep adds the inputs that reached something new to tests/fuzz/corpus, the smallest first,
+with which the tests begin.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ def main(argv: list[str]) -> int:
     options.add_argument("--runs", type=int, default=1_000_000)
     options.add_argument("--seconds", type=int, default=60)
     options.add_argument("--keep", action="store_true")
+    options.add_argument("--jobs", type=int, default=1)
+    options.add_argument("--seed", type=int, default=0, help="of the first process; the next ones count on")
     options.add_argument("--one", help=argparse.SUPPRESS)
     options.add_argument("--folder", type=pathlib.Path, default=ROOT / "fuzz-failures")
     given = options.parse_args(argv)
     prepare()
     if given.one:
-        return run_one(given.one, given.runs, given.seconds, given.folder)
+        return run_one(given)
     from outside_data import BY_NAME
 
     total = failures = 0
@@ -56,30 +59,34 @@ def prepare() -> None:
 
 
 def campaign(name: str, given: argparse.Namespace) -> tuple[int, float, int]:
-    """Inputs, seconds, failures of one parser; a crash of the process itself is a failure."""
+    """Inputs, seconds, failures of one parser; a crash of a process itself is a failure."""
     folder = given.folder / name
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    argv = [sys.executable, __file__, "--one", name, "--folder", str(folder)]
-    done = subprocess.run(
-        [*argv, "--runs", str(given.runs), "--seconds", str(given.seconds)], cwd=ROOT, capture_output=True, check=False
-    )
+    own = ["--one", name, "--folder", str(folder), "--runs", str(-(-given.runs // given.jobs))]
+    argv = [sys.executable, __file__, *own, "--seconds", str(given.seconds)]
+    seeds = range(given.seed, given.seed + given.jobs)
+    running = [subprocess.Popen([*argv, "--seed", str(seed)], cwd=ROOT, stderr=subprocess.PIPE) for seed in seeds]
+    inputs = 0
+    for process in running:
+        said = process.communicate()[1]
+        found = DONE.search(said)
+        if found is None or process.returncode:
+            (folder / f"process-{process.pid}.txt").write_bytes(said[-20_000:])
+        inputs += int(found[1]) if found else 0
     seconds = time.monotonic() - began
-    found = DONE.search(done.stderr)
-    if found is None or done.returncode:
-        (folder / "process.txt").write_bytes(done.stderr[-20_000:])
     if given.keep:
         keep(name, folder / "corpus")
-    failed = sum(1 for path in folder.iterdir() if path.is_file() and path.suffix != ".why")
-    return int(found[1]) if found else 0, seconds, failed
+    return inputs, seconds, sum(1 for path in folder.iterdir() if path.is_file() and path.suffix != ".why")
 
 
-def run_one(name: str, runs: int, seconds: int, folder: pathlib.Path) -> int:
+def run_one(given: argparse.Namespace) -> int:
     """Try a parser in this process until one of the two bounds."""
+    name, folder = given.one, given.folder
     try:
         import atheris
     except ImportError:
-        return by_chance(name, runs, seconds, folder)
+        return by_chance(given)
     with atheris.instrument_imports(include=["fi_doctor"]):
         import fuzz_seeds
         import mutating
@@ -93,24 +100,23 @@ def run_one(name: str, runs: int, seconds: int, folder: pathlib.Path) -> int:
     def mutate(data: bytes, most: int, seed: int) -> bytes:
         return mutating.changed(bytes(data), seed)[:most] if seed % 2 else atheris.Mutate(data, most)
 
-    words = [f"-runs={runs}", f"-max_total_time={seconds}", f"-timeout={LONGEST_S}", f"-artifact_prefix={folder}/"]
-    atheris.Setup(
-        [sys.argv[0], *words, "-rss_limit_mb=4096", "-max_len=65536", str(corpus)], target, custom_mutator=mutate
-    )
+    bounds = [f"-runs={given.runs}", f"-max_total_time={given.seconds}", f"-timeout={LONGEST_S}", "-rss_limit_mb=4096"]
+    words = [*bounds, f"-seed={given.seed}", f"-artifact_prefix={folder}/", "-max_len=65536", str(corpus)]
+    atheris.Setup([sys.argv[0], *words], target, custom_mutator=mutate)
     atheris.Fuzz()
     return 0
 
 
-def by_chance(name: str, runs: int, seconds: int, folder: pathlib.Path) -> int:
+def by_chance(given: argparse.Namespace) -> int:
     """The same without coverage."""
     import fuzz_seeds
     import mutating
     from outside_data import BY_NAME
 
-    parser, target = BY_NAME[name], Target(BY_NAME[name], folder)
-    corpus = (*parser.seeds, *fuzz_seeds.kept(name))
-    began, chance, number = time.monotonic(), random.Random(name), 0
-    while number < runs and time.monotonic() - began < seconds:
+    parser, target = BY_NAME[given.one], Target(BY_NAME[given.one], given.folder)
+    corpus = (*parser.seeds, *fuzz_seeds.kept(given.one))
+    began, chance, number = time.monotonic(), random.Random(f"{given.one} {given.seed}"), 0
+    while number < given.runs and time.monotonic() - began < given.seconds:
         target(mutating.changed(chance.choice(corpus), chance.getrandbits(32)))
         number += 1
     print(f"Done {number} runs in {time.monotonic() - began:.0f} second(s)", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 
 import re2
@@ -31,7 +32,6 @@ class Literals:
         self._literals = tuple(sorted(set(literals)))
         self._left = frozenset(self._literals)
         self._any = _one_of(self._literals)
-        self._every: re2.Set | None = None  # costs as much again, and is for lines that have one
 
     def find(self, block: bytes, start: int, end: int) -> tuple[int, int] | None:
         """Where the next one stands in a block."""
@@ -40,21 +40,27 @@ class Literals:
 
     def among(self, line: bytes) -> tuple[bytes, ...]:
         """Those that stand in a line."""
-        if self._every is None:
-            self._every = re2.Set.SearchSet(_options())
-            for literal in self._literals:
-                self._every.Add(re2.escape(literal))
-            self._every.Compile()
-        found = (self._literals[at] for at in self._every.Match(line))
+        found = (self._literals[at] for at in _every_of(self._literals).Match(line))
         return tuple(literal for literal in found if literal in self._left)
 
     def leave_out(self, literals: Iterable[bytes]) -> None:
         """Look no longer for these."""
         self._left -= frozenset(literals)
-        self._any = _one_of(sorted(self._left))
+        self._any = _one_of(tuple(sorted(self._left)))
 
 
-def _one_of(literals: Iterable[bytes]) -> re2._Regexp[bytes]:
+@functools.lru_cache(maxsize=4)
+def _every_of(literals: tuple[bytes, ...]) -> re2.Set:
+    """Which of them stand in a text; it costs as much as the other again, and is for lines that have one."""
+    every = re2.Set.SearchSet(_options())
+    for literal in literals:
+        every.Add(re2.escape(literal))
+    every.Compile()
+    return every
+
+
+@functools.lru_cache(maxsize=4)
+def _one_of(literals: tuple[bytes, ...]) -> re2._Regexp[bytes]:
     # No literal at all is looked for as what stands nowhere: an empty alternative would stand everywhere.
     quoted = [re2.escape(literal) for literal in literals]
     return re2.compile(b"|".join(quoted) or rb"[^\x00-\xff]", _options())

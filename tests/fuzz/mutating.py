@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 
-from hypothesis import strategies as st
-
 # What parsers stumble over: ends of ranges, digits without end, nesting, what is no text.
 WORDS = (
     b"", b"\0", b"\xff\xfe", b"\xed\xb2\x80", b"\x1b]0;x\x07", b"9" * 5000, b"-1", b"1e999", b"NaN", b"[" * 2000,
@@ -46,6 +44,8 @@ def tried(parser, data):
 
 def mutated(seeds):
     """Inputs near these."""
+    from hypothesis import strategies as st
+
     return st.builds(changed, st.sampled_from(seeds), st.integers(0, 2**32 - 1))
 
 

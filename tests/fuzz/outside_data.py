@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from typing import NamedTuple
+from unittest import mock
 
 import fuzz_seeds as seeds
 
@@ -130,6 +131,9 @@ def _signs() -> tuple[dict[bytes, list[pathlib.Path]], dict[pathlib.Path, Fault]
     return literals, {path: next(iter(faults.load({path}))) for path in paths}
 
 
+_known_settings = functools.cache(faults.settings)
+
+
 def _logged(data: bytes) -> object:
     """All that is done with a log, but for putting the answer into words."""
     literals, known = _signs()
@@ -141,7 +145,13 @@ def _logged(data: bytes) -> object:
 
 
 def _explained(data: bytes) -> object:
-    found = diagnosing.diagnose([Source("log", io.BytesIO(data))])
+    literals, known = _signs()
+    with (
+        mock.patch.object(faults, "literals", return_value=literals),
+        mock.patch.object(faults, "load", lambda paths, *_, **__: tuple(known[path] for path in sorted(set(paths)))),
+        mock.patch.object(faults, "settings", _known_settings),
+    ):
+        found = diagnosing.diagnose([Source("log", io.BytesIO(data))])
     return explained.render(found), explained_markdown.render(found), secrets.without(found)
 
 
