@@ -81,6 +81,12 @@ MACHINE = (
         code=1,
     ),
     machine_with(
+        "a control group whose memory runs out",
+        ways.in_memory_group(500 << 20, "chaos.memory_used"),
+        rows={"chaos.memory_used": ("unknown", "the kernel does so when memory runs out")},
+        needs=ways.no_memory_groups,
+    ),
+    machine_with(
         "a fork bomb of a user with a limit of processes",
         ways.unprivileged(USER, ["--nproc=300"], "chaos.fork_bomb"),
         rows={"chaos.fork_bomb": ("broken", "still running after 1 s")},

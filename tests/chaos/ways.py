@@ -60,6 +60,32 @@ def unprivileged(uid, limits, *features, **variables):
     return run
 
 
+def in_memory_group(limit, *features, **variables):
+    """In a control group of its own with so many bytes of memory, where the kernel ends what takes the most."""
+
+    def run(machine):
+        with _memory_group(limit) as group:
+            return shell(f"echo $$ > {group}/cgroup.procs", *features, **variables)(machine)
+
+    return run
+
+
+@contextlib.contextmanager
+def _memory_group(limit):
+    """A group of version 1 or 2 below the one that this process is in, for as long as it is needed."""
+    v1 = pathlib.Path("/sys/fs/cgroup/memory")
+    own = [line.split(":", 2)[1:] for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines()]
+    path = next((path for controllers, path in own if controllers == ("memory" if v1.exists() else "")), "/")
+    group = (v1 if v1.exists() else v1.parent) / path.lstrip("/") / f"chaos-{os.getpid()}-{time.monotonic_ns()}"
+    group.mkdir()
+    try:
+        (group / ("memory.limit_in_bytes" if v1.exists() else "memory.max")).write_text(str(limit))
+        yield group
+    finally:
+        wait_for(lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
+
+
 def signalled(number, *features, after_s=None, **variables):
     """Told to end once the probe runs, or so many seconds after the start."""
 
@@ -237,6 +263,16 @@ def no_mounts():
     """Why nothing can be mounted here; "" where it can."""
     done = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, text=True)
     return "" if done.returncode == 0 else f"mounting is not allowed: {done.stderr.strip()}"
+
+
+@functools.cache
+def no_memory_groups():
+    """Why no control group can limit memory here; "" where one can."""
+    try:
+        with _memory_group(1 << 30) as group:
+            return "" if os.access(group / "cgroup.procs", os.W_OK) else "its processes cannot be set"
+    except OSError as error:
+        return f"a control group for memory is not allowed: {error.strerror}: {error.filename}"
 
 
 def no_ninja():
