@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from fi_doctor import __version__, choosing, proving, settings, targeting, upgrading
+from fi_doctor import __version__, choosing, leaning, proving, settings, targeting, upgrading
 from fi_doctor.diagnosis import (
     advice,
     aging,
@@ -120,6 +120,7 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
         report = _with_upgrade(_deployed(report, wanted, chosen, kb, sm), kb, specs, stated)
     bounds = () if request.depth is Depth.STATIC else (*memory.held_back(facts, request), *unbounded())
     seconds = round(time.monotonic() - begun, 1)
+    target = target and leaning.leant(target, facts, report.features, planned)
     report = replace(report, seconds=seconds, builds=builds, bounds=bounds, target=target)
     return secrets.without(report, secrets.held(gathering.environ, os.environ))
 

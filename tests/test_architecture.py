@@ -32,11 +32,13 @@ ARROWS = {
     "consequences": PURE | {"diagnosis", "knowledge", "probing", "settings", "upgraded"},
     "upgrading": PURE | {"conditions", "consequences", "diagnosis", "knowledge", "upgraded"},
     "targeting": PURE | {"conditions", "facts", "knowledge", "upgraded"},
+    "leaning": PURE | {"knowledge"},
     "proving": PURE | {"diagnosis", "facts", "probing"},
     "pipeline": PURE
     | {
         "__init__",
         "choosing",
+        "leaning",
         "proving",
         "settings",
         "targeting",

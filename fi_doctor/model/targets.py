@@ -5,6 +5,17 @@ from __future__ import annotations
 from fi_doctor.model.base import Data
 
 
+class Measured(Data, frozen=True):
+    """What was measured elsewhere, as near to a target as anything that is known."""
+
+    outcome: str  # "verified", "wrong-result", "compiles", "does not compile", ...
+    subject: str  # variant of a probe, or module of FlashInfer
+    place: str  # with what and on what: "FlashInfer 0.7.2.post1, nvcc 13.0, sm_90a, NVIDIA H200"
+    detail: str = ""  # what it took, or the line that says why not
+    is_run: bool = False  # on a GPU; else it was compiled
+    is_exact: bool = False  # nothing of it differs from the target
+
+
 class Target(Data, frozen=True):
     """What --target names; what it leaves empty is as in the environment that is examined."""
 
@@ -15,6 +26,7 @@ class Target(Data, frozen=True):
     driver: str = ""  # "580", "580.159.04"
     cuda: str = ""  # release of the toolkit, "12.8"
     versions: dict[str, str] = {}  # distribution -> version
+    nearest: dict[str, tuple[Measured, ...]] = {}  # feature -> what was run and built nearest to it
 
     @property
     def told(self) -> str:

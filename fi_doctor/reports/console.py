@@ -18,7 +18,7 @@ from fi_doctor.reports.found import findings
 from fi_doctor.reports.settings import settings
 from fi_doctor.reports.table import VERDICT_STYLES, matrix
 from fi_doctor.reports.text import clean, names, pack, wrap
-from fi_doctor.reports.used import USES, by_use
+from fi_doctor.reports.used import LEANS, USES, by_measurement, by_use
 
 _MOST_BINARIES = 20
 MIN_WIDTH = 60  # below this the table is unreadable; a terminal wraps by itself
@@ -81,7 +81,8 @@ def _rows(report: Report, width: int) -> Iterator[Text]:
     yield Text()
     yield from matrix(_without_interpreter(report), width)
     if not not_installed(report):
-        yield from _vllm(report.features, width)
+        yield from _by(USES, by_use(report.features), width)
+        yield from _by(LEANS, by_measurement(report), width)
 
 
 def _without_interpreter(report: Report) -> tuple[FeatureRow, ...]:
@@ -118,12 +119,11 @@ def _gate_style(code: int) -> str:
     return "green" if code == 0 else VERDICT_STYLES[Verdict.UNKNOWN if code == 3 else Verdict.BROKEN]
 
 
-def _vllm(rows: tuple[FeatureRow, ...], width: int) -> Iterator[Text]:
-    """What vLLM does with the rows that need a GPU, once for all of which it is true; all of it where one fails."""
-    told = by_use(rows)
+def _by(title: str, told: Mapping[str, list[str]], width: int) -> Iterator[Text]:
+    """What is true of several rows, once for all of them."""
     if not told:
         return
-    yield from _section(USES)
+    yield from _section(title)
     for said, features in told.items():
         yield from _plain(wrap(f"{said}: {names(clean(feature, 100) for feature in features)}", width, "  ", "    "))
 

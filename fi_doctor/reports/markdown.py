@@ -13,7 +13,7 @@ from fi_doctor.reports.document import in_order
 from fi_doctor.reports.rulings import others
 from fi_doctor.reports.table import evidence, group_cells
 from fi_doctor.reports.text import add_to, clean, names, reason
-from fi_doctor.reports.used import USES, by_use
+from fi_doctor.reports.used import LEANS, USES, by_measurement, by_use
 
 _WHY = 400  # characters in the table; the machine formats have all of it
 _WHOLE = 8000  # of what was cut already
@@ -99,12 +99,13 @@ def _rows(report: Report) -> Iterator[str]:
         scope = ", subset" if row.scope is Scope.SUBSET and row.verdict is Verdict.WORKS else ""
         yield f"| {words(row.name)} | {verdict} | {evidence(row)}{scope} | {_why(row.why)} |"
         yield from _cells(row)
-    told = {} if not_installed(report) else by_use(report.features)
-    if told:
-        yield ""
-        yield USES
-        yield ""
-        yield from (f"- {words(said)}: {words(names(features))}" for said, features in told.items())
+    uses = {} if not_installed(report) else by_use(report.features)
+    for title, told in {USES: uses, LEANS: by_measurement(report)}.items():
+        if told:
+            yield ""
+            yield title
+            yield ""
+            yield from (f"- {words(said)}: {words(names(features))}" for said, features in told.items())
 
 
 def _cells(row: FeatureRow) -> Iterator[str]:

@@ -1,0 +1,55 @@
+"""Which measurements predictions lean on: of each row the nearest that is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from fi_doctor.knowledge import atlas
+from fi_doctor.model import Facts, FeatureRow, Missing, PlannedProbe
+from fi_doctor.model.targets import Measured, Target
+
+_GENERATION = re.compile(r"_(?:sm)?\d{2,3}$")  # of a module that there is for each generation of GPUs: fused_moe_90
+
+
+def leant(
+    target: Target,
+    facts: Facts,
+    rows: Sequence[FeatureRow],
+    planned: Sequence[PlannedProbe],
+    without: Sequence[str] = (),
+) -> Target:
+    """The target, with the nearest run and build of each of its rows that needs a GPU.
+
+    without: names of recorded machines that do not count.
+    """
+    asked = asked_of(facts, target.sm)
+    if asked is None:
+        return target
+    features = sorted({row.feature for row in rows if row.needs_gpu})
+    told = {feature: nearest(asked, feature, planned, without) for feature in features}
+    return replace(target, nearest={feature: found for feature, found in told.items() if found})
+
+
+def asked_of(facts: Facts, sm: int) -> atlas.Asked | None:
+    """What is looked for; None where no FlashInfer is known. A toolkit that is not known is any."""
+    package, nvcc = facts.flashinfer, facts.toolkit.gate_version
+    if isinstance(package, Missing) or isinstance(package.version, Missing):
+        return None
+    tags = package.architectures
+    tag = str(sm) if isinstance(tags, Missing) or not tags else tags[0]
+    return atlas.Asked(package.version, "" if isinstance(nvcc, Missing) else nvcc, tag)
+
+
+def nearest(
+    asked: atlas.Asked, feature: str, planned: Sequence[PlannedProbe], without: Sequence[str] = ()
+) -> tuple[Measured, ...]:
+    """What was run nearest to it of the variants that decide the row, and which of its modules was built nearest."""
+    ours = [probe for probe in planned if probe.spec.feature == feature]
+    modules = {_GENERATION.sub("", probe.spec.module) for probe in ours if probe.spec.module}
+    deciding = {name for probe in ours for name in probe.deciding}
+    ran = atlas.nearest_run(asked, feature, deciding, without=without)
+    built = [atlas.nearest_build(asked, (module,), without=without) for module in sorted(modules)]
+    return tuple(near.measured for near in (ran, *built) if near is not None)
