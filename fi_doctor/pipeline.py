@@ -111,6 +111,7 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
         created=now(),
         stated=stated,
         registries=settings.read_installed(facts, stated),
+        target=target,
     )
     if proves:
         examined = proving.Examined(kb, gathering, symbols.of(kb, specs), planned, watch)
@@ -120,7 +121,7 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
         report = _with_upgrade(_deployed(report, wanted, chosen, kb, sm), kb, specs, stated)
     bounds = () if request.depth is Depth.STATIC else (*memory.held_back(facts, request), *unbounded())
     seconds = round(time.monotonic() - begun, 1)
-    report = replace(report, seconds=seconds, builds=builds, bounds=bounds, target=target)
+    report = replace(report, seconds=seconds, builds=builds, bounds=bounds)
     return secrets.without(report, secrets.held(gathering.environ, os.environ))
 
 
@@ -222,13 +223,13 @@ def rejudge(  # noqa: PLR0913 - what is recorded, what is asked, what is known
         locked={(row.feature, _number(row.sm)): row.locked for row in recorded.features if row.locked},
         stated=stated,
         refuted=frozenset(one.line for one in recorded.disproved),
+        target=recorded.target,
     )
     report = proofs.as_recorded(report, recorded)
     if asked is not None:
         wanted, chosen, sm = asked
         report = _with_upgrade(_deployed(report, wanted, chosen, kb, sm), kb, specs, stated)
-    kept = {"builds": recorded.builds, "bounds": recorded.bounds, "target": recorded.target}
-    return replace(report, seconds=recorded.seconds, **kept)
+    return replace(report, seconds=recorded.seconds, builds=recorded.builds, bounds=recorded.bounds)
 
 
 def _deployed(report: Report, wanted: Wanted, chosen: choosing.Chosen, kb: KnowledgeBase, sm: int | Missing) -> Report:
@@ -256,15 +257,17 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
     stated: tuple[Stated, ...] = (),
     registries: Mapping[str, Registry] = MappingProxyType({}),
     refuted: frozenset[str] = frozenset(),
+    target: Target | None = None,
 ) -> Report:
     """The report that these facts and outcomes amount to; pure.
 
     locked: (feature, SM) -> the day of the measurement, of rows whose outcomes are those of a lock.
     stated: settings that were given beside those of the facts. registries: those that were read from installed files.
     refuted: lines that were tried here and did not help, which are not recommended.
+    target: the machine that it is for, where that is not this one: then rules also say what would come of trying.
     """
     found = findings.find(kb, facts, outcomes)
-    judged = matrix.judge(kb, facts, planned, outcomes, found, selected=request.features)
+    judged = matrix.judge(kb, facts, planned, outcomes, found, selected=request.features, foretells=target is not None)
     days = ((row, locked.get((row.feature, _number(row.sm)))) for row in judged)
     rows = tuple(row.as_locked(day) if day else row for row, day in days)
     further = (*captured.find(kb, facts, rows), *differs.find(kb, facts), *aging.find(kb, facts))
@@ -282,6 +285,7 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
         recommendations=advice.advise(kb, facts, outcomes, rows, found, refuted=refuted),
         outcomes=outcomes,
         gate=gate.decide(request, rows, found, facts),
+        target=target,
     )
     specs = {probe.spec.id: probe.spec for probe in planned}
     return _with_upgrade(report, kb, tuple(specs.values()), stated)
