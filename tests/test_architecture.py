@@ -32,11 +32,14 @@ ARROWS = {
     "consequences": PURE | {"diagnosis", "knowledge", "probing", "settings", "upgraded"},
     "upgrading": PURE | {"conditions", "consequences", "diagnosis", "knowledge", "upgraded"},
     "targeting": PURE | {"conditions", "facts", "knowledge", "upgraded"},
+    "expecting": PURE | {"diagnosis", "knowledge", "probing"},
     "proving": PURE | {"diagnosis", "facts", "probing"},
+    "filling": PURE | {"diagnosis", "facts", "probing"},
     "pipeline": PURE
     | {
         "__init__",
         "choosing",
+        "expecting",
         "proving",
         "settings",
         "targeting",
@@ -55,6 +58,7 @@ ARROWS = {
     | {
         "__init__",
         "processes",
+        "filling",
         "pipeline",
         "facts",
         "probing",

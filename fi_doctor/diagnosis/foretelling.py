@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from fi_doctor import conditions
@@ -10,23 +11,30 @@ from fi_doctor.model import Ending, Facts, Finding, KnowledgeBase, Outcome, Rule
 
 
 class Word(NamedTuple):
-    """What one rule foretells."""
+    """What a rule foretells, or what was seen elsewhere."""
 
-    rule: str  # its id
     verdict: Verdict
+    why: str  # the reason that a cell gives
     features: tuple[str, ...]  # globs
-    variants: tuple[str, ...]  # globs of the cells; none: all of them
+    variants: tuple[str, ...] = ()  # globs of the cells; none: all of them
+    sources: tuple[str, ...] = ()  # the rule, or the machines
 
-    @property
-    def why(self) -> str:
-        """The reason that a cell gives."""
-        return f"predicted by {self.rule}"
+
+class Foreseen(NamedTuple):
+    """What is said of a machine that is not here, beside the rules that are found: rules come before what was seen."""
+
+    words: tuple[Word, ...] = ()
+    seen: Mapping[tuple[str, str], Word] = {}  # row and variant -> what machines of that kind showed
+
+
+NOTHING = Foreseen()
 
 
 def by_findings(kb: KnowledgeBase, findings: tuple[Finding, ...]) -> tuple[Word, ...]:
     """What the rules foretell that were found here."""
     held = {finding.id for finding in findings}
-    return tuple(Word(one.id, one.predicts, one.features, ()) for one in kb.rules if one.predicts and one.id in held)
+    rules = (rule for rule in kb.rules if rule.id in held)
+    return tuple(Word(one.predicts, said_by(one), one.features, (), (one.id,)) for one in rules if one.predicts)
 
 
 def by_facts(kb: KnowledgeBase, facts: Facts, outcomes: tuple[Outcome, ...]) -> tuple[Word, ...]:
@@ -35,10 +43,16 @@ def by_facts(kb: KnowledgeBase, facts: Facts, outcomes: tuple[Outcome, ...]) -> 
     return tuple(word for rule in kb.rules for word in _of_facts(rule, facts, tried))
 
 
-def about(words: tuple[Word, ...], feature: str, variant: str | None) -> Word | None:
+def about(foreseen: Foreseen, feature: str, variant: str | None) -> Word | None:
     """The first word about a variant of a row. None as variant: about the whole row."""
-    ours = (word for word in words if selects(word.features, feature) and word.features)
-    return next((word for word in ours if not word.variants or _is_of(word, variant)), None)
+    ours = (word for word in foreseen.words if word.features and selects(word.features, feature))
+    said = next((word for word in ours if not word.variants or _is_of(word, variant)), None)
+    return said or (None if variant is None else foreseen.seen.get((feature, variant)))
+
+
+def said_by(rule: Rule) -> str:
+    """The reason that names a rule."""
+    return f"predicted by {rule.id}"
 
 
 def _is_of(word: Word, variant: str | None) -> bool:
@@ -51,7 +65,7 @@ def _of_facts(rule: Rule, facts: Facts, tried: set[str]) -> list[Word]:
         features = one.features or rule.features
         is_new = not any(selects(features, feature) for feature in tried)
         if is_new and conditions.holds(one.when, View(facts)) is Truth.YES:
-            found.append(Word(rule.id, one.verdict, features, one.variants))
+            found.append(Word(one.verdict, said_by(rule), features, one.variants, (rule.id,)))
     return found
 
 

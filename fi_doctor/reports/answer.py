@@ -104,7 +104,8 @@ def tally(rows: list[FeatureRow] | tuple[FeatureRow, ...]) -> str:
     """Counts in words, in the gate's order; works, broken and unknown always, so that a zero is seen."""
     counts = Counter(row.verdict for row in rows)
     works, wrong = counts[Verdict.WORKS], counts[Verdict.WRONG_RESULT]
-    parts = [f"{amount(works, 'row')} {'works' if works == 1 else 'work'}"]
+    predicted = as_predicted([row for row in rows if row.verdict is Verdict.WORKS])
+    parts = [f"{amount(works, 'row')} {'works' if works == 1 else 'work'}{predicted}"]
     if wrong:
         predicted = as_predicted([row for row in rows if row.verdict is Verdict.WRONG_RESULT])
         parts.append(f"{wrong} {'gives wrong results' if wrong == 1 else 'give wrong results'}{predicted}")
