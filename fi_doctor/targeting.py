@@ -11,7 +11,7 @@ from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import released
 from fi_doctor.facts.gpus import read_gpus_of_nvml
-from fi_doctor.knowledge import companions
+from fi_doctor.knowledge import companions, contexts
 from fi_doctor.knowledge.gpus import nvcc_architectures
 from fi_doctor.model import (
     Depth,
@@ -76,7 +76,19 @@ def facts_for(facts: Facts, target: Target, depth: Depth | None) -> Facts:
         if isinstance(facts.flashinfer, Missing) and _FLASHINFER in moved:
             facts = replace(facts, flashinfer=_absent(moved[_FLASHINFER]))
         facts = _with_companions(upgraded.facts_with(facts, moved), moved)
-    return facts
+    if _FLASHINFER in moved and not isinstance(facts.flashinfer, Missing):
+        facts = replace(facts, flashinfer=replace(facts.flashinfer, cccl=contexts.cccl(moved[_FLASHINFER])))
+    return _with_architectures(facts, target) if is_other_toolkit or _FLASHINFER in moved else facts
+
+
+def _with_architectures(facts: Facts, target: Target) -> Facts:
+    """The same with what that FlashInfer compiles for with that toolkit, unless a variable says it."""
+    package, cuda = facts.flashinfer, facts.toolkit.gate_version
+    if isinstance(package, Missing) or ARCH_LIST in facts.environment:
+        return facts
+    version = package.version if isinstance(package.version, str) else ""
+    tags = cuda if isinstance(cuda, Missing) else contexts.tags(version, target.sm, cuda)
+    return replace(facts, flashinfer=replace(package, architectures=tags))
 
 
 def _with_companions(facts: Facts, moved: Mapping[str, str]) -> Facts:
@@ -152,7 +164,7 @@ def _toolkit(here: ToolkitFacts, release: str) -> ToolkitFacts:
         compiler=nvcc,
         headers={} if isinstance(jit, Missing) else _unseen(jit.headers),
         libraries={} if isinstance(jit, Missing) else _unseen(jit.libraries),
-        cccl=_UNSEEN,
+        cccl=contexts.CCCL.get(release, _UNSEEN),
         module_headers={} if isinstance(jit, Missing) else _unseen(jit.module_headers),
         module_libraries={} if isinstance(jit, Missing) else _unseen(jit.module_libraries),
         runtime=release,

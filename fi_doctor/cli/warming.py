@@ -22,13 +22,13 @@ _WRITES = "fi-doctor check --target h100 --warm-list warm.txt"
 def warm(asked: AskedWarm, gathering: Gathering) -> int:
     """Fill the cache, or say what that takes, and write it; a signal leaves what was finished where it is."""
     kb, specs = installed.known()
-    features = _features(asked, tuple(one.id for one in listed_features(kb, specs)))
-    if asked.listed is not None and not features:
+    rows = features(asked, tuple(one.id for one in listed_features(kb, specs)))
+    if asked.listed is not None and not rows:
         emit.say(f"fi-doctor: {asked.listed} names no row: nothing is to be compiled (exit 0)")
         return 0
     request = Request(
         depth=Depth.BUILD,
-        features=features,
+        features=rows,
         budget_s=parse.duration_s(asked.budget, "--budget"),
         jobs=asked.jobs,
         memory_mib=parse.memory_mib(asked.memory, "--memory"),
@@ -57,7 +57,7 @@ def warm(asked: AskedWarm, gathering: Gathering) -> int:
     return done.code
 
 
-def _features(asked: AskedWarm, known: tuple[str, ...]) -> tuple[str, ...]:
+def features(asked: AskedWarm, known: tuple[str, ...]) -> tuple[str, ...]:
     """The rows that are named, on the command line or in a file of lines, of which those with # are none."""
     if asked.listed is None:
         return parse.names(asked.features, known, "--feature")
