@@ -33,6 +33,7 @@ from fi_doctor.model.expected import Expectations, Expected, FirstStarts, Start
 from fi_doctor.probing import estimates, memory, plan
 
 _OF_SM90 = re.compile(r"_(?:sm)?90$")  # "fused_moe_90": it has another name for another GPU
+_OTHER_BINARY = "binary-for-other-gpu"
 _FAMILIES = ("batch_prefill", "batch_decode", "batch_mla", "xqa", "selective_state_update")  # names go on with types
 
 
@@ -62,7 +63,10 @@ def foresee(on: Basis, outcomes: tuple[Outcome, ...], found: tuple[Finding, ...]
     a toolkit of that release; where nothing found here stands against its row; and where it could be compiled here.
     """
     words = foretelling.by_facts(on.kb, on.facts, outcomes)
-    doubted = {row for finding in found if finding.severity is not Severity.INFO for row in finding.features}
+    grave = [finding for finding in found if finding.severity is not Severity.INFO]
+    if any(finding.cause == _OTHER_BINARY for finding in grave):
+        return Foreseen(words)  # which rows it concerns is not told
+    doubted = {row for finding in grave for row in finding.features}
     told: dict[tuple[str, str], Word] = {}
     for probe in on.would:
         for variant in _could(probe, on.facts):
@@ -137,9 +141,14 @@ def _expected(row: FeatureRow, on: Basis, findings: tuple[Finding, ...], foresee
     if row.verdict is Verdict.UNKNOWN:
         found = replace(found, why=_open(row, on, findings))
     probes = [probe for probe in on.would if probe.spec.feature == row.feature and probe.sm == row.sm]
+    if probes and not any(probe.spec.module for probe in probes):
+        is_late = any(set(probe.spec.compiles) - {"nvcc"} for probe in probes)
+        return replace(found, start=Start.FIRST_CALL if is_late else Start.NOTHING)
     stopped = [probe.skip for probe in probes if probe.skip]
     if probes and len(stopped) == len(probes):
-        return replace(found, start=Start.CANNOT, why=stopped[0])
+        # That no probe of ours is for this GPU says nothing of FlashInfer's kernel.
+        is_ours = all(plan.OTHER_GPUS in skip for skip in stopped)
+        return found if is_ours else replace(found, start=Start.CANNOT, why=stopped[0])
     names = _modules(row, probes, on)
     if not names:
         return found

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from fi_doctor import expecting, knowledge, pipeline
 from fi_doctor.diagnosis import foretelling
 from fi_doctor.knowledge import runs
-from fi_doctor.model import Depth, Finding, Missing, Request, Severity, Verdict
+from fi_doctor.model import Depth, Finding, Missing, Request, Requires, Severity, Verdict
 from fi_doctor.model.expected import Start
 from fi_doctor.model.targets import Target
 from fi_doctor.probing import catalog, plan
@@ -147,6 +147,40 @@ def test_the_modules_of_another_gpu_are_not_guessed():
     spec = make.spec("norm.rmsnorm", module="fused_moe_90", has_build=True)
     facts = make.facts(gpus=make.gpu_facts(make.gpu(sm=100)))
     assert expected_of(report(run(), spec=spec, facts=facts)).start is Start.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("spec", "start"),
+    [
+        (make.spec("norm.rmsnorm", module="", has_build=False), Start.NOTHING),
+        (make.spec("norm.rmsnorm", module="", has_build=False, compiles=("cutile",)), Start.FIRST_CALL),
+        (make.spec("norm.rmsnorm", module="norm", has_build=True, requires=Requires(sm=">=100")), Start.UNKNOWN),
+        (
+            make.spec("norm.rmsnorm", module="norm", has_build=True, requires=Requires(packages={"no-such": ""})),
+            Start.CANNOT,
+        ),
+    ],
+    ids=["nothing", "first-call", "probe-of-other-gpus", "package"],
+)
+def test_what_a_probe_builds_says_how_its_row_starts(spec, start):
+    assert expected_of(report(spec=spec)).start is start
+
+
+def test_binaries_for_another_gpu_leave_no_row_that_works():
+    facts = make.facts(gpus=make.gpu_facts(make.gpu()))
+    on = expecting.basis(KB, facts, plan.plan((SPEC,), facts, STATIC), STATIC, (run(),))
+    cause = "binary-for-other-gpu"
+    finding = Finding(
+        id="jit-cache-lacks-this-gpu",
+        cause=cause,
+        severity=Severity.WARNING,
+        title="",
+        why="",
+        fix=(),
+        features=(),
+        source="",
+    )
+    assert not expecting.foresee(on, (), (finding,)).seen
 
 
 def test_a_row_that_is_not_offered_cannot_start():

@@ -10,6 +10,8 @@ class Start(Closed):
 
     FROM_IMAGE = "from the image"  # its modules are compiled: flashinfer-jit-cache or FlashInfer's cache has them
     COMPILES = "compiles"
+    FIRST_CALL = "compiled at its first call"  # by something else than nvcc, which nothing here estimates
+    NOTHING = "nothing to compile"
     CANNOT = "cannot"  # it is not offered there, or what compiles it is missing
     UNKNOWN = "unknown"  # which modules it takes there is not known
 
