@@ -30,6 +30,7 @@ from fi_doctor.model import (
     selects,
 )
 from fi_doctor.model.expected import Expectations, Expected, FirstStarts, Start
+from fi_doctor.model.gpu_code import Reach, of_architecture
 from fi_doctor.probing import estimates, memory, plan
 
 _OF_SM90 = re.compile(r"_(?:sm)?90$")  # "fused_moe_90": it has another name for another GPU
@@ -87,6 +88,18 @@ def expect(
     told = [(row, _expected(row, on, found, words)) for row in rows if row.needs_gpu]
     counted = [one for row, one in told if (selects(asked, row.feature) if asked else _is_called(row, on))]
     return Expectations(rows=tuple(one for _, one in told), first_start=_first_start(counted, on, request))
+
+
+def with_reasons(rows: tuple[FeatureRow, ...], expected: Expectations) -> tuple[FeatureRow, ...]:
+    """The rows; those of which nothing is foretold with the reason for that, instead of that nothing was tried."""
+    why = {(one.feature, str(one.sm)): one.why for one in expected.rows}
+
+    def told(row: FeatureRow) -> FeatureRow:
+        said = why.get((row.feature, str(row.sm)), "")
+        place, told, _ = row.why.rpartition(plan.STATIC)
+        return replace(row, why=f"{place}{said}") if said and told and row.verdict is Verdict.UNKNOWN else row
+
+    return tuple(told(row) for row in rows)
 
 
 def _first_start(rows: Sequence[Expected], on: Basis, request: Request) -> FirstStarts:
@@ -152,7 +165,7 @@ def _expected(row: FeatureRow, on: Basis, findings: tuple[Finding, ...], foresee
     names = _modules(row, probes, on)
     if not names:
         return found
-    missing = tuple(name for name in names if not _is_there(name, on.facts))
+    missing = tuple(name for name in names if not _is_there(name, row.sm, on.facts))
     if not missing:
         return replace(found, start=Start.FROM_IMAGE)
     costs_of = [_cost(name, row.sm, on) for name in missing]
@@ -194,13 +207,21 @@ def _as_family(name: str) -> str:
     return f"{name}*" if name.startswith(_FAMILIES) else name
 
 
-def _is_there(name: str, facts: Facts) -> bool:
-    """Whether a module is compiled in the image, for that GPU: what FlashInfer's cache has is by its folder."""
+def _is_there(name: str, sm: int | Missing, facts: Facts) -> bool:
+    """Whether a module is compiled in the image, for that GPU: what FlashInfer's cache has is by its folder.
+
+    flashinfer-jit-cache says from 0.7 on for which GPUs it is; of older ones a finding says where it is for others.
+    """
     package = facts.flashinfer
     if not isinstance(package, FlashInfer):
         return False
-    built = (*package.cached_modules, *package.jit_cache_modules)
-    return any(fnmatch.fnmatchcase(one, name) for one in built)
+    if fnmatch.filter(package.cached_modules, name):
+        return True
+    tags = () if isinstance(package.jit_cache_architectures, Missing) else package.jit_cache_architectures
+    reached = [of_architecture(f"sm_{tag}", sm) for tag in tags if not isinstance(sm, Missing)]
+    if reached and all(reach is Reach.NOT for reach in reached):
+        return False
+    return bool(fnmatch.filter(package.jit_cache_modules, name))
 
 
 def _cost(name: str, sm: int | Missing, on: Basis) -> tuple[int, float, int, str]:
@@ -235,8 +256,8 @@ def _open(row: FeatureRow, on: Basis, findings: tuple[Finding, ...]) -> str:
     runs.sort(key=lambda run: (_distance(run.flashinfer, _release(on.facts)), run.machine))
     verdicts = set(runs[0].rows[row.feature].values())
     said = "ran" if verdicts == {Verdict.WORKS} else "ran in part" if Verdict.WORKS in verdicts else "failed"
-    nearest = f"FlashInfer {runs[0].flashinfer} and nvcc {runs[0].nvcc} ({runs[0].machine})"
-    return f"nothing is known against it; the nearest that was measured {said}: {runs[0].gpu}, {nearest}"
+    where = f"{runs[0].gpu} with FlashInfer {runs[0].flashinfer} and nvcc {runs[0].nvcc} ({runs[0].machine})"
+    return f"nothing is known against it; it {said} on {where}, the nearest that was measured"
 
 
 def _distance(one: str, other: str) -> tuple[int, ...]:

@@ -223,6 +223,8 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
     further += settings.find(facts, stated, registries)
     found = findings.with_contradictions(kb, facts, rows, (*found, *further))
     found = findings.of_selected(found, request.features)
+    expected = expecting.expect(rows, on, found, foreseen, request) if on is not None else None
+    rows = expecting.with_reasons(rows, expected) if expected is not None else rows
     report = Report(
         schema=SCHEMA,
         doctor=Doctor(version=__version__, knowledge=kb.version, knowledge_from=kb.origin),
@@ -235,7 +237,7 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
         outcomes=outcomes,
         gate=gate.decide(request, rows, found, facts, foretold=target is not None),
         target=target,
-        expected=expecting.expect(rows, on, found, foreseen, request) if on is not None else None,
+        expected=expected,
     )
     specs = {probe.spec.id: probe.spec for probe in planned}
     return _with_upgrade(report, kb, tuple(specs.values()), stated)

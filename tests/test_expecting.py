@@ -136,11 +136,35 @@ def test_a_row_starts_from_the_image_where_that_has_its_modules(built):
     assert expected_of(report(run(), facts=facts)).start is Start.FROM_IMAGE
 
 
+@pytest.mark.parametrize(
+    ("tags", "start"),
+    [
+        (("90a",), Start.FROM_IMAGE),
+        (("80", "90a"), Start.FROM_IMAGE),
+        (("100a", "120f"), Start.COMPILES),
+        (("80",), Start.COMPILES),
+        (make.missing("it does not record its architectures"), Start.FROM_IMAGE),
+    ],
+    ids=["same", "several", "others", "older", "not-told"],
+)
+def test_what_jit_cache_has_for_other_gpus_is_compiled(tags, start):
+    package = make.flashinfer(jit_cache_modules=("norm",), jit_cache_architectures=tags)
+    facts = make.facts(gpus=make.gpu_facts(make.gpu()), flashinfer=package)
+    assert expected_of(report(run(), facts=facts)).start is start
+
+
 def test_a_row_that_nobody_ran_is_estimated_by_its_probe():
     one = expected_of(report())
     assert (one.start, one.modules, one.measured) == (Start.COMPILES, ("norm",), ())
     assert one.cpu_seconds > 0
     assert "nothing is known against it" in one.why
+
+
+def test_a_row_of_which_nothing_is_foretold_says_why():
+    assert row_of(report()).why.endswith("not run: it was not measured on SM90, and nothing is known against it")
+    said = "it ran on NVIDIA H200 with FlashInfer 0.7.1 and nvcc 13.0 (one), the nearest that was measured"
+    known = (run("far", flashinfer="0.5.3"), run("one", flashinfer="0.7.1"))
+    assert row_of(report(*known)).why.endswith(said)
 
 
 def test_the_modules_of_another_gpu_are_not_guessed():

@@ -29,6 +29,7 @@ from fi_doctor.model.phrases import UNANSWERED
 from fi_doctor.probing import foreign
 
 OTHER_GPUS = "needs compute capability"  # how it begins that a probe is for other GPUs
+STATIC = "nothing is built or run at depth static"
 ONLY_WHEN_CALLED = "it is compiled only when it is called"
 
 _TIED_TO_NO_GPU = Missing(reason="this probe needs no GPU")
@@ -70,7 +71,7 @@ def _place(spec: ProbeSpec, facts: Facts, sm: int | Missing, uuids: tuple[str, .
     whole = (
         f"its probe cannot be used: {spec.fault}"
         if spec.fault
-        else "nothing is built or run at depth static"
+        else STATIC
         if depth is Depth.STATIC
         else _stack_obstacle(spec, facts) or unnamed or _silent_tool(spec, facts)
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from fi_doctor.model import ActionKind, FeatureRow, Report, Scope, Verdict
 from fi_doctor.reports import binaries, expected, failures, proofs, upgrades
-from fi_doctor.reports.answer import EXIT_MEANINGS, basis, headline, not_installed
+from fi_doctor.reports.answer import basis, headline, meanings, not_installed
 from fi_doctor.reports.built import compiling
 from fi_doctor.reports.document import in_order
 from fi_doctor.reports.rulings import others
@@ -33,7 +33,7 @@ def render(report: Report) -> str:
 def _answer(report: Report) -> Iterator[str]:
     code = report.gate.code
     known, unknown = basis(report)
-    yield f"# fi-doctor: exit {code}, {EXIT_MEANINGS.get(code, 'could not tell')}"
+    yield f"# fi-doctor: exit {code}, {meanings(report).get(code, 'could not tell')}"
     yield ""
     yield f"**{words(headline(report))}**"
     yield ""

@@ -9,6 +9,7 @@ from fi_doctor.model import Evidence, Verdict
 from fi_doctor.model.expected import Expectations, Expected, FirstStarts, Start
 from fi_doctor.model.targets import Target
 from fi_doctor.reports import expected, render
+from fi_doctor.reports.answer import meanings
 
 ATTENTION = "batch_prefill_with_kv_cache_dtype_q_bf16_head_dim_qk_{}"
 ROWS = (
@@ -57,7 +58,7 @@ def test_each_way_to_start_has_its_rows():
     ]
 
 
-@pytest.mark.parametrize("form", ["console", "markdown"])
+@pytest.mark.parametrize("form", ["console", "markdown", "html"])
 def test_texts_have_it(form):
     assert "start from the image: rope" in render(report(), form, width=200).replace("\\", "")
     assert expected.TITLE not in render(samples.all_good(), form)
@@ -72,3 +73,8 @@ def test_texts_have_it(form):
 )
 def test_a_first_start_of_which_little_is_known(first, said):
     assert said in expected.first_start_line(first)
+
+
+def test_what_does_not_hold_was_not_measured():
+    assert "measured" not in meanings(report())[1]
+    assert meanings(samples.all_good())[1] == "measured, and does not hold"
