@@ -11,17 +11,16 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from fi_doctor import __version__, choosing, leaning, proving, settings, targeting, upgrading
+from fi_doctor import __version__, choosing, expecting, leaning, proving, settings, targeting, upgrading
 from fi_doctor.diagnosis import (
     advice,
     aging,
-    called,
     captured,
     cells,
     deployment,
     differs,
     findings,
-    forecast,
+    foretelling,
     gate,
     matrix,
     proofs,
@@ -30,6 +29,7 @@ from fi_doctor.diagnosis import (
 )
 from fi_doctor.facts import Gathering
 from fi_doctor.facts.system import unbounded
+from fi_doctor.knowledge.runs import Run
 from fi_doctor.model import (
     SCHEMA,
     Depth,
@@ -42,19 +42,16 @@ from fi_doctor.model import (
     ProbeSpec,
     Report,
     Request,
-    Warming,
     Watch,
     secrets,
-    selects,
 )
 from fi_doctor.model.deployed import Wanted
 from fi_doctor.model.given import Stated
 from fi_doctor.model.registry import Registry
 from fi_doctor.model.targets import Target
-from fi_doctor.probing import budget, memory, refusals, surroundings
+from fi_doctor.probing import memory, surroundings
 from fi_doctor.probing import plan as planning
 from fi_doctor.probing import run as running
-from fi_doctor.probing import warm as warming
 
 
 def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
@@ -111,6 +108,7 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
         created=now(),
         stated=stated,
         registries=settings.read_installed(facts, stated),
+        target=target,
     )
     if proves:
         examined = proving.Examined(kb, gathering, symbols.of(kb, specs), planned, watch)
@@ -143,57 +141,6 @@ def _started(  # noqa: PLR0913, PLR0917 - as diagnose
     return choosing.by_start(wanted, predicted, facts, gathering.environ, fresh=fresh)
 
 
-def warm(  # noqa: PLR0913 - as diagnose
-    asked: Request,
-    *,
-    is_all: bool,
-    is_dry: bool,
-    is_forced: bool,
-    kb: KnowledgeBase,
-    specs: tuple[ProbeSpec, ...],
-    gathering: Gathering,
-    watch: Watch,
-) -> Warming:
-    """Fill the JIT cache of the interpreter whose facts are being gathered, or say what that would take (is_dry).
-
-    Of the rows that are asked for what decides them, is_all: everything, neither: what a server calls by default.
-    is_forced: also where it is known that it comes to nothing.
-    Errors: TargetError when the interpreter cannot be used, CannotTellError where nothing can be compiled.
-    """
-    facts = gathering.finish(symbols.of(kb, specs))
-    refusals.refuse(facts)
-    planned = planning.to_look_at(planning.plan(specs, facts, asked), facts)
-    if asked.features:
-        planned = serving.only_deciding(kb, facts, planned)
-    elif not is_all:
-        planned = serving.only_served(kb, facts, planned)
-    if planned and not any(probe.is_tried for probe in planned):
-        raise refusals.not_tried(facts, planned)
-    known = None if is_forced else forecast.refusal(kb, facts)
-    done = warming.fill(
-        matrix.with_deciding(kb, facts, planned),
-        facts=facts,
-        request=asked,
-        watch=watch,
-        environ=gathering.environ,
-        is_dry=is_dry,
-        again=budget.warm(facts, asked, is_all=is_all, is_forced=is_forced),
-        obstacle=refusals.obstacle(facts, known),
-    )
-    probed = {spec.feature for spec in specs}
-    named = [one.id for one in kb.features if asked.features and selects(asked.features, one.id)]
-    unprobed = {name: "fi-doctor has no probe for this row" for name in named if name not in probed}
-    done = replace(
-        done,
-        caller="" if is_all else called.caller(kb, facts),
-        toolkit=forecast.toolkit(facts),
-        bounds=memory.held_back(facts, asked),
-        unasked={**done.unasked, **unprobed},
-        code=1 if unprobed else done.code,
-    )
-    return secrets.without(done, secrets.held(gathering.environ, os.environ))
-
-
 def rejudge(  # noqa: PLR0913 - what is recorded, what is asked, what is known
     recorded: Report,
     request: Request,
@@ -223,13 +170,13 @@ def rejudge(  # noqa: PLR0913 - what is recorded, what is asked, what is known
         locked={(row.feature, _number(row.sm)): row.locked for row in recorded.features if row.locked},
         stated=stated,
         refuted=frozenset(one.line for one in recorded.disproved),
+        target=recorded.target,
     )
     report = proofs.as_recorded(report, recorded)
     if asked is not None:
         wanted, chosen, sm = asked
         report = _with_upgrade(_deployed(report, wanted, chosen, kb, sm), kb, specs, stated)
-    kept = {"builds": recorded.builds, "bounds": recorded.bounds, "target": recorded.target}
-    return replace(report, seconds=recorded.seconds, **kept)
+    return replace(report, seconds=recorded.seconds, builds=recorded.builds, bounds=recorded.bounds)
 
 
 def _deployed(report: Report, wanted: Wanted, chosen: choosing.Chosen, kb: KnowledgeBase, sm: int | Missing) -> Report:
@@ -257,21 +204,28 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
     stated: tuple[Stated, ...] = (),
     registries: Mapping[str, Registry] = MappingProxyType({}),
     refuted: frozenset[str] = frozenset(),
+    target: Target | None = None,
+    runs: tuple[Run, ...] | None = None,
 ) -> Report:
     """The report that these facts and outcomes amount to; pure.
 
     locked: (feature, SM) -> the day of the measurement, of rows whose outcomes are those of a lock.
     stated: settings that were given beside those of the facts. registries: those that were read from installed files.
     refuted: lines that were tried here and did not help, which are not recommended.
+    target: the machine that it is for, where that is not this one. runs: recorded machines that tell of it; None: all.
     """
     found = findings.find(kb, facts, outcomes)
-    judged = matrix.judge(kb, facts, planned, outcomes, found, selected=request.features)
+    on = expecting.basis(kb, facts, planned, request, runs) if target is not None else None
+    foreseen = expecting.foresee(on, outcomes, found) if on is not None else foretelling.NOTHING
+    judged = matrix.judge(kb, facts, planned, outcomes, found, selected=request.features, foreseen=foreseen)
     days = ((row, locked.get((row.feature, _number(row.sm)))) for row in judged)
     rows = tuple(row.as_locked(day) if day else row for row, day in days)
     further = (*captured.find(kb, facts, rows), *differs.find(kb, facts), *aging.find(kb, facts))
     further += settings.find(facts, stated, registries)
     found = findings.with_contradictions(kb, facts, rows, (*found, *further))
     found = findings.of_selected(found, request.features)
+    expected = expecting.expect(rows, on, found, foreseen, request) if on is not None else None
+    rows = expecting.with_reasons(rows, expected) if expected is not None else rows
     report = Report(
         schema=SCHEMA,
         doctor=Doctor(version=__version__, knowledge=kb.version, knowledge_from=kb.origin),
@@ -282,7 +236,9 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
         findings=found,
         recommendations=advice.advise(kb, facts, outcomes, rows, found, refuted=refuted),
         outcomes=outcomes,
-        gate=gate.decide(request, rows, found, facts),
+        gate=gate.decide(request, rows, found, facts, foretold=target is not None),
+        target=target,
+        expected=expected,
     )
     specs = {probe.spec.id: probe.spec for probe in planned}
     return _with_upgrade(report, kb, tuple(specs.values()), stated)

@@ -10,8 +10,8 @@ from fi_doctor import upgraded
 from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import released
-from fi_doctor.facts.architectures import VARIABLE
 from fi_doctor.facts.gpus import read_gpus_of_nvml
+from fi_doctor.knowledge import companions, contexts
 from fi_doctor.knowledge.gpus import nvcc_architectures
 from fi_doctor.model import (
     Depth,
@@ -26,7 +26,7 @@ from fi_doctor.model import (
     Nvcc,
     ToolkitFacts,
 )
-from fi_doctor.model.targets import Target
+from fi_doctor.model.targets import ARCH_LIST, Target, arch_list
 
 _SOURCE = "--target"
 _UNSEEN = Missing(reason="it is of a machine that is not here (--target)")
@@ -75,8 +75,31 @@ def facts_for(facts: Facts, target: Target, depth: Depth | None) -> Facts:
     if moved:
         if isinstance(facts.flashinfer, Missing) and _FLASHINFER in moved:
             facts = replace(facts, flashinfer=_absent(moved[_FLASHINFER]))
-        facts = upgraded.facts_with(facts, moved)
-    return facts
+        facts = _with_companions(upgraded.facts_with(facts, moved), moved)
+    if _FLASHINFER in moved and not isinstance(facts.flashinfer, Missing):
+        facts = replace(facts, flashinfer=replace(facts.flashinfer, cccl=contexts.cccl(moved[_FLASHINFER])))
+    return _with_architectures(facts, target) if is_other_toolkit or _FLASHINFER in moved else facts
+
+
+def _with_architectures(facts: Facts, target: Target) -> Facts:
+    """The same with what that FlashInfer compiles for with that toolkit, unless a variable says it."""
+    package, cuda = facts.flashinfer, facts.toolkit.gate_version
+    if isinstance(package, Missing) or ARCH_LIST in facts.environment:
+        return facts
+    version = package.version if isinstance(package.version, str) else ""
+    tags = cuda if isinstance(cuda, Missing) else contexts.tags(version, target.sm, cuda)
+    return replace(facts, flashinfer=replace(package, architectures=tags))
+
+
+def _with_companions(facts: Facts, moved: Mapping[str, str]) -> Facts:
+    """The same with what FlashInfer says of the packages beside it, where one of them moves."""
+    package = facts.flashinfer
+    if isinstance(package, Missing) or not {_FLASHINFER, companions.CUBIN, companions.JIT_CACHE} & moved.keys():
+        return facts
+    beside = {name: facts.version_of(name) for name in (companions.CUBIN, companions.JIT_CACHE)}
+    there = {name: version for name, version in beside.items() if version}
+    version = package.version if isinstance(package.version, str) else ""
+    return replace(facts, flashinfer=replace(package, version_checks=companions.checks(version, there)))
 
 
 def moves(facts: Facts, target: Target) -> dict[str, str]:
@@ -87,15 +110,9 @@ def moves(facts: Facts, target: Target) -> dict[str, str]:
 def environ_for(facts: Facts, environ: dict[str, str]) -> dict[str, str]:
     """The variables of what compiles for the target: FlashInfer would else ask for GPUs, which are not here."""
     package = facts.flashinfer
-    if VARIABLE in environ or isinstance(package, Missing) or isinstance(package.architectures, Missing):
+    if ARCH_LIST in environ or isinstance(package, Missing) or isinstance(package.architectures, Missing):
         return environ
-    return {**environ, VARIABLE: " ".join(_dotted(tag) for tag in package.architectures)}
-
-
-def _dotted(tag: str) -> str:
-    """The tag as the variable takes it: of "90a" "9.0a"."""
-    digits = tag.rstrip("af")
-    return f"{digits[:-1]}.{digits[-1]}{tag[len(digits) :]}"
+    return {**environ, ARCH_LIST: arch_list(package.architectures)}
 
 
 def _driver(version: str) -> Driver:
@@ -147,7 +164,7 @@ def _toolkit(here: ToolkitFacts, release: str) -> ToolkitFacts:
         compiler=nvcc,
         headers={} if isinstance(jit, Missing) else _unseen(jit.headers),
         libraries={} if isinstance(jit, Missing) else _unseen(jit.libraries),
-        cccl=_UNSEEN,
+        cccl=contexts.CCCL.get(release, _UNSEEN),
         module_headers={} if isinstance(jit, Missing) else _unseen(jit.module_headers),
         module_libraries={} if isinstance(jit, Missing) else _unseen(jit.module_libraries),
         runtime=release,

@@ -21,6 +21,7 @@ MACHINE = ROOT / "tests" / "machines" / "h200-cuda13.0-flashinfer0.7.2.post1"
 # Of the command alone: where its output goes, what it says of it, and locks, which a report does not make.
 # gentle: a program that lowered its own priority could not raise it again.
 OF_THE_COMMAND = {
+    "warm_list",
     "gentle",
     "lock",
     "locked",

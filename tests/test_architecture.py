@@ -33,12 +33,15 @@ ARROWS = {
     "upgrading": PURE | {"conditions", "consequences", "diagnosis", "knowledge", "upgraded"},
     "targeting": PURE | {"conditions", "facts", "knowledge", "upgraded"},
     "leaning": PURE | {"knowledge"},
+    "expecting": PURE | {"diagnosis", "knowledge", "probing"},
     "proving": PURE | {"diagnosis", "facts", "probing"},
+    "filling": PURE | {"diagnosis", "facts", "probing"},
     "pipeline": PURE
     | {
         "__init__",
         "choosing",
         "leaning",
+        "expecting",
         "proving",
         "settings",
         "targeting",
@@ -57,6 +60,7 @@ ARROWS = {
     | {
         "__init__",
         "processes",
+        "filling",
         "pipeline",
         "facts",
         "probing",

@@ -9,6 +9,7 @@ from upgraded_machines import H200, TWO_H200
 from fi_doctor import consequences, pipeline, upgraded, upgrading
 from fi_doctor.conditions.requirements import applicable
 from fi_doctor.diagnosis import advice, deployment
+from fi_doctor.facts import released
 from fi_doctor.facts.served_model import model_of
 from fi_doctor.knowledge import models, pins
 from fi_doctor.model import ActionKind, Deployment, Evidence, Missing
@@ -141,7 +142,8 @@ def test_a_row_that_works_here_and_that_the_other_release_lacks_is_named():
     assert not consequences.find(kb, report, target, specs, (), besides={"norm.rmsnorm on SM90"})
 
 
-def test_a_release_whose_files_are_not_shipped_says_so_and_opens_no_row():
+def test_a_release_whose_files_are_not_shipped_says_so_and_opens_no_row(monkeypatch, tmp_path):
+    monkeypatch.setattr(released, "FOLDER", tmp_path)
     found = machines.judged(H200).upgrade
     assert any("the files of flashinfer-python 0.6.1 are not in the shipped data" in note for note in found.notes)
     assert "may work" not in {one.after for one in found.changes}

@@ -5,7 +5,10 @@
 #   stage.sh static  PYTHON ARGS              with the policy; 3 is no failure: without a GPU nothing is measured
 #   stage.sh built   PYTHON REQUIRED BUDGET   REQUIRED: what must be built, as --require takes it, with commas; nothing
 #                                             else is compiled, and of a policy, which asks for what runs, nothing taken
-#   stage.sh warm    PYTHON BUDGET            what the server in the image would compile at its first start
+#   stage.sh target  PYTHON TARGET REQUIRED   what is foretold for TARGET, as --target takes it; what is not compiled yet of
+#                                             the rows in REQUIRED is listed for `warm`, and nothing is compiled
+#   stage.sh warm    PYTHON BUDGET            what the server in the image would compile at its first start, or what
+#                                             `target` listed
 #
 #   STAGE_CACHE   where kernels are compiled, by default /opt/jit-cache
 set -eu
@@ -63,12 +66,20 @@ case ${1:-} in
     check "$2" "--no-config --depth build --budget $4 --feature '$rows' --require '$3'" ""
     exit "$code"
     ;;
+  target)
+    check "$2" "--no-config --target '$3' --require '$4' --warm-list '$here/warm.txt'" ""
+    exit "$code"
+    ;;
   warm)
     for_gpu
-    "$doctor" warm --python "$(command -v "$2")" --budget "$3"
+    if [ -f "$here/warm.txt" ]; then
+      "$doctor" warm --python "$(command -v "$2")" --budget "$3" --list "$here/warm.txt"
+    else
+      "$doctor" warm --python "$(command -v "$2")" --budget "$3"
+    fi
     rm -rf "$cache/xdg"
     ;;
   *)
-    stop "install, static, built or warm, and not '${1:-}'"
+    stop "install, static, target, built or warm, and not '${1:-}'"
     ;;
 esac

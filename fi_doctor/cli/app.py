@@ -54,6 +54,7 @@ from fi_doctor.cli.options import (
     Thorough,
     Tp,
     VllmArgs,
+    WarmList,
     Watch,
 )
 
@@ -129,6 +130,7 @@ def check(  # noqa: PLR0913 - the options of the main command
     prove: Prove = False,
     prove_vllm: ProveVllm = False,
     target: Target = None,
+    warm_list: WarmList = None,
     knowledge: Knowledge = None,
     quiet: Quiet = False,
     watch: Watch = False,
@@ -177,6 +179,7 @@ def check(  # noqa: PLR0913 - the options of the main command
         prove=prove,
         prove_vllm=prove_vllm,
         target=target,
+        warm_list=warm_list,
         knowledge=knowledge,
     )
     if lock is not None or locked or frozen or thorough:

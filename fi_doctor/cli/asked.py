@@ -63,6 +63,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     prove_vllm: bool = False
     knowledge: str | None = None
     target: str | None = None
+    warm_list: str | None = None
     # Of these nothing is typed.
     is_called: bool = False  # by a program, that takes the report itself: nothing is written, no variable is read
     policy: Written | None = None
@@ -88,6 +89,7 @@ class AskedWarm(msgspec.Struct, frozen=True, kw_only=True):
 
     python: str | None = None
     features: tuple[str, ...] = ()
+    listed: str | None = None  # file that `check --warm-list` wrote
     is_all: bool = False
     jobs: int = 0
     memory: str = "auto"
@@ -101,8 +103,10 @@ class AskedWarm(msgspec.Struct, frozen=True, kw_only=True):
 
 def begin_warm(asked: AskedWarm) -> Gathering:
     """Check the words of `warm`, then begin to read this machine."""
-    if asked.is_all and asked.features:
-        raise UsageError("--all and --feature: all rows or some of them", todo="fi-doctor warm --all")
+    given = {"--all": asked.is_all, "--feature": bool(asked.features), "--list": asked.listed is not None}
+    if sum(given.values()) > 1:
+        named = " and ".join(name for name, is_given in given.items() if is_given)
+        raise UsageError(f"{named}: all rows or some of them", todo="fi-doctor warm --all")
     consistent.named_python(asked.python, "warm")
     streams.check_stdout()
     if asked.gentle:
@@ -197,6 +201,9 @@ def _ready(asked: Asked) -> Asked:
 
 def _with_target(asked: Asked) -> Asked:
     """The same with the machine that --target describes, which is judged by files alone unless more is asked for."""
+    if asked.warm_list is not None:
+        consistent.listing(asked)
+        emit.check_writable(asked.warm_list, "--warm-list")
     if asked.target is None:
         return asked
     consistent.elsewhere(asked)

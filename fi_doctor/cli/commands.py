@@ -29,13 +29,16 @@ from fi_doctor.model import (
     selects,
 )
 from fi_doctor.probing import catalog, foreign
-from fi_doctor.reports import document, failures, issue, lists, redaction, rulings
+from fi_doctor.reports import document, expected, failures, issue, lists, redaction, rulings
 from fi_doctor.reports.text import wrap
 
 
 def check(asked: Asked, gathering: Gathering | None) -> int:
     """Diagnose, write, and give the gate's code."""
-    return told(asked, _write_report(asked, gathering))
+    done = _write_report(asked, gathering)
+    if asked.warm_list is not None:
+        emit.write(expected.warm_list(done), asked.warm_list, "--warm-list")
+    return told(asked, done)
 
 
 def told(asked: Asked, done: Report) -> int:
@@ -257,7 +260,7 @@ def _as_recorded(asked: Asked, request: Request, source: Report) -> Report:
         features=rows,
         findings=found,
         outcomes=tuple(outcome for outcome in source.outcomes if selects(request.features, outcome.feature)),
-        gate=gate.decide(request, rows, found, source.facts),
+        gate=gate.decide(request, rows, found, source.facts, foretold=source.target is not None),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from fi_doctor.cli import serving
@@ -71,6 +72,15 @@ def elsewhere(asked: Asked) -> None:
         raise UsageError(
             f"{asked.origin('depth')} run and --target: nothing can be run on a GPU that is not here",
             todo="--depth build compiles for it",
+        )
+
+
+def listing(asked: Asked) -> None:
+    """UsageError where nothing is judged that a list could be of."""
+    if asked.target is None:
+        raise UsageError(
+            "--warm-list without --target: it lists what is not compiled for a GPU that is not here",
+            todo=f"fi-doctor check --target h100 --warm-list {shlex.quote(asked.warm_list or 'warm.txt')}",
         )
 
 

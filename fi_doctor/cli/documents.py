@@ -64,6 +64,9 @@ def warm(  # noqa: PLR0913 - the options of a command
     *,
     feature: FeatureOption = None,
     all_: Annotated[bool, typer.Option("--all", help="The modules of every row, with all its variants.")] = False,
+    list_: Annotated[
+        str | None, typer.Option("--list", metavar="FILE", help="The rows in this file, of check --warm-list.")
+    ] = None,
     jobs: Jobs = 0,
     memory: Memory = "auto",
     budget: Annotated[
@@ -90,6 +93,7 @@ def warm(  # noqa: PLR0913 - the options of a command
     asked = AskedWarm(
         python=python,
         features=tuple(feature or ()),
+        listed=list_,
         is_all=all_,
         jobs=jobs,
         memory=memory,

@@ -181,6 +181,14 @@ Target = Annotated[
         "vllm=0.17.1; what is not named is as it is here.",
     ),
 ]
+WarmList = Annotated[
+    str | None,
+    typer.Option(
+        "--warm-list",
+        metavar="FILE",
+        help="With --target: write the rows here whose modules are not in the image, for fi-doctor warm --list.",
+    ),
+]
 Knowledge = Annotated[
     str | None,
     typer.Option(

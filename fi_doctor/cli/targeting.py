@@ -6,7 +6,10 @@ import difflib
 import re
 from collections.abc import Iterable
 
+from packaging.version import Version
+
 from fi_doctor.conditions.drivers import BRANCHES
+from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.errors import UsageError
 from fi_doctor.knowledge import gpus, pins
 from fi_doctor.model.targets import Target
@@ -22,6 +25,7 @@ _PACKAGES = {
 _KEYS = ("gpu", "sm", "gpus", "driver", "cuda", *_PACKAGES)
 _MOST_GPUS = 1024
 _DRIVER = re.compile(r"\d{3,4}(?:\.\d+){0,2}")
+_OLDEST_TORCH = Version("2.0")
 _VERSION = re.compile(r"\d+(?:\.\d+)*[A-Za-z0-9.+-]*")
 
 
@@ -128,14 +132,26 @@ def _version(key: str, value: str) -> str:
     known = list(pins.load().get(_PACKAGES[key], {}))
     if not _VERSION.fullmatch(value):
         raise _wrong(f"{key}={value}: it is no version", todo=f"--target h200,{key}={known[-1] if known else '1.0'}")
-    if known and value not in known and key in ("flashinfer", "vllm"):
-        near = difflib.get_close_matches(value, known, n=3, cutoff=0.6) or known[-1:]
+    parsed = parse_version(value)
+    # Of torch those are known that a vLLM requires; between them there are others.
+    is_between = key == "torch" and parsed is not None and _OLDEST_TORCH <= parsed <= Version(known[-1])
+    if known and value not in known and not is_between:
+        near = _around(parsed, known)
         raise _wrong(
             f"{key}={value}: of that release nothing is known",
             why=f"near to it are {', '.join(near)}; the newest known is {known[-1]}",
             todo=f"--target h200,{key}={near[0]}",
         )
     return value
+
+
+def _around(wanted: Version | None, known: list[str]) -> list[str]:
+    """The last that is not newer and the first that is; of what is no version of the usual kind the newest."""
+    if wanted is None:
+        return known[-1:]
+    older = [one for one in known if Version(one) <= wanted]
+    newer = [one for one in known if Version(one) > wanted]
+    return [*older[-1:], *newer[:1]]
 
 
 def _key(release: str) -> tuple[int, ...]:

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import pathlib
 import sys
 from collections.abc import Iterator
 
-from fi_doctor import pipeline
+from fi_doctor import filling
 from fi_doctor.cli import emit, installed, parse
 from fi_doctor.cli.asked import AskedWarm
 from fi_doctor.cli.commands import listed_features
+from fi_doctor.errors import UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.model import Depth, Request, Silent, Watch
 from fi_doctor.reports import warming
+
+_WRITES = "fi-doctor check --target h100 --warm-list warm.txt"
 
 
 def warm(asked: AskedWarm, gathering: Gathering) -> int:
     """Fill the cache, or say what that takes, and write it; a signal leaves what was finished where it is."""
     kb, specs = installed.known()
+    rows = features(asked, tuple(one.id for one in listed_features(kb, specs)))
+    if asked.listed is not None and not rows:
+        emit.say(f"fi-doctor: {asked.listed} names no row: nothing is to be compiled (exit 0)")
+        return 0
     request = Request(
         depth=Depth.BUILD,
-        features=parse.names(asked.features, (one.id for one in listed_features(kb, specs)), "--feature"),
+        features=rows,
         budget_s=parse.duration_s(asked.budget, "--budget"),
         jobs=asked.jobs,
         memory_mib=parse.memory_mib(asked.memory, "--memory"),
@@ -29,7 +37,7 @@ def warm(asked: AskedWarm, gathering: Gathering) -> int:
     )
     try:
         with _progress(quiet=asked.quiet) as watch:
-            done = pipeline.warm(
+            done = filling.warm(
                 request,
                 is_all=asked.is_all,
                 is_dry=asked.is_dry,
@@ -47,6 +55,19 @@ def warm(asked: AskedWarm, gathering: Gathering) -> int:
     emit.write(warming.to_json(done) if asked.is_json else warming.render(done, width=width), None)
     emit.say(f"fi-doctor: {warming.verdict(done)} (exit {done.code})")
     return done.code
+
+
+def features(asked: AskedWarm, known: tuple[str, ...]) -> tuple[str, ...]:
+    """The rows that are named, on the command line or in a file of lines, of which those with # are none."""
+    if asked.listed is None:
+        return parse.names(asked.features, known, "--feature")
+    try:
+        lines = pathlib.Path(asked.listed).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UsageError(f"--list: {asked.listed} cannot be read", why=why, todo=_WRITES) from error
+    named = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    return parse.names(named, known, f"--list {asked.listed}")
 
 
 def _typed(asked: AskedWarm) -> dict[str, str]:

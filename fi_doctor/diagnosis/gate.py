@@ -39,37 +39,42 @@ _SAID = {  # in the order of the report's first line
 }
 
 
-def decide(
+def decide(  # noqa: PLR0913 - all that a gate looks at
     request: Request,
     rows: tuple[FeatureRow, ...],
     found: tuple[Finding, ...],
     facts: Facts,
     *,
     missed: tuple[FeatureRow, ...] | None = None,
+    foretold: bool = False,
 ) -> Gate:
     """What holds of the selected and the required rows, of the versions and of the findings.
 
+    foretold: whether what is predicted counts as what was measured, since nothing can be measured: with --target.
     missed: the rows of which a lock says that they work and of which nothing is known any more; None without a lock.
     1: one of them was measured and does not hold. 3: nothing that counts was measured, a required or a locked row could
     not be told, or a failure is only predicted. 1 beats 3.
     """
     chosen = tuple(row for row in rows if selects(request.features, row.feature))
-    troubled = [*_judge(request, rows, found, facts), *_by_lock(missed)]
+    troubled = [*_judge(request, rows, found, facts, foretold=foretold), *_by_lock(missed)]
     excuses = allowed.excuses(request, chosen, troubled)
     excused = frozenset(name for excuse in excuses for name in excuse.rows)
     left = tuple(one for one in found if not any(one.id in excuse.findings for excuse in excuses))
     judged = [
         one._replace(ruling=allowed.as_allowed(one.ruling, before.ruling))
         for one, before in zip(
-            [*_judge(request, rows, left, facts, excused=excused), *_by_lock(missed, excused)], troubled, strict=True
+            [*_judge(request, rows, left, facts, excused=excused, foretold=foretold), *_by_lock(missed, excused)],
+            troubled,
+            strict=True,
         )
     ]
     decider = _decider(judged)
     code = {None: HOLDS, Holds.NO: FAILS}.get(decider and decider.ruling.holds, CANNOT_TELL)
     looked_at = _looked_at(request, chosen, facts).rows
+    unmeasured = _unmeasured(looked_at, foretold=foretold)
     return Gate(
         code=code,
-        reason=f"{_summary(chosen)}{decider.said if decider else _only_built(looked_at) + allowed.said(excuses)}",
+        reason=_summary(chosen) + (decider.said if decider else unmeasured + allowed.said(excuses)),
         counts={verdict.value: sum(row.verdict is verdict for row in chosen) for verdict in _SAID},
         measured=sum(is_measured(row.verdict, row.evidence) for row in rulings.counted_of(looked_at)),
         failed_required=_failed_required(request, judged),
@@ -79,13 +84,13 @@ def decide(
     )
 
 
-def asked_rows(request: Request) -> tuple[Requirement, ...]:
+def asked_rows(request: Request, *, foretold: bool = False) -> tuple[Requirement, ...]:
     """What the options and the policy require of rows, in that order."""
     typed = (
         Requirement(
             feature=name,
             verdict=Verdict.WORKS,
-            evidence=Evidence.RAN,
+            evidence=Evidence.PREDICTED if foretold else Evidence.RAN,
             scope=Scope.SUBSET,
             source=request.policy.sources.get("require", rulings.REQUIRE),
         )
@@ -94,12 +99,14 @@ def asked_rows(request: Request) -> tuple[Requirement, ...]:
     return (*typed, *request.policy.requirements)
 
 
-def _judge(
+def _judge(  # noqa: PLR0913 - as decide
     request: Request,
     rows: tuple[FeatureRow, ...],
     found: tuple[Finding, ...],
     facts: Facts,
     excused: frozenset[str] = frozenset(),
+    *,
+    foretold: bool,
 ) -> list[Judged]:
     """All that is asked, in the order in which what fails is named."""
     policy = request.policy
@@ -118,11 +125,15 @@ def _judge(
             rulings.DEFAULT if is_default else written or rulings.FAIL_ON,
             looked_at.said,
             looked_at.uncalled,
+            foretold=foretold,
         ),
         rulings.something_measured(
-            looked_at.rows, looked_at.said, asks_build=any(one.asks_build for one in asked_rows(request))
+            looked_at.rows,
+            looked_at.said,
+            asks_build=any(one.asks_build for one in asked_rows(request)),
+            foretold=foretold,
         ),
-        *(rulings.required(asked, rows, excused) for asked in asked_rows(request)),
+        *(rulings.required(asked, rows, excused) for asked in asked_rows(request, foretold=foretold)),
         *(
             rulings.version(facts, name, wanted, f"{PurePath(policy.file).name}: versions")
             for name, wanted in sorted(policy.versions.items())
@@ -180,11 +191,13 @@ def _failed_required(request: Request, judged: Sequence[Judged]) -> tuple[str, .
     return tuple(sorted(names))
 
 
-def _only_built(rows: Sequence[FeatureRow]) -> str:
+def _unmeasured(rows: Sequence[FeatureRow], *, foretold: bool) -> str:
     """The end of the deciding line where all that was asked for holds and nothing was measured; else ""."""
     counted = rulings.counted_of(rows)
     if any(is_measured(row.verdict, row.evidence) for row in counted):
         return ""
+    if foretold:
+        return "; none was measured: what was asked for is foretold"
     number = sum(rulings.is_built(row) for row in counted)
     return f"; {number} of {rulings.out_of(rows)} compiled and loaded, which is what was asked for; none was measured"
 

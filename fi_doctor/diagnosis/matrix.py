@@ -6,9 +6,11 @@ import re
 
 import msgspec
 
+from fi_doctor.diagnosis import foretelling
 from fi_doctor.diagnosis.called import depends_on_gpu, newest_use, use_of, vllm_use
 from fi_doctor.diagnosis.cells import BEGUN, LATER, badness, cells_of
-from fi_doctor.diagnosis.findings import concerns, is_measured
+from fi_doctor.diagnosis.findings import is_measured
+from fi_doctor.diagnosis.foretelling import Foreseen, Word
 from fi_doctor.diagnosis.needs import (
     OTHER_GPUS,
     declared_at,
@@ -31,7 +33,6 @@ from fi_doctor.model import (
     Package,
     PlannedProbe,
     Requires,
-    Rule,
     Scope,
     Use,
     Verdict,
@@ -51,20 +52,23 @@ def judge(  # noqa: PLR0913 - the whole of what a verdict rests on
     findings: tuple[Finding, ...],
     *,
     selected: tuple[str, ...] = (),
+    foreseen: Foreseen = foretelling.NOTHING,
 ) -> tuple[FeatureRow, ...]:
-    """The rows of the features that the globs in `selected` name (all without any), sorted by feature and SM."""
+    """The rows of the features that the globs in `selected` name (all without any), sorted by feature and SM.
+
+    foreseen: what is said of cells that nobody tried, beside the rules that are found.
+    """
     rows: list[FeatureRow] = []
-    held = {finding.id for finding in findings}
-    rules = tuple(rule for rule in kb.rules if rule.id in held and rule.predicts is not None)
+    foreseen = foreseen._replace(words=(*foretelling.by_findings(kb, findings), *foreseen.words))
     for feature in _features(kb, planned, outcomes):
         if not selects(selected, feature.id):
             continue
         ours = tuple(probe for probe in planned if probe.spec.feature == feature.id)
         theirs = tuple(outcome for outcome in outcomes if outcome.feature == feature.id)
         for sm in _sms(feature, ours, theirs, facts):
-            cells = _predicted(_cells(ours, theirs, sm, facts), feature, rules)
+            cells = _predicted(_cells(ours, theirs, sm, facts), feature, foreseen)
             silent = frozenset(probe.spec.id for probe in ours if probe.spec.gate_only and not probe.is_tried)
-            rows.append(_row(feature, sm, cells, facts, rules, beyond=_beyond(ours), silent=silent))
+            rows.append(_row(feature, sm, cells, facts, foreseen, beyond=_beyond(ours), silent=silent))
     return tuple(sorted(rows, key=lambda row: (row.feature, -1 if isinstance(row.sm, Missing) else row.sm)))
 
 
@@ -162,13 +166,17 @@ def _is_of(one: int | Missing, row: int | Missing) -> bool:
     return isinstance(one, Missing) or isinstance(row, Missing) or one == row
 
 
-def _predicted(cells: tuple[Cell, ...], feature: Feature, rules: tuple[Rule, ...]) -> tuple[Cell, ...]:
+def _predicted(cells: tuple[Cell, ...], feature: Feature, foreseen: Foreseen) -> tuple[Cell, ...]:
     """The cells, with the ones that nothing was measured of as the rules predict them."""
-    rule = next((rule for rule in rules if concerns(rule, feature.id)), None)
-    if rule is None or rule.predicts is None:
-        return cells
-    said = {"verdict": rule.predicts, "evidence": Evidence.PREDICTED, "why": f"predicted by {rule.id}"}
-    return tuple(msgspec.structs.replace(cell, **said) if cell.verdict is Verdict.UNKNOWN else cell for cell in cells)
+    return tuple(_as_foretold(cell, foretelling.about(foreseen, feature.id, cell.variant)) for cell in cells)
+
+
+def _as_foretold(cell: Cell, word: Word | None) -> Cell:
+    if word is None or cell.verdict is not Verdict.UNKNOWN:
+        return cell
+    if word.verdict is Verdict.WORKS and cell.evidence is Evidence.BUILT:
+        return msgspec.structs.replace(cell, verdict=word.verdict, why=f"it compiled and loaded here; {word.why}")
+    return msgspec.structs.replace(cell, verdict=word.verdict, evidence=Evidence.PREDICTED, why=word.why)
 
 
 def _beyond(planned: tuple[PlannedProbe, ...]) -> frozenset[str]:
@@ -187,7 +195,7 @@ def _row(  # noqa: PLR0913 - as judge
     sm: int | Missing,
     cells: tuple[Cell, ...],
     facts: Facts,
-    rules: tuple[Rule, ...],
+    foreseen: Foreseen,
     *,
     beyond: frozenset[str],
     silent: frozenset[str],
@@ -203,7 +211,7 @@ def _row(  # noqa: PLR0913 - as judge
         if cell.evidence is not Evidence.NONE
         or not (cell.variant in beyond or cell.probe in silent or (is_tried and cell.why.startswith(LATER)))
     )
-    verdict, evidence, scope, why = _decide(feature, sm, shown or cells, facts, rules)
+    verdict, evidence, scope, why = _decide(feature, sm, shown or cells, facts, foreseen)
     return FeatureRow(
         feature=feature.id,
         sm=sm,
@@ -219,7 +227,7 @@ def _row(  # noqa: PLR0913 - as judge
 
 
 def _decide(
-    feature: Feature, sm: int | Missing, cells: tuple[Cell, ...], facts: Facts, rules: tuple[Rule, ...]
+    feature: Feature, sm: int | Missing, cells: tuple[Cell, ...], facts: Facts, foreseen: Foreseen
 ) -> tuple[Verdict, Evidence, Scope, str]:
     use = vllm_use(feature, sm, facts)
     deciding = deciding_cells(use, cells)
@@ -231,7 +239,7 @@ def _decide(
     if lack and not tried:
         return Verdict.UNSUPPORTED, Evidence.DECLARED, Scope.FULL, lack
     if not deciding:
-        return _undecided(feature, facts, rules)
+        return _undecided(feature, facts, foreseen)
     verdict, evidence, same = worst_of(deciding)
     scope = min((cell.scope for cell in same), key=lambda word: word.rank)
     if verdict is Verdict.WORKS:  # the reason is that of what is known least well
@@ -249,11 +257,10 @@ def _decide(
     return verdict, evidence, scope, why
 
 
-def _undecided(feature: Feature, facts: Facts, rules: tuple[Rule, ...]) -> tuple[Verdict, Evidence, Scope, str]:
+def _undecided(feature: Feature, facts: Facts, foreseen: Foreseen) -> tuple[Verdict, Evidence, Scope, str]:
     """What is to be said of a feature that no probe was planned for."""
-    for rule in rules:
-        if concerns(rule, feature.id) and rule.predicts is not None:
-            return rule.predicts, Evidence.PREDICTED, Scope.FULL, f"predicted by {rule.id}"
+    if word := foretelling.about(foreseen, feature.id, None):
+        return word.verdict, Evidence.PREDICTED, Scope.FULL, word.why
     if not feature.probes and (place := offered_at(feature, facts)):
         return Verdict.UNKNOWN, Evidence.DECLARED, Scope.FULL, place
     place = declared_at(feature, facts)

@@ -41,19 +41,25 @@ class Judged(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-def no_failing_row(
-    rows: tuple[FeatureRow, ...], fail_on: tuple[str, ...], source: str, of: str, uncalled: str = ""
+def no_failing_row(  # noqa: PLR0913 - what is asked, and how it is said
+    rows: tuple[FeatureRow, ...],
+    fail_on: tuple[str, ...],
+    source: str,
+    of: str,
+    uncalled: str = "",
+    *,
+    foretold: bool = False,
 ) -> Judged:
     """Of the rows that are looked at none has a verdict that fails. of: what one of them is called.
 
-    uncalled: said where vLLM calls none of those that fail.
+    uncalled: said where vLLM calls none of those that fail. foretold: whether what is predicted counts as measured.
     """
     words = [verdict.value for verdict in Verdict if verdict.value in fail_on]
     if not words:
         return _judged("no verdict of a row fails", source, Holds.YES)
     said = f"no {of} is {' or '.join(words)}"
     bad = [row for row in rows if row.verdict.value in words]
-    known = [row for row in bad if is_measured(row.verdict, row.evidence) or row.verdict is Verdict.UNSUPPORTED]
+    known = [row for row in bad if _is_known(row, foretold=foretold) or row.verdict is Verdict.UNSUPPORTED]
     if known:
         # What vLLM calls is what a reader must see first, and of that wrong numbers, which nothing else tells.
         known.sort(key=lambda row: (not row.vllm_calls, row.verdict is not Verdict.WRONG_RESULT))
@@ -66,6 +72,12 @@ def no_failing_row(
         why = f"{bad[0].name} {how}: {short(bad[0].why)}"
         return _judged(said, source, Holds.CANNOT_TELL, why, f": {why}", rows=bad)
     return _judged(said, source, Holds.YES)
+
+
+def _is_known(row: FeatureRow, *, foretold: bool) -> bool:
+    """Whether a row was measured, or is foretold where that counts as much."""
+    is_foretold = row.verdict is not Verdict.UNKNOWN and row.evidence.rank >= Evidence.PREDICTED.rank
+    return is_measured(row.verdict, row.evidence) or (foretold and is_foretold)
 
 
 def is_built(row: FeatureRow) -> bool:
@@ -84,17 +96,17 @@ def out_of(rows: Sequence[FeatureRow]) -> str:
     return f"{len(counted)} that need a GPU" if len(counted) < len(rows) else str(len(counted))
 
 
-def something_measured(rows: Sequence[FeatureRow], of: str, *, asks_build: bool) -> Judged:
+def something_measured(rows: Sequence[FeatureRow], of: str, *, asks_build: bool, foretold: bool = False) -> Judged:
     """At least one of the rows that count was measured: nothing looked at is not good.
 
     of: as above.  asks_build: somebody asks that rows are built, which is then enough here too.
     """
-    said = f"at least one {of} was measured{' or built' if asks_build else ''}"
+    said = f"at least one {of} was measured{' or built' if asks_build else ' or is foretold' if foretold else ''}"
     counted = counted_of(rows)
     if not counted:
         why = f"there is no {of}" if of != "selected row" else "no row is selected"
         return _judged(said, DEFAULT, Holds.CANNOT_TELL, why, f"; {why}" if of != "selected row" else "")
-    measured = [row for row in counted if is_measured(row.verdict, row.evidence)]
+    measured = [row for row in counted if _is_known(row, foretold=foretold)]
     if measured:
         number = f"{len(measured)} of {out_of(rows)}"
         return _judged(said, DEFAULT, Holds.YES, ", ".join(filter(None, (number, _locked(measured)))))
@@ -102,7 +114,8 @@ def something_measured(rows: Sequence[FeatureRow], of: str, *, asks_build: bool)
     if built:
         return _judged(said, DEFAULT, Holds.YES, f"{len(built)} of {out_of(rows)} built, none measured")
     what = "nothing that needs a GPU was measured" if counted[0].needs_gpu else "nothing was measured"
-    why = f"{what}{' or built' if asks_build else ''}: {_last_reason(counted[0])}"
+    what += " or built" if asks_build else " or is foretold" if foretold else ""
+    why = f"{what}: {_last_reason(counted[0])}"
     return _judged(said, DEFAULT, Holds.CANNOT_TELL, why, f"; {why}")
 
 
@@ -198,7 +211,7 @@ def _gives(row: FeatureRow, asked: Requirement) -> tuple[Holds, str]:
     """Whether a row gives what is asked, and what there is to say of it where it does not."""
     if asked.asks_build:
         return _is_built(row, asked)
-    measured = is_measured(row.verdict, row.evidence)
+    measured = _is_known(row, foretold=asked.evidence is Evidence.PREDICTED)
     if row.verdict is not asked.verdict:
         known = measured or row.verdict is Verdict.UNSUPPORTED
         return (Holds.NO if known else Holds.CANNOT_TELL), f"{row.name} is {row.verdict}: {short(row.why)}"

@@ -36,7 +36,14 @@ def architectures(
     capabilities = _capabilities(gpus, toolkit)
     if isinstance(capabilities, Missing):
         return capabilities, "GPUs"
-    return _replayed(root, environ, capabilities, toolkit.gate_version), "GPUs"
+    return for_capabilities(root, capabilities, toolkit.gate_version), "GPUs"
+
+
+def for_capabilities(
+    root: Path, capabilities: tuple[int, ...], gate_version: str | Missing
+) -> tuple[str, ...] | Missing:
+    """The same for GPUs of these compute capabilities, where no variable names any. gate_version: "12.8"."""
+    return _replayed(root, {}, capabilities, gate_version)
 
 
 def _capabilities(gpus: GpuFacts, toolkit: ToolkitFacts) -> tuple[int, ...] | Missing:

@@ -10,10 +10,10 @@ from fi_doctor.knowledge.consistency import check_operators, check_whole
 from fi_doctor.knowledge.decode import decode_list, decode_record, read_yaml
 from fi_doctor.model import Feature, KnowledgeBase, Operator, Rule, Setting, Strict
 
-SCHEMA = "fi-doctor.knowledge/1.1"  # a minor version adds fields; "/1" is 1.0
+SCHEMA = "fi-doctor.knowledge/1.2"  # a minor version adds fields; "/1" is 1.0
 SHIPPED = Path(__file__).parent / "data"
 _SCHEMA = re.compile(r"fi-doctor\.knowledge/(\d{1,6})(?:\.(\d{1,6}))?")
-_MAJOR, _MINOR = 1, 1
+_MAJOR, _MINOR = 1, 2
 _NEWER = "take a newer fi-doctor, which knows that schema, or knowledge for this one"
 
 

@@ -65,11 +65,18 @@ def _check_rule(place: str, rule: Rule, settings: set[str], rows: list[str]) -> 
         errors.append(f"{place}: source: empty; a rule says where it is known from")
     if not rule.fix:
         errors.append(f"{place}: fix: empty; where nothing helps, an action of kind report-upstream")
-    if rule.predicts in (Verdict.WORKS, Verdict.UNKNOWN):
-        errors.append(f"{place}: predicts: a rule is about a problem, it cannot predict {rule.predicts}")
     errors += [
-        f"{place}: features: {glob!r} matches no feature" for glob in rule.features if not fnmatch.filter(rows, glob)
+        f"{place}: predicts: a rule is about a problem, it cannot predict {verdict}"
+        for verdict in (rule.predicts, *(one.verdict for one in rule.foretells))
+        if verdict in (Verdict.WORKS, Verdict.UNKNOWN)
     ]
+    globs = (*rule.features, *(glob for one in rule.foretells for glob in one.features))
+    errors += [f"{place}: features: {glob!r} matches no feature" for glob in globs if not fnmatch.filter(rows, glob)]
+    for number, one in enumerate(rule.foretells):
+        here = f"{place}: foretells[{number}].when"
+        errors += (unsaid := [f"{here}: {error}" for error in conditions.check(one.when, "when")])
+        if not unsaid and any("outcome" in part for part in conditions.parts(one.when)):
+            errors.append(f"{here}: outcome: what is foretold is known by facts alone")
     errors += [f"{place}: {error}" for error in conditions.check(rule.when, "when")]
     expressions = {"explains": rule.explains, "explains_not": rule.explains_not}
     errors += [f"{place}: {key}: {wrong}" for key, text in expressions.items() if (wrong := patterns.wrong(text))]

@@ -207,6 +207,10 @@ def rule_text(rule: Rule) -> str:
         parts.append(f"Concerns: {', '.join(rule.features)}")
     if rule.predicts is not None:
         parts.append(f"Rows that were not measured become: {rule.predicts}")
+    for one in rule.foretells:
+        named = f" ({', '.join(one.variants)})" if one.variants else ""
+        said = f"With --target cells that were not tried{named} become {one.verdict}, where release and GPU decide it."
+        parts.append(wrapped(said))
     parts += [f"Cause: {rule.cause}"] if rule.cause != rule.id else []
     parts.append(f"Known from: {rule.source}")
     return "\n\n".join(parts) + "\n"

@@ -22,6 +22,15 @@ class Action(Strict, frozen=True):
     setting: str = ""  # name of the setting that `line` sets; must be in settings/
 
 
+class Foretold(Strict, frozen=True):
+    """What a rule says of cells that nobody tried, by releases and GPUs alone."""
+
+    when: Condition  # of facts; what was measured does not count
+    verdict: Verdict
+    variants: tuple[str, ...] = ()  # globs of the cells; empty: all
+    features: tuple[str, ...] = ()  # globs of the rows; empty: those of the rule
+
+
 class Rule(Strict, frozen=True):
     """A known problem. The file is rules/<family>/<id>.yaml."""
 
@@ -43,6 +52,8 @@ class Rule(Strict, frozen=True):
     # set. True of every module, those too that no row of ours needs.
     stops_builds: bool = False
     predicts: Verdict | None = None  # what rows that were not measured become, with evidence `predicted`
+    # The same of single cells, though the rule is found only where it was measured: each with what makes it certain.
+    foretells: tuple[Foretold, ...] = ()
     aliases: tuple[str, ...] = ()
 
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from fi_doctor.model.base import Closed, Data, Missing
 from fi_doctor.model.deployed import Deployed
+from fi_doctor.model.expected import Expectations
 from fi_doctor.model.facts import Facts
 from fi_doctor.model.policy import Gate, Policy
 from fi_doctor.model.probes import Depth, Outcome
@@ -207,5 +208,6 @@ class Report(Data, frozen=True):
     deployed: Deployed | None = None  # what becomes of the model that is to be served, where one was named
     upgrade: Upgrade | None = None  # where something fails that a known version mends and no setting helps
     target: Target | None = None  # the machine that it is for, which is not that where it was made
+    expected: Expectations | None = None  # how rows start on that machine
     bounds: tuple[str, ...] = ()  # what the probes were held to beside others, and what nothing bounds, in sentences
     disproved: tuple[Recommendation, ...] = ()  # what would be recommended, was tried here and did not help

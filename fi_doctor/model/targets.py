@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fi_doctor.model.base import Data
+
+ARCH_LIST = "FLASHINFER_CUDA_ARCH_LIST"
 
 
 class Measured(Data, frozen=True):
@@ -36,3 +40,13 @@ class Target(Data, frozen=True):
         parts += [f"driver {self.driver}"] if self.driver else []
         parts += [f"CUDA toolkit {self.cuda}"] if self.cuda else []
         return ", ".join((*parts, *(f"{name} {version}" for name, version in self.versions.items())))
+
+
+def arch_list(tags: Iterable[str]) -> str:
+    """What that variable is given for these architectures: of "90a" "9.0a"."""
+    return " ".join(_dotted(tag) for tag in tags)
+
+
+def _dotted(tag: str) -> str:
+    digits = tag.rstrip("af")
+    return f"{digits[:-1]}.{digits[-1]}{tag[len(digits) :]}"

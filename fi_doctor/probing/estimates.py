@@ -114,6 +114,11 @@ def most_mib(kind: str) -> int:
     return max(peak_mib(kind), FA3_MIB if kind.startswith("batch_prefill") else 0)
 
 
+def objects(module: str) -> int:
+    """How many objects a module has, roughly."""
+    return OBJECTS.get(_prefix(module, OBJECTS), 1)
+
+
 def wall_seconds(modules: Mapping[str, int], jobs: int, here: Here = ANYWHERE) -> float:
     """For modules (name -> objects) that share so many jobs."""
     slowest = max((object_seconds(name, here) for name, objects in modules.items() if objects), default=0.0)
@@ -208,8 +213,7 @@ def build_seconds(module: str, facts: Facts, *, fresh: bool) -> int:
         there = flashinfer.jit_cache_modules if fresh else (*flashinfer.cached_modules, *flashinfer.jit_cache_modules)
         if module in there:
             return 0
-    objects = OBJECTS.get(_prefix(module, OBJECTS), 1)
-    return round(wall_seconds({module: objects}, facts.system.cpus))
+    return round(wall_seconds({module: objects(module)}, facts.system.cpus))
 
 
 def probe_seconds(spec: ProbeSpec, facts: Facts, *, fresh: bool) -> int:

@@ -28,6 +28,8 @@ from fi_doctor.model import (
 from fi_doctor.model.phrases import UNANSWERED
 from fi_doctor.probing import foreign
 
+OTHER_GPUS = "needs compute capability"  # how it begins that a probe is for other GPUs
+STATIC = "nothing is built or run at depth static"
 ONLY_WHEN_CALLED = "it is compiled only when it is called"
 
 _TIED_TO_NO_GPU = Missing(reason="this probe needs no GPU")
@@ -69,7 +71,7 @@ def _place(spec: ProbeSpec, facts: Facts, sm: int | Missing, uuids: tuple[str, .
     whole = (
         f"its probe cannot be used: {spec.fault}"
         if spec.fault
-        else "nothing is built or run at depth static"
+        else STATIC
         if depth is Depth.STATIC
         else _stack_obstacle(spec, facts) or unnamed or _silent_tool(spec, facts)
     )
@@ -210,11 +212,11 @@ def _sm_obstacle(wanted: str, facts: Facts, sm: int | Missing) -> str:
     if not wanted:
         return ""
     if not isinstance(sm, Missing):
-        return "" if number_in(sm, wanted) else f"needs compute capability {wanted}, this is {sm}"
+        return "" if number_in(sm, wanted) else f"{OTHER_GPUS} {wanted}, this is {sm}"
     architectures = _architectures(facts)
     if not isinstance(architectures, Missing) and any(number_in(n, wanted) for n in _numbers(architectures)):
         return ""
-    return f"needs compute capability {wanted}, and it is not known here: {sm.reason}"
+    return f"{OTHER_GPUS} {wanted}, and it is not known here: {sm.reason}"
 
 
 def _range_obstacle(name: str, wanted: str, version: str | Missing) -> str:

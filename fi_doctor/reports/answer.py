@@ -24,6 +24,11 @@ _COUNT = r"[a-z ]+(?: \(\d*(?: of them )?predicted\))?"
 _COUNTS = re.compile(rf"^\d+ rows? {_COUNT}(?:, \d+ {_COUNT})*(?:[;:] |$|(?= \())")
 
 
+def meanings(report: Report) -> dict[int, str]:
+    """What exit codes mean: of a target nothing was measured."""
+    return {**EXIT_MEANINGS, 1: "foretold, and does not hold"} if report.target else EXIT_MEANINGS
+
+
 def headline(report: Report) -> str:
     """One sentence: how many rows work, how many do not, and where; or that there is nothing to check."""
     absent = not_installed(report)
@@ -69,7 +74,7 @@ def by_sm(report: Report) -> list[str]:
 
 def exit_line(report: Report) -> str:
     """The exit code, its meaning and what decided it, without the counts: the headline has them."""
-    meaning = EXIT_MEANINGS.get(report.gate.code, "no meaning that this version knows")
+    meaning = meanings(report).get(report.gate.code, "no meaning that this version knows")
     reason = _COUNTS.sub("", clean(report.gate.reason), count=1).lstrip()
     return f"Exit {report.gate.code} ({meaning}){f': {reason}' if reason else ''}"
 
@@ -104,7 +109,8 @@ def tally(rows: list[FeatureRow] | tuple[FeatureRow, ...]) -> str:
     """Counts in words, in the gate's order; works, broken and unknown always, so that a zero is seen."""
     counts = Counter(row.verdict for row in rows)
     works, wrong = counts[Verdict.WORKS], counts[Verdict.WRONG_RESULT]
-    parts = [f"{amount(works, 'row')} {'works' if works == 1 else 'work'}"]
+    predicted = as_predicted([row for row in rows if row.verdict is Verdict.WORKS])
+    parts = [f"{amount(works, 'row')} {'works' if works == 1 else 'work'}{predicted}"]
     if wrong:
         predicted = as_predicted([row for row in rows if row.verdict is Verdict.WRONG_RESULT])
         parts.append(f"{wrong} {'gives wrong results' if wrong == 1 else 'give wrong results'}{predicted}")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from fi_doctor.model import Evidence, FeatureRow, Report, Verdict
-from fi_doctor.reports import binaries, deployed, failures, upgrades
+from fi_doctor.reports import binaries, deployed, expected, failures, upgrades
 from fi_doctor.reports.answer import basis, by_sm, exit_line, headline, not_installed
 from fi_doctor.reports.built import compiling
 from fi_doctor.reports.document import in_order
@@ -68,6 +68,7 @@ def _parts(report: Report, width: int, pages: Mapping[str, str]) -> Iterator[Tex
     # Where a package is missing and nothing was found out, the first line has said what every row would say.
     if not not_installed(report) or any(row.evidence is not Evidence.NONE for row in report.features):
         yield from _rows(report, width)
+    yield from _expected(report, width)
     yield from findings(report, width, pages)
     yield from _upgrade(report, width)
     yield from _failures(report, width)
@@ -137,6 +138,14 @@ def _binaries(report: Report, width: int) -> Iterator[Text]:
         yield from _plain(wrap(line, width, "  ", "    "))
     if len(told) > _MOST_BINARIES:
         yield Text(f"  {len(told) - _MOST_BINARIES} more lines: --format json and yaml have every file")
+
+
+def _expected(report: Report, width: int) -> Iterator[Text]:
+    told = expected.lines(report)
+    if told:
+        yield from _section(f"{expected.TITLE}:")
+        for line in told:
+            yield from _plain(wrap(line, width, "  ", "    "))
 
 
 def _upgrade(report: Report, width: int) -> Iterator[Text]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fi_doctor.model import FeatureRow, Holds, Recommendation, Report, Severity, Verdict
 from fi_doctor.reports import proofs
-from fi_doctor.reports.answer import EXIT_MEANINGS
+from fi_doctor.reports.answer import meanings
 from fi_doctor.reports.document import in_order
 from fi_doctor.reports.standing import Outcomes, State, of_row
 from fi_doctor.reports.text import clean
@@ -33,7 +33,7 @@ def render(report: Report) -> str:
 
 def _notes(report: Report) -> Iterator[_Note]:
     gate = report.gate
-    meaning = EXIT_MEANINGS.get(gate.code, "could not tell")
+    meaning = meanings(report).get(gate.code, "could not tell")
     yield _Note("notice" if gate.code == 0 else "error", f"fi-doctor: exit {gate.code}, {meaning}", gate.reason)
     yield from _rows(report)
     for ruling in gate.requirements:

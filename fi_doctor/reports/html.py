@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from fi_doctor.model import FeatureRow, Missing, Outcome, Recommendation, Report, Stage, Verdict
 from fi_doctor.model.deployed import Effect
-from fi_doctor.reports import answer, binaries, built, deployed, failures, proofs, rulings, table, upgrades
+from fi_doctor.reports import answer, binaries, built, deployed, expected, failures, proofs, rulings, table, upgrades
 from fi_doctor.reports.document import in_order
 from fi_doctor.reports.text import add_to, amount, clean, clean_lines, command, duration
 
@@ -77,10 +77,9 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    modules = (answer, binaries, built, deployed, failures, proofs, rulings, table, upgrades)
+    modules = (answer, binaries, built, deployed, expected, failures, proofs, rulings, table, upgrades)
     environment.globals.update({one.__name__.rpartition(".")[2]: one for one in modules})
     environment.globals.update(
-        EXIT_MEANINGS=answer.EXIT_MEANINGS,
         EFFECTS=_EFFECTS,
         add_to=add_to,
         amount=amount,

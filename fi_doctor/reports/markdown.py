@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from fi_doctor.model import ActionKind, FeatureRow, Report, Scope, Verdict
-from fi_doctor.reports import binaries, failures, proofs, upgrades
-from fi_doctor.reports.answer import EXIT_MEANINGS, basis, headline, not_installed
+from fi_doctor.reports import binaries, expected, failures, proofs, upgrades
+from fi_doctor.reports.answer import basis, headline, meanings, not_installed
 from fi_doctor.reports.built import compiling
 from fi_doctor.reports.document import in_order
 from fi_doctor.reports.rulings import others
@@ -25,7 +25,7 @@ _PASTED = (ActionKind.SET, ActionKind.RUN, ActionKind.INSTALL)
 def render(report: Report) -> str:
     """The whole report; what stands in it is data, and no markup of it is obeyed."""
     report = in_order(report)
-    sections = (_answer, _gate, _settings, _rows, _findings, _upgrade, _failures, _binaries)
+    sections = (_answer, _gate, _settings, _rows, _expected, _findings, _upgrade, _failures, _binaries)
     parts = (list(section(report)) for section in sections)
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
@@ -33,7 +33,7 @@ def render(report: Report) -> str:
 def _answer(report: Report) -> Iterator[str]:
     code = report.gate.code
     known, unknown = basis(report)
-    yield f"# fi-doctor: exit {code}, {EXIT_MEANINGS.get(code, 'could not tell')}"
+    yield f"# fi-doctor: exit {code}, {meanings(report).get(code, 'could not tell')}"
     yield ""
     yield f"**{words(headline(report))}**"
     yield ""
@@ -126,6 +126,13 @@ def _findings(report: Report) -> Iterator[str]:
     for finding in report.findings:
         fix = "".join(f"; fix: {words(line)}" for line in finding.fix[:1])
         yield f"- **{finding.severity}** {code(finding.id)} {words(finding.title)}. {words(finding.why)}{fix}"
+
+
+def _expected(report: Report) -> Iterator[str]:
+    if told := expected.lines(report):
+        yield f"## {expected.TITLE}"
+        yield ""
+        yield from (f"- {words(line)}" for line in told)
 
 
 def _upgrade(report: Report) -> Iterator[str]:

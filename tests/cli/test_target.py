@@ -7,13 +7,16 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from fi_doctor import targeting
+from fi_doctor import knowledge, pipeline, targeting
 from fi_doctor.cli import targeting as reading
+from fi_doctor.cli import warming
+from fi_doctor.cli.asked import AskedWarm
 from fi_doctor.errors import UsageError
 from fi_doctor.explaining.gpus import sm_of
 from fi_doctor.knowledge import examples, gpus
-from fi_doctor.model import Depth, Missing
-from fi_doctor.reports import document
+from fi_doctor.model import Depth, Missing, Request
+from fi_doctor.probing import catalog, plan
+from fi_doctor.reports import document, expected
 
 FACTS = document.read(examples.data("h200"), "an example").facts
 
@@ -66,6 +69,11 @@ def test_all_that_can_be_named():
         ("h200,cuda=14", "cuda=14: no such release", "cuda=13.4"),
         ("h200,driver=new", "driver=new: it is a version", "driver=580"),
         ("h200,flashinfer=0.6.99", "flashinfer=0.6.99: of that release nothing is known", "flashinfer=0.6."),
+        ("h200,flashinfer=0.9.9", "of that release nothing is known", "flashinfer=0.7.4"),
+        ("h200,vllm=0.99", "of that release nothing is known", "vllm=0.33.0"),
+        ("h200,vllm=0.14.7", "of that release nothing is known", "vllm=0.14.1"),
+        ("h200,torch=9.9", "of that release nothing is known", "torch=2.14.0"),
+        ("h200,torch=1.13", "of that release nothing is known", "torch=2.8.0"),
         ("h200,vllm=latest", "vllm=latest: it is no version", "vllm="),
         ("h200,gpus=0", "gpus=0: a number from 1", "gpus=2"),
         ("h200,drivr=5", "there is no 'drivr'; did you mean driver", "--target"),
@@ -154,3 +162,57 @@ def test_options_that_contradict_it(doctor, words, said):
     done = doctor("check", "--target", "h200", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "tags"),
+    [("rtx-5090,flashinfer=0.6.18,cuda=12.9", ("120f",)), ("b200,cuda=12.9", ("100a",)), ("b200", ("90a",))],
+)
+def test_the_architectures_are_those_of_the_target(words, tags):
+    """Where neither FlashInfer nor the toolkit moves they were read for its GPUs already."""
+    assert targeting.facts_for(FACTS, reading.target(words), Depth.STATIC).flashinfer.architectures == tags
+
+
+def test_a_package_of_another_release_than_flashinfer_is_found():
+    found = targeting.facts_for(FACTS, reading.target("h200,flashinfer=0.6.7.post3,cubin=0.6.4"), Depth.STATIC)
+    [check] = found.flashinfer.version_checks
+    assert (check.package, check.ok) == ("flashinfer-cubin", False)
+    assert found.flashinfer.cccl.absent
+    same = targeting.facts_for(FACTS, reading.target("h200,cubin=0.7.2.post1"), Depth.STATIC)
+    assert [one.ok for one in same.flashinfer.version_checks] == [True]
+
+
+def test_a_list_names_the_rows_that_are_not_in_the_image():
+    target = reading.target("h200")
+    request = Request(depth=Depth.STATIC, required=("norm.rmsnorm", "rope.*"))
+    facts = replace(FACTS, flashinfer=replace(FACTS.flashinfer, cached_modules=("rope",)))
+    kb, specs = knowledge.load(), catalog.discover()
+    found = pipeline.conclude(
+        request, kb=kb, facts=facts, planned=plan.plan(specs, facts, request), outcomes=(), created="", target=target
+    )
+    *head, only = expected.warm_list(found).splitlines()
+    assert only == "norm.rmsnorm"
+    assert all(line.startswith("# ") for line in head)
+    assert head[-1] == "# FLASHINFER_CUDA_ARCH_LIST=9.0a fi-doctor warm --list FILE"
+
+
+def test_a_list_is_read_without_what_is_no_row(tmp_path):
+    path = tmp_path / "warm.txt"
+    path.write_text("# --target h200\n\nnorm.rmsnorm\n  # more\nrope.apply\n")
+    known = ("norm.rmsnorm", "rope.apply")
+    assert warming.features(AskedWarm(listed=str(path)), known) == known
+    path.write_text("norm.rmsnorn\n")
+    with pytest.raises(UsageError, match="no feature is called"):
+        warming.features(AskedWarm(listed=str(path)), known)
+    with pytest.raises(UsageError, match="cannot be read"):
+        warming.features(AskedWarm(listed=str(tmp_path / "none")), known)
+
+
+def test_an_empty_list_compiles_nothing(doctor, tmp_path):
+    (tmp_path / "warm.txt").write_text("# nothing\n")
+    done = doctor("warm", "--list", f"{tmp_path}/warm.txt")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "nothing is to be compiled" in done.stderr
+    both = doctor("warm", "--list", f"{tmp_path}/warm.txt", "--all")
+    assert (both.returncode, both.stdout) == (2, "")
+    assert doctor("check", "--warm-list", f"{tmp_path}/out.txt").returncode == 2

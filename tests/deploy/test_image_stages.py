@@ -80,6 +80,18 @@ def test_warming_fills_the_cache_of_the_image_and_its_code_counts(image, place):
     assert image("warm", "sh", "2h", CODE=1, **gpu).returncode == 1
 
 
+@pytest.mark.parametrize("code", [0, 1, 3])
+def test_what_is_foretold_ends_the_build_and_lists_what_is_compiled_then(image, place, code):
+    listed = place.folder / "opt" / "warm.txt"
+    assert image("target", "sh", "h100,driver=580", "norm.*,rope.*", CODE=code).returncode == code
+    words = place.words()
+    asked = ["--target", "h100,driver=580", "--require", "norm.*,rope.*", "--warm-list", str(listed)]
+    assert words[words.index("--no-config") + 1 :] == asked
+    listed.write_text("norm.rmsnorm\n")
+    assert image("warm", "sh", "2h", CODE=0, FLASHINFER_CUDA_ARCH_LIST="9.0a").returncode == 0
+    assert place.words()[-2:] == ["--list", str(listed)]
+
+
 def test_what_is_not_named_is_2(image):
     for words in (["built", "sh", "x", "1m"], ["warm", "sh", "1m"], ["static", "no-such-python", ""], ["x"], []):
         assert image(*words, CODE=0, FLASHINFER_CUDA_ARCH_LIST="").returncode == 2, words
@@ -126,9 +138,9 @@ def test_the_dockerfile_copies_what_is_there_and_runs_stages_that_are_known():
         elif word == "RUN":
             runs.append(re.search(r"stage\.sh (\w+)", value)[1])
     assert [name for name in copied if not (ROOT / name).exists()] == ["fi-doctor.tom[l]"]
-    assert runs == ["install", "static", "built", "warm"]
+    assert runs == ["install", "static", "target", "built", "warm"]
     assert all(re.search(rf"(?m)^  {name}\)$", text) for name in runs)
-    known = {"${SERVER}", *(words[-1] for words in stages)}
+    known = {"${SERVER}", "${BEFORE}", *(words[-1] for words in stages)}
     assert {words[0] for words in stages} <= known
 
 

@@ -240,6 +240,14 @@ EXAMPLES: dict[str, Example] = {
     ),
     # One nvcc that is too old, seen at three places, and what it leaves behind.
     "fp8-block-moe-refused-below-cuda-12-8": Example(_with_cuda("12.6", "0.5.3"), _with_cuda("12.8", "0.5.3")),
+    "b12x-refused-below-cuda-13": Example(
+        replace(_with_cuda("12.9", "0.6.9"), gpus=make.gpu_facts(make.gpu(sm=120))),
+        replace(_with_cuda("13.0", "0.6.9"), gpus=make.gpu_facts(make.gpu(sm=120))),
+    ),
+    "experts-left-out-on-sm11x-and-sm12x": Example(
+        make.facts(packages={"vllm": "0.15.0"}, gpus=make.gpu_facts(make.gpu(sm=120))),
+        make.facts(packages={"vllm": "0.15.1"}, gpus=make.gpu_facts(make.gpu(sm=120))),
+    ),
     "mxfp4-moe-left-out-below-cuda-12-8": Example(_with_cuda("12.6", "0.6.16.post3"), _with_cuda("12.6", "0.6.16")),
     "allreduce-fusion-needs-newer-cccl": Example(
         _with_cuda("12.6", "0.5.3", cccl="2.5.0"), _with_cuda("12.6", "0.6.8", cccl="2.5.0")

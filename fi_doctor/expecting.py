@@ -1,0 +1,276 @@
+"""What is expected of rows on a machine that is not here: by rules, by machines of its kind, by what the image has."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from fi_doctor.diagnosis import called, foretelling, gate
+from fi_doctor.diagnosis.foretelling import Foreseen, Word
+from fi_doctor.diagnosis.matrix import deciding_cells
+from fi_doctor.knowledge.runs import Run, costs, load, seen
+from fi_doctor.model import (
+    Cell,
+    Depth,
+    Facts,
+    FeatureRow,
+    Finding,
+    FlashInfer,
+    KnowledgeBase,
+    Missing,
+    Outcome,
+    PlannedProbe,
+    Request,
+    Severity,
+    Verdict,
+    selects,
+)
+from fi_doctor.model.expected import Expectations, Expected, FirstStarts, Start
+from fi_doctor.model.gpu_code import Reach, of_architecture
+from fi_doctor.probing import estimates, memory, plan
+
+_OF_SM90 = re.compile(r"_(?:sm)?90$")  # "fused_moe_90": it has another name for another GPU
+_OTHER_BINARY = "binary-for-other-gpu"
+_FAMILIES = ("batch_prefill", "batch_decode", "batch_mla", "xqa", "selective_state_update")  # names go on with types
+
+
+class Basis(NamedTuple):
+    """What expectations rest on."""
+
+    kb: KnowledgeBase
+    facts: Facts
+    would: tuple[PlannedProbe, ...]  # what could be tried there, were it here
+    runs: Sequence[Run]
+
+
+def basis(
+    kb: KnowledgeBase, facts: Facts, planned: tuple[PlannedProbe, ...], request: Request, runs: Sequence[Run] | None
+) -> Basis:
+    """The same for a plan, however deep it is. runs: None for all that are shipped."""
+    specs = tuple({probe.spec.id: probe.spec for probe in planned}.values())
+    return Basis(
+        kb, facts, plan.plan(specs, facts, replace(request, depth=Depth.BUILD)), load() if runs is None else runs
+    )
+
+
+def foresee(on: Basis, outcomes: tuple[Outcome, ...], found: tuple[Finding, ...]) -> Foreseen:
+    """What rules and machines of its kind say of cells that nobody tried.
+
+    A cell is expected to work only where that release of FlashInfer ran it on that SM, on every machine that did, with
+    a toolkit of that release; where nothing found here stands against its row; and where it could be compiled here.
+    """
+    words = foretelling.by_facts(on.kb, on.facts, outcomes)
+    grave = [finding for finding in found if finding.severity is not Severity.INFO]
+    if any(finding.cause == _OTHER_BINARY for finding in grave):
+        return Foreseen(words)  # which rows it concerns is not told
+    doubted = {row for finding in grave for row in finding.features}
+    told: dict[tuple[str, str], Word] = {}
+    for probe in on.would:
+        for variant in _could(probe, on.facts):
+            if word := _as_seen(probe, variant, on, is_doubted=probe.spec.feature in doubted):
+                told[probe.spec.feature, variant] = word
+    return Foreseen(words, told)
+
+
+def expect(
+    rows: tuple[FeatureRow, ...], on: Basis, found: tuple[Finding, ...], foreseen: Foreseen, request: Request
+) -> Expectations:
+    """How each row that needs a GPU starts there, and what those compile together that are required.
+
+    Where none is required: those that vLLM calls without being told to.
+    """
+    asked = tuple(one.feature for one in gate.asked_rows(request))
+    words = Foreseen((*foretelling.by_findings(on.kb, found), *foreseen.words), foreseen.seen)
+    told = [(row, _expected(row, on, found, words)) for row in rows if row.needs_gpu]
+    counted = [one for row, one in told if (selects(asked, row.feature) if asked else _is_called(row, on))]
+    return Expectations(rows=tuple(one for _, one in told), first_start=_first_start(counted, on, request))
+
+
+def with_reasons(rows: tuple[FeatureRow, ...], expected: Expectations) -> tuple[FeatureRow, ...]:
+    """The rows; those of which nothing is foretold with the reason for that, instead of that nothing was tried."""
+    why = {(one.feature, str(one.sm)): one.why for one in expected.rows}
+
+    def told(row: FeatureRow) -> FeatureRow:
+        said = why.get((row.feature, str(row.sm)), "")
+        place, told, _ = row.why.rpartition(plan.STATIC)
+        return replace(row, why=f"{place}{said}") if said and told and row.verdict is Verdict.UNKNOWN else row
+
+    return tuple(told(row) for row in rows)
+
+
+def _first_start(rows: Sequence[Expected], on: Basis, request: Request) -> FirstStarts:
+    """What these rows have to compile together."""
+    compiling = [row for row in rows if row.start is Start.COMPILES]
+    costs_of = {name: _cost(name, row.sm, on) for row in compiling for name in row.modules}
+    jobs = estimates.usable_jobs(costs_of, memory.usable_jobs(on.facts, request), memory.here(on.facts, request))
+    cpu_s = sum(cost[1] for cost in costs_of.values())
+    return FirstStarts(
+        rows=tuple(sorted({row.feature for row in compiling})),
+        modules=tuple(sorted(costs_of)),
+        objects=sum(cost[0] for cost in costs_of.values()),
+        seconds=round(max(cpu_s / jobs, max(map(estimates.object_seconds, costs_of), default=0.0)), 1),
+        jobs=jobs,
+        memory_mib=max((row.memory_mib for row in compiling), default=0),
+        unknown=tuple(sorted({row.feature for row in rows if row.start is Start.UNKNOWN})),
+    )
+
+
+def _could(probe: PlannedProbe, facts: Facts) -> tuple[str, ...]:
+    """The variants that would be tried were the GPUs here."""
+    gpus = facts.gpus.gpus
+    alike = 0 if isinstance(gpus, Missing) else sum(gpu.sm == probe.sm for gpu in gpus)
+    return probe.variants if probe.is_tried and probe.spec.gpus <= alike else ()
+
+
+def _as_seen(probe: PlannedProbe, variant: str, on: Basis, *, is_doubted: bool) -> Word | None:
+    release, gate = _release(on.facts), on.facts.toolkit.gate_version
+    if isinstance(probe.sm, Missing) or isinstance(gate, Missing):
+        return None
+    row = probe.spec.feature
+    alike = [run for run in seen(on.runs, row, variant, release, probe.sm) if _is_alike(run.nvcc, gate)]
+    verdicts = {run.rows[row][variant] for run in alike}
+    if len(verdicts) != 1 or (is_doubted and Verdict.WORKS in verdicts):
+        return None
+    [verdict] = verdicts
+    said = "ran" if verdict is Verdict.WORKS else "failed"
+    why = f"it {said} on {alike[0].gpu} with this release ({_named(alike)})"
+    return Word(verdict, why, (row,), (variant,), tuple(run.machine for run in alike))
+
+
+def _is_called(row: FeatureRow, on: Basis) -> bool:
+    feature = next((one for one in on.kb.features if one.id == row.feature), None)
+    return feature is not None and called.is_called(feature, row.sm, on.facts, on.kb)
+
+
+def _expected(row: FeatureRow, on: Basis, findings: tuple[Finding, ...], foreseen: Foreseen) -> Expected:
+    leans = tuple(dict.fromkeys(word for cell in row.cells for word in _leans(row, cell, foreseen)))
+    found = Expected(feature=row.feature, sm=row.sm, start=Start.UNKNOWN, leans_on=leans)
+    if row.verdict is Verdict.UNSUPPORTED:
+        return replace(found, start=Start.CANNOT, why=row.why)
+    if row.verdict is Verdict.UNKNOWN:
+        found = replace(found, why=_open(row, on, findings))
+    probes = [probe for probe in on.would if probe.spec.feature == row.feature and probe.sm == row.sm]
+    if probes and not any(probe.spec.module for probe in probes):
+        is_late = any(set(probe.spec.compiles) - {"nvcc"} for probe in probes)
+        return replace(found, start=Start.FIRST_CALL if is_late else Start.NOTHING)
+    stopped = [probe.skip for probe in probes if probe.skip]
+    if probes and len(stopped) == len(probes):
+        # That no probe of ours is for this GPU says nothing of FlashInfer's kernel.
+        is_ours = all(plan.OTHER_GPUS in skip for skip in stopped)
+        return found if is_ours else replace(found, start=Start.CANNOT, why=stopped[0])
+    names = _modules(row, probes, on)
+    if not names:
+        return found
+    missing = tuple(name for name in names if not _is_there(name, row.sm, on.facts))
+    if not missing:
+        return replace(found, start=Start.FROM_IMAGE)
+    costs_of = [_cost(name, row.sm, on) for name in missing]
+    return replace(
+        found,
+        start=Start.COMPILES,
+        modules=missing,
+        objects=sum(cost[0] for cost in costs_of),
+        cpu_seconds=round(sum(cost[1] for cost in costs_of), 1),
+        memory_mib=max(cost[2] for cost in costs_of),
+        measured=tuple(sorted({cost[3] for cost in costs_of if cost[3]})),
+    )
+
+
+def _modules(row: FeatureRow, probes: Sequence[PlannedProbe], on: Basis) -> tuple[str, ...]:
+    """The JIT modules of what decides the row: as asked for on a machine of that SM, else by the probe."""
+    feature = next((one for one in on.kb.features if one.id == row.feature), None)
+    use = called.use_of(feature, row.sm, on.facts) if feature is not None else None
+    deciding = [cell for cell in deciding_cells(use, row.cells) if cell.verdict is not Verdict.UNSUPPORTED]
+    found: set[str] = set()
+    for cell in deciding:
+        asked = _asked(row, cell.variant, on)
+        modules = {probe.spec.module for probe in probes if probe.spec.id == cell.probe and probe.spec.module}
+        if asked is None and row.sm != 90 and any(map(_OF_SM90.search, modules)):
+            return ()
+        found |= set(asked) if asked is not None else {_as_family(name) for name in modules}
+    return tuple(sorted(found))
+
+
+def _asked(row: FeatureRow, variant: str, on: Basis) -> tuple[str, ...] | None:
+    """What a machine of that SM asked for, one with this release first."""
+    release = _release(on.facts)
+    runs = [run for run in on.runs if run.sm == row.sm and variant in run.modules.get(row.feature, {})]
+    runs.sort(key=lambda run: run.flashinfer != release)
+    return runs[0].modules[row.feature][variant] if runs else None
+
+
+def _as_family(name: str) -> str:
+    return f"{name}*" if name.startswith(_FAMILIES) else name
+
+
+def _is_there(name: str, sm: int | Missing, facts: Facts) -> bool:
+    """Whether a module is compiled in the image, for that GPU: what FlashInfer's cache has is by its folder.
+
+    flashinfer-jit-cache says from 0.7 on for which GPUs it is; of older ones a finding says where it is for others.
+    """
+    package = facts.flashinfer
+    if not isinstance(package, FlashInfer):
+        return False
+    if fnmatch.filter(package.cached_modules, name):
+        return True
+    tags = () if isinstance(package.jit_cache_architectures, Missing) else package.jit_cache_architectures
+    reached = [of_architecture(f"sm_{tag}", sm) for tag in tags if not isinstance(sm, Missing)]
+    if reached and all(reach is Reach.NOT for reach in reached):
+        return False
+    return bool(fnmatch.filter(package.jit_cache_modules, name))
+
+
+def _cost(name: str, sm: int | Missing, on: Basis) -> tuple[int, float, int, str]:
+    """Objects, CPU seconds, MiB of the largest compiler, and where that was measured; "" where it is estimated."""
+    found = costs([run for run in on.runs if run.sm == sm], name, _release(on.facts))
+    if found is not None:
+        run, cost = found
+        return cost.objects, cost.cpu_seconds, cost.peak_mib, f"{run.machine} (nvcc {run.nvcc})"
+    objects = estimates.objects(name)
+    return objects, estimates.core_seconds(name, objects), estimates.peak_mib(name), ""
+
+
+def _named(runs: Sequence[Run]) -> str:
+    more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+    return f"{runs[0].machine}{more}, nvcc {runs[0].nvcc}"
+
+
+def _leans(row: FeatureRow, cell: Cell, foreseen: Foreseen) -> tuple[str, ...]:
+    """The rules and machines by which a cell is known that says what its row says."""
+    word = foretelling.about(foreseen, row.feature, cell.variant)
+    return word.sources if word is not None and cell.verdict is row.verdict is word.verdict else ()
+
+
+def _open(row: FeatureRow, on: Basis, findings: tuple[Finding, ...]) -> str:
+    """Why nothing is foretold: what stands against it, or the nearest that was measured."""
+    against = [one.id for one in findings if one.severity is not Severity.INFO and row.feature in one.features]
+    if against:
+        return f"{', '.join(dict.fromkeys(against))} {'stand' if len(against) > 1 else 'stands'} against it"
+    runs = [run for run in on.runs if run.sm == row.sm and row.feature in run.rows]
+    if not runs:
+        return f"it was not measured on SM{row.sm}, and nothing is known against it"
+    runs.sort(key=lambda run: (_distance(run.flashinfer, _release(on.facts)), run.machine))
+    verdicts = set(runs[0].rows[row.feature].values())
+    said = "ran" if verdicts == {Verdict.WORKS} else "ran in part" if Verdict.WORKS in verdicts else "failed"
+    where = f"{runs[0].gpu} with FlashInfer {runs[0].flashinfer} and nvcc {runs[0].nvcc} ({runs[0].machine})"
+    return f"nothing is known against it; it {said} on {where}, the nearest that was measured"
+
+
+def _distance(one: str, other: str) -> tuple[int, ...]:
+    """How far two releases are from each other, by their numbers from the first on."""
+    numbers = [[int(part) for part in re.findall(r"\d+", version)[:3]] for version in (one, other)]
+    return tuple(abs(first - second) for first, second in zip(*numbers, strict=False))
+
+
+def _release(facts: Facts) -> str:
+    version = facts.flashinfer.version if isinstance(facts.flashinfer, FlashInfer) else ""
+    return "" if isinstance(version, Missing) else version
+
+
+def _is_alike(one: str, other: str) -> bool:
+    """Whether two toolkits are of one release, "13.0.1" and "13.0"."""
+    return one.split(".")[:2] == other.split(".")[:2]
