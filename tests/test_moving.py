@@ -12,7 +12,7 @@ from upgraded_machines import H200, TWO_H200
 from fi_doctor import targeting, upgraded
 from fi_doctor.cli import targeting as reading
 from fi_doctor.facts.architectures import VARIABLE
-from fi_doctor.model import Evidence, Holds, Missing
+from fi_doctor.model import Evidence, Holds, Missing, Verdict
 from fi_doctor.model.plans import Standing
 from fi_doctor.moving import altered, ends, judging, keeping, pins, planning, starting
 from fi_doctor.moving.standing import moves, stands
@@ -235,3 +235,21 @@ def test_no_line_is_longer_than_the_terminal_and_nothing_is_said_to_work():
         lines = plans.render(found, width=width).splitlines()
         assert max(len(line) for line in lines if " " in line.strip()) <= width
     assert not [row for row in found.rows if row.after is Standing.WORKS]
+
+
+def test_what_machines_of_its_kind_showed_is_expected_and_not_measured():
+    judged = judging.glance(facts(), known())
+    rows = tuple(replace(row, verdict=Verdict.WORKS, evidence=Evidence.PREDICTED) for row in judged.features)
+    found = stands(judged._replace(features=rows), known().kb)
+    assert {one.standing for one in found.values()} == {Standing.EXPECTED}
+    assert list(moves(found, stands(judged._replace(features=rows), known().kb))) == []
+
+
+def test_where_there_was_no_vllm_nothing_is_called_otherwise():
+    absent = machines.ABSENT
+    before = replace(facts(), packages={**facts().packages, "vllm": absent}, vllm=absent, calls=absent)
+    after = ends.end(before, reading.target("vllm=0.28.0", needs_gpu=False), is_here=False)
+    one, other = (stands(judging.glance(it, known()), known().kb) for it in (before, after.facts))
+    assert {row.calls for row in moves(one, other)} == {("", "")}
+    [kept] = keeping.kept(["attention.sinks"], one, other, after.facts, known().kb)
+    assert kept.holds is Holds.YES

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from fi_doctor.cli import asked as asking
 from fi_doctor.cli import consistent, giving, outputs, targeting
 from fi_doctor.errors import UsageError
-from fi_doctor.model import Report
+from fi_doctor.model import Report, secrets
 from fi_doctor.model.targets import Target
 
 if TYPE_CHECKING:
@@ -78,20 +78,22 @@ def made(
     from fi_doctor.moving import ends, judging, planning
 
     kb, specs = load()
-    required = _features(asked.required, kb, specs)
+    required, globbed = _features(asked.required, kb, specs)
     recorded = _recorded(asked) if gathering is None else None
     facts = _facts(recorded, gathering, kb, specs)
     if begin is not None:
         facts = ends.end(facts, _on(begin, facts, asked.source or ""), is_here=True).facts
-    return planning.plan(
+    found = planning.plan(
         facts,
         _on(to, facts, words),
         required=required,
+        globbed=globbed,
         known=judging.Known(kb, specs, stated),
         words=(asked.source or (f"--example {asked.example}" if asked.example else ""), words),
         recorded=recorded,
         is_here=recorded is None,
     )
+    return secrets.without(found, secrets.held(os.environ if gathering is None else gathering.environ, os.environ))
 
 
 def _check(asked: AskedPlan) -> None:
@@ -169,11 +171,14 @@ def _on(target: Target, facts: Facts, words: str) -> Target:
     return replace(target, sm=sms.pop(), name=name)
 
 
-def _features(words: tuple[str, ...], kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> tuple[str, ...]:
-    """The features that --require names, by name. Errors: UsageError with the nearest."""
+def _features(
+    words: tuple[str, ...], kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]
+) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The features that --require names, by name, and those of them that only a glob names. Errors: UsageError."""
     from fi_doctor.cli import commands, parse
     from fi_doctor.model import selects
 
     known = tuple(feature.id for feature in commands.listed_features(kb, specs))
     globs = parse.names(words, known, "--require")
-    return tuple(sorted(name for name in known if globs and selects(globs, name)))
+    chosen = tuple(sorted(name for name in known if globs and selects(globs, name)))
+    return chosen, frozenset(chosen) - {*globs}

@@ -19,6 +19,7 @@ class Standing(Closed):
     BROKEN = "broken"
     WRONG_RESULT = "wrong-result"
     OPEN = "nothing against it"  # it is offered, and nothing that is known stands against it
+    EXPECTED = "expected to work"  # by machines of its kind that showed it
     WORKS = "works"  # measured, in a report
 
     @property

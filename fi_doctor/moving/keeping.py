@@ -14,14 +14,25 @@ from fi_doctor.moving.standing import Stand
 _HELPS = (ActionKind.SET, ActionKind.RUN, ActionKind.INSTALL)
 
 
-def kept(
-    required: Iterable[str], before: dict[str, Stand], after: dict[str, Stand], facts: Facts, kb: KnowledgeBase
+def kept(  # noqa: PLR0913, PLR0917 - both ends and what they are judged by
+    required: Iterable[str],
+    before: dict[str, Stand],
+    after: dict[str, Stand],
+    facts: Facts,
+    kb: KnowledgeBase,
+    globbed: frozenset[str] = frozenset(),
 ) -> tuple[Kept, ...]:
     """Each of these features: no where something known stands against it, or vLLM could call it and cannot any more.
 
-    facts: those after the move.
+    facts: those after the move. globbed: of these one that stands at neither end is allowed to.
     """
-    return tuple(_kept(name, before.get(name), after.get(name), facts, kb) for name in required)
+    found = (_kept(name, before.get(name), after.get(name), facts, kb) for name in required)
+    return tuple(
+        replace(one, holds=Holds.ALLOWED)
+        if one.feature in globbed and one.holds is Holds.NO and one.before.is_against
+        else one
+        for one in found
+    )
 
 
 def with_mends(one: Kept, report: Report) -> Kept:
@@ -45,7 +56,7 @@ def _kept(feature: str, old: Stand | None, new: Stand | None, facts: Facts, kb: 
         holds = Holds.CANNOT_TELL
     elif new.standing.is_against:
         holds = Holds.NO
-    elif old is not None and old.row.vllm_calls and not new.row.vllm_calls:
+    elif old is not None and old.calls and new.calls and old.row.vllm_calls and not new.row.vllm_calls:
         holds, why = Holds.NO, f"vLLM {facts.vllm_version} does not call it any more: {new.row.vllm}"
     elif old is not None and old.is_called and not new.is_called:
         why, line = new.row.vllm, _turned_on(feature, new, facts, kb)

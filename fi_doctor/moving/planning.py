@@ -22,6 +22,7 @@ def plan(  # noqa: PLR0913 - both ends, what is asked and what is known
     to: Target,
     *,
     required: tuple[str, ...],
+    globbed: frozenset[str] = frozenset(),
     known: judging.Known,
     words: tuple[str, str],
     recorded: Report | None = None,
@@ -29,7 +30,8 @@ def plan(  # noqa: PLR0913 - both ends, what is asked and what is known
 ) -> Plan:
     """The plan of a move from these facts.
 
-    required: ids of features. words: what --from and --to say. recorded: the report that the facts are of, where one
+    required: ids of features. globbed: those of them that only a glob names, of which one that is at neither end does
+    not count. words: what --from and --to say. recorded: the report that the facts are of, where one
     was made. is_here: whether the facts are of this machine.
     """
     before = static = judging.judge(begin, known)
@@ -38,12 +40,13 @@ def plan(  # noqa: PLR0913 - both ends, what is asked and what is known
     end = ends.end(begin, to, is_here=is_here)
     after = judging.judge(end.facts, known)
     old, new = stands(before, known.kb), stands(after, known.kb, before=before)
-    held = keeping.kept(required, old, new, end.facts, known.kb)
+    held = keeping.kept(required, old, new, end.facts, known.kb, globbed)
     of_required = tuple(keeping.with_mends(one, after) for one in held)
     lost = [one for one in of_required if one.holds is Holds.NO]
     search = None
     if lost:
-        asked = searching.Asked(begin, end, old, new, required, is_here)
+        counted = tuple(one.feature for one in of_required if one.holds is not Holds.ALLOWED)
+        asked = searching.Asked(begin, end, old, new, counted, is_here)
         search = searching.search(asked, lost, known)
     code, reason = _decided(of_required, all(one.standing is Standing.UNKNOWN for one in new.values()))
     gone, came = ({f"{one.id}: {one.title}" for one in _counting(report)} for report in (static, after))
@@ -117,6 +120,9 @@ def _notes(begin: Facts, end: ends.End) -> tuple[str, ...]:
     untold = [*upgraded.unshipped(versions), *altered.untold(begin, end.facts)]
     if end.facts.vllm_version and isinstance(calls, Missing) and {pins.VLLM, pins.FLASHINFER} & versions.keys():
         untold.append(f"{fit} is not in the shipped data: {calls.reason}")
+    torch = versions.get(pins.TORCH)
+    if torch and isinstance(cuda := upgraded.cuda_of_torch(torch), Missing):
+        untold.append(f"for which CUDA it is: {cuda.reason}")
     if not pins.sms_of(end.facts):
         untold.append("no GPU is known, so that nothing that depends on one is judged; name one, as --to h200")
     return tuple(dict.fromkeys(untold))

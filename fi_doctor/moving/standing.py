@@ -17,7 +17,7 @@ _OF_VERDICT = {
     Verdict.WRONG_RESULT: Standing.WRONG_RESULT,
     Verdict.WORKS: Standing.WORKS,
 }
-_NO_CALL = "not called"
+_STANDS = {Standing.OPEN, Standing.EXPECTED, Standing.WORKS}
 
 
 class Stand(NamedTuple):
@@ -28,6 +28,7 @@ class Stand(NamedTuple):
     why: str
     evidence: Evidence
     is_called: bool  # without a flag of vllm serve
+    calls: str  # the same in words; "" without vLLM
 
 
 def stands(report: Report | Judged, kb: KnowledgeBase, *, before: Report | None = None) -> dict[str, Stand]:
@@ -51,9 +52,11 @@ def moves(before: dict[str, Stand], after: dict[str, Stand]) -> Iterator[RowMove
     for feature in sorted({*before, *after}):
         old, new = before.get(feature), after.get(feature)
         sides = tuple(side.standing if side else Standing.ABSENT for side in (old, new))
-        calls = (_calls(old), _calls(new))
+        calls = (old.calls if old else "", new.calls if new else "")
+        if not all(calls):
+            calls = ("", "")  # of a vLLM that is on one side alone nothing changes
         # That a row is no longer measured says nothing.
-        is_same = sides[0] is sides[1] or set(sides) == {Standing.WORKS, Standing.OPEN}
+        is_same = sides[0] is sides[1] or _STANDS.issuperset(sides)
         if is_same and calls[0] == calls[1]:
             continue
         told = new if new is not None and (new.standing.is_against or old is None) else old
@@ -76,19 +79,23 @@ def _stand(
 ) -> Stand:
     feature = next((one for one in kb.features if one.id == row.feature), None)
     is_called = feature is not None and called.is_called(feature, row.sm, report.facts, kb)
+    calls = _calls(row, is_called=is_called) if report.facts.vllm_version else ""
     against = [one for one in report.findings if one.severity is Severity.ERROR and row.feature in one.features]
     why = "; ".join(f"{one.id}: {one.title}" for one in against)
     if row.verdict in _OF_VERDICT:
         why = why if why and row.evidence is Evidence.PREDICTED else row.why
-        return Stand(row, _OF_VERDICT[row.verdict], why, row.evidence, is_called)
+        standing = _OF_VERDICT[row.verdict]
+        if standing is Standing.WORKS and not findings.is_measured(row.verdict, row.evidence):
+            standing = Standing.EXPECTED
+        return Stand(row, standing, why, row.evidence, is_called, calls)
     if against:
-        return Stand(row, Standing.BROKEN, why, Evidence.PREDICTED, is_called)
+        return Stand(row, Standing.BROKEN, why, Evidence.PREDICTED, is_called, calls)
     if row.feature in lasting and (lasting[row.feature].standing is not Standing.OPEN or is_read):
-        return lasting[row.feature]._replace(row=row, is_called=is_called)
+        return lasting[row.feature]._replace(row=row, is_called=is_called, calls=calls)
     if not is_read and row.needs_gpu:
         why = "what that FlashInfer has is not in the shipped data, and it is not installed"
-        return Stand(row, Standing.UNKNOWN, why, Evidence.NONE, is_called)
-    return Stand(row, Standing.OPEN, row.why, Evidence.DECLARED, is_called)
+        return Stand(row, Standing.UNKNOWN, why, Evidence.NONE, is_called, calls)
+    return Stand(row, Standing.OPEN, row.why, Evidence.DECLARED, is_called, calls)
 
 
 def _lasting(before: Report, after: Report | Judged, kb: KnowledgeBase) -> dict[str, Stand]:
@@ -104,15 +111,15 @@ def _lasting(before: Report, after: Report | Judged, kb: KnowledgeBase) -> dict[
         why = f"measured before the move, and not known to be mended by it: {row.why}"
         if fault is not None and upgrades.mended(fault, after.facts, kb, before.outcomes):
             standing, why = Standing.OPEN, f"known to be mended: {', '.join(rule.id for rule in fault.rules)}"
-        found[row.feature] = Stand(row, standing, why, Evidence.PREDICTED, is_called=False)
+        found[row.feature] = Stand(row, standing, why, Evidence.PREDICTED, is_called=False, calls="")
     return found
 
 
-def _calls(one: Stand | None) -> str:
+def _calls(row: FeatureRow, *, is_called: bool) -> str:
     """What vLLM does with it, in words that change where that does."""
-    if one is None or not one.row.needs_gpu:
+    if not row.needs_gpu:
         return ""
-    return "called without a flag" if one.is_called else "only when told to" if one.row.vllm_calls else _NO_CALL
+    return "called without a flag" if is_called else "only when told to" if row.vllm_calls else "not called"
 
 
 def _sm(one: Stand | None) -> int | Missing | None:

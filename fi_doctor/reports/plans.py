@@ -28,7 +28,7 @@ _WHY = 300  # characters of a reason
 _MOST_ROWS = 40
 _HOLDS = {Holds.YES: "stays", Holds.NO: "is lost", Holds.CANNOT_TELL: "is not known"}
 
-_ALIKE = {Standing.OPEN, Standing.WORKS}  # that a row is no longer measured says nothing
+_ALIKE = {Standing.OPEN, Standing.EXPECTED, Standing.WORKS}  # that a row is no longer measured says nothing
 
 
 class _Section(NamedTuple):
@@ -122,9 +122,9 @@ def _sections(plan: Plan) -> Iterator[_Section]:
 
 def _rows(plan: Plan) -> tuple[list[RowMove], list[RowMove], list[RowMove]]:
     """Those that are lost, those that nothing stands against any more, and those that stand otherwise."""
-    moved = [row for row in plan.rows if row.before is not row.after and {row.before, row.after} != _ALIKE]
+    moved = [row for row in plan.rows if row.before is not row.after and not {row.before, row.after} <= _ALIKE]
     lost = [row for row in moved if row.after.is_against and row.before in _ALIKE]
-    gained = [row for row in moved if row.before.is_against and row.after is Standing.OPEN]
+    gained = [row for row in moved if row.before.is_against and row.after in _ALIKE]
     return lost, gained, [row for row in moved if row not in lost and row not in gained]
 
 
@@ -132,7 +132,8 @@ def _grouped(rows: Iterable[RowMove]) -> Iterator[str]:
     """Rows that change alike for one reason in one item."""
     together: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        way = f"{row.before} -> {'may work' if row.after is Standing.OPEN else row.after} ({row.evidence})"
+        after = "may work" if row.after is Standing.OPEN else str(row.after)
+        way = f"{row.before} -> {after} ({row.evidence})"
         why = clean(row.why, _WHY)
         if row.before.is_against and row.after is Standing.OPEN and row.evidence is not Evidence.PREDICTED:
             why = f"what stands against it now is gone: {why}"
@@ -149,7 +150,7 @@ def _called(rows: Iterable[RowMove]) -> Iterator[str]:
         if row.calls[0] != row.calls[1]:
             together.setdefault(row.calls, []).append(clean(row.feature, 100))
     for (before, after), found in together.items():
-        yield f"{before or 'no such row'} -> {after or 'no such row'} (declared): {names(found, _MOST_ROWS)}"
+        yield f"{before} -> {after} (declared): {names(found, _MOST_ROWS)}"
 
 
 def _pin(pin: Pin) -> str:
@@ -169,8 +170,10 @@ def _need(need: Need) -> str:
 
 def _required(one: Kept) -> str:
     mends = f"; against it helps: {' and '.join(one.mends)}" if one.mends else ""
-    if one.holds is Holds.NO and one.before.is_against:
-        return f"{one.feature} is not there, before the move as after it: {one.after}; {clean(one.why, _WHY)}{mends}"
+    if one.holds in (Holds.NO, Holds.ALLOWED) and one.before.is_against:
+        spared = ", and only a glob names it" if one.holds is Holds.ALLOWED else ""
+        told = f"{one.feature} is not there, before the move as after it{spared}: {one.after}"
+        return f"{told}; {clean(one.why, _WHY)}{mends}"
     told = f"{one.feature} {_HOLDS.get(one.holds, str(one.holds))}: {one.before} -> {one.after}"
     if one.holds is Holds.YES:
         return f"{told}{f'; only when told to: {one.line or one.why}' if one.line else ''}"

@@ -68,6 +68,20 @@ def test_the_code_says_whether_something_required_is_lost(lost):
     assert made("b200").reason == "nothing was required"
 
 
+def test_a_row_that_is_at_neither_end_counts_only_by_its_own_name():
+    found = made("driver=590", required=("gemm.*",))
+    assert (found.code, found.search) == (0, None)
+    assert {str(one.holds) for one in found.required if one.after.is_against} == {"allowed"}
+    assert "only a glob names it" in plans.render(found)
+    named = made("driver=590", required=("gemm.*", "gemm.mxfp8"))
+    assert (named.code, named.reason) == (1, "required and not there after the move: gemm.mxfp8")
+
+
+def test_a_torch_of_which_nothing_is_known_is_told():
+    assert any("torch 9.9" in note for note in made("torch=9.9").notes)
+    assert not any("torch" in note for note in made("torch=2.13.0").notes)
+
+
 def test_it_is_what_its_schema_says(lost):
     jsonschema.Draft202012Validator(json.loads(schemas.text("plan"))).validate(json.loads(plans.to_json(lost)))
 
@@ -104,3 +118,12 @@ def test_the_command_writes_it_and_ends_with_its_code(doctor, tmp_path):
     assert (pin["before"], pin["after"], pin["is_asked"]) == ("0.6.4", "0.7.2.post1", False)
     assert doctor("plan", "--example", FROM, "--to", "driver=470", "--require", "norm.rmsnorm").returncode == 1
     assert in_three_parts(doctor("plan").stderr)["try"] == "fi-doctor plan --to b200,vllm=0.33.0"
+
+
+def test_a_secret_is_hidden_wherever_it_stands(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hold-this-back-1")
+    (tmp_path / "serve.env").write_text("VLLM_FLASHINFER_ALLREDUCE_BACKEND=hold-this-back-1\n")
+    found = made("vllm=0.33.0", env_files=(str(tmp_path / "serve.env"),))
+    [setting] = [one for one in found.settings if one.name == "VLLM_FLASHINFER_ALLREDUCE_BACKEND"]
+    assert (setting.after, setting.is_set) == ("refused", True)
+    assert "hold-this-back-1" not in plans.to_json(found)
