@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 from test_moving import facts, known, planned
 
@@ -9,6 +10,11 @@ from fi_doctor.cli import targeting as reading
 from fi_doctor.knowledge import pins
 from fi_doctor.model import Holds
 from fi_doctor.moving import planning, searching
+
+
+@pytest.fixture(autouse=True)
+def _fewer(monkeypatch):
+    monkeypatch.setattr(searching, "MOST", 130)
 
 
 def changed(one):
@@ -45,8 +51,7 @@ def test_staying_with_an_older_vllm_keeps_what_the_new_flashinfer_lacks():
     assert other.overrides == ("vLLM 0.28.0 requires flashinfer-python==0.6.16.post3",)
 
 
-def test_what_only_another_gpu_has_is_kept_by_no_version(monkeypatch):
-    monkeypatch.setattr(searching, "MOST", 60)
+def test_what_only_another_gpu_has_is_kept_by_no_version():
     found = planned("b200", required=("gemm.fp8_block_sm90",)).search
     assert [changed(one) for one in found.found] == [{"GPU": "2 x NVIDIA H200 (SM90)"}]
     assert found.tried == searching.MOST + 1  # the GPU of before

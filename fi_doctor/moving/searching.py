@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -126,17 +126,19 @@ def _values(name: str, asked: Asked) -> list[str]:
     facts = asked.end.facts
     if name in ("vllm", "flashinfer-python"):
         now, known = pins.installed(name, facts), list(pinned.load()[name])
-        return _nearest(now, known, Version) if now else []
+        return _nearest(now, known) if now else []
     if name == "nvcc":
-        return _nearest(pins.nvcc_of(facts), sorted(set(BRANCHES.values()), key=Version), Version)
+        now, known = pins.nvcc_of(facts), sorted(set(BRANCHES.values()), key=Version)
+        # What an older toolkit does a newer one does too, as a rule.
+        return sorted(_nearest(now, known), key=lambda one: bool(now) and Version(one) < Version(now))
     now = pins.driver_of(facts).partition(".")[0]
     return [one for one in BRANCHES if now and int(one) > int(now)]
 
 
-def _nearest(now: str, known: list[str], key: Callable[[str], Version]) -> list[str]:
+def _nearest(now: str, known: list[str]) -> list[str]:
     if not now:
         return list(reversed(known))
-    place = sum(key(one) < key(now) for one in known)
+    place = sum(Version(one) < Version(now) for one in known)
     others = [one for one in known if one != now]
     # Of two that are as near the newer one comes first.
     return sorted(others, key=lambda one: (abs(known.index(one) - place), known.index(one) < place))

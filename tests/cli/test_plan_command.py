@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import jsonschema
@@ -17,9 +18,14 @@ from fi_doctor.reports import plans
 FROM = "2xh200-flashinfer-0.5.3"
 
 
+@functools.cache
+def loaded():
+    return knowing.load(None, None)
+
+
 def made(to, example=FROM, **asked):
     asked = planning.AskedPlan(to=(to,) if isinstance(to, str) else to, example=example, **asked)
-    return planning.made(asked, lambda: knowing.load(None, None), print)
+    return planning.made(asked, loaded, print)
 
 
 @pytest.fixture(scope="module")
