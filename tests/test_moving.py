@@ -12,6 +12,7 @@ from upgraded_machines import H200, TWO_H200
 from fi_doctor import targeting, upgraded
 from fi_doctor.cli import targeting as reading
 from fi_doctor.facts.architectures import VARIABLE
+from fi_doctor.knowledge import gpus
 from fi_doctor.model import Evidence, Holds, Missing, Verdict
 from fi_doctor.model.plans import Standing
 from fi_doctor.moving import altered, ends, judging, keeping, pins, planning, starting
@@ -253,3 +254,15 @@ def test_where_there_was_no_vllm_nothing_is_called_otherwise():
     assert {row.calls for row in moves(one, other)} == {("", "")}
     [kept] = keeping.kept(["attention.sinks"], one, other, after.facts, known().kb)
     assert kept.holds is Holds.YES
+
+
+def test_two_releases_that_want_different_versions_of_a_third_are_told():
+    clash = pinned(ended("vllm=0.28.0,flashinfer=0.7.4"))["nvidia-cutlass-dsl"]
+    assert (clash.after, clash.overrides) == ("4.6.2", "FlashInfer 0.7.4 requires nvidia-cutlass-dsl>=4.8.0")
+    assert not pinned(ended("vllm=0.28.0"))["nvidia-cutlass-dsl"].overrides
+
+
+def test_a_gpu_beside_another_cpu_says_so():
+    assert any("GB200 comes with an aarch64 CPU" in note for note in planned("gb200").notes)
+    assert not any("aarch64" in note for note in planned("b200").notes)
+    assert {one.name for one in gpus.GPUS} >= gpus.ON_ARM

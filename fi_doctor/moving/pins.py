@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from fi_doctor import upgraded
 from fi_doctor.conditions.drivers import BRANCHES
@@ -39,26 +40,47 @@ def packages(facts: Facts, asked: Mapping[str, str]) -> Moved:
     found = {name: _asked(name, version, facts) for name, version in asked.items()}
     versions = dict(asked)
     for by in (VLLM, FLASHINFER):
-        is_moved = by in found and found[by].after != found[by].before
-        version = versions.get(by) or installed(by, facts)
-        for line, wanted in _required(by, version, facts, is_moved=is_moved):
-            told = f"{_CALLED[by]} {version} requires {wanted.name}{wanted.specifier}"
-            if wanted.name in asked:
-                if not wanted.specifier.contains(asked[wanted.name], prereleases=True):
-                    found[wanted.name] = replace(found[wanted.name], overrides=told)
-            elif is_moved and wanted.name not in found and not _is_met(wanted, facts):
+        if by not in found or found[by].after == found[by].before:
+            continue
+        for line, wanted in _required(by, found[by].after, facts, is_moved=True):
+            if wanted.name not in found and not _is_met(wanted, facts):
                 exact = pins.exact(line)
                 versions[wanted.name] = exact or ""
-                to = exact or str(wanted.specifier)
-                found[wanted.name] = _pin(wanted.name, facts, to, told, _metadata(by, version))
+                to, told = exact or str(wanted.specifier), _said(by, found[by].after, wanted)
+                found[wanted.name] = _pin(wanted.name, facts, to, told, _metadata(by, found[by].after))
     if versions.get(FLASHINFER, installed(FLASHINFER, facts)) != installed(FLASHINFER, facts):
         for name in COMPANIONS:
             if name not in found and isinstance(facts.packages.get(name), Package):
                 versions[name] = versions[FLASHINFER]
                 why = "it has to be of FlashInfer's version"
                 found[name] = _pin(name, facts, versions[FLASHINFER], why, "flashinfer/jit/env.py")
+    found = _with_overrides(found, facts)
     kept = {name: pin for name, pin in found.items() if pin.before != pin.after or pin.overrides}
     return Moved(tuple(kept.values()), {name: version for name, version in versions.items() if name in kept})
+
+
+def _with_overrides(found: dict[str, Pin], facts: Facts) -> dict[str, Pin]:
+    """The same with what either release at the end does not admit of it."""
+    found = dict(found)
+    for by in (VLLM, FLASHINFER):
+        is_moved = by in found and found[by].after != found[by].before
+        version = found[by].after if by in found else installed(by, facts)
+        for line, wanted in _required(by, version, facts, is_moved=is_moved):
+            pin = found.get(wanted.name)
+            if pin is not None and not pin.overrides and not _admits(wanted, pins.exact(line), pin.after):
+                found[wanted.name] = replace(pin, overrides=_said(by, version, wanted))
+    return found
+
+
+def _admits(wanted: Requirement, exact: str | None, after: str) -> bool:
+    """Whether a requirement admits a version, or a range something of it as far as can be told."""
+    if parse_version(after) is not None:
+        return wanted.specifier.contains(after, prereleases=True)
+    return exact is None or SpecifierSet(after).contains(exact, prereleases=True)
+
+
+def _said(by: str, version: str, wanted: Requirement) -> str:
+    return f"{_CALLED[by]} {version} requires {wanted.name}{wanted.specifier}"
 
 
 def machine(before: Facts, after: Facts, *, asks_torch: bool) -> Iterator[Pin]:

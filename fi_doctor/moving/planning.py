@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from fi_doctor import __version__, pipeline, upgraded
 from fi_doctor.diagnosis import given
+from fi_doctor.knowledge.gpus import ON_ARM
 from fi_doctor.model import Doctor, Facts, Finding, Holds, Missing, Report, Severity
 from fi_doctor.model.plans import PLAN_SCHEMA, Kept, Plan, Side, Standing
 from fi_doctor.model.targets import Target
@@ -123,6 +124,9 @@ def _notes(begin: Facts, end: ends.End) -> tuple[str, ...]:
     torch = versions.get(pins.TORCH)
     if torch and isinstance(cuda := upgraded.cuda_of_torch(torch), Missing):
         untold.append(f"for which CUDA it is: {cuda.reason}")
+    if end.target.name in ON_ARM and end.facts.system.machine != "aarch64":
+        machine = end.facts.system.machine
+        untold.append(f"{end.target.name} comes with an aarch64 CPU; packages are judged as those of {machine}")
     if not pins.sms_of(end.facts):
         untold.append("no GPU is known, so that nothing that depends on one is judged; name one, as --to h200")
     return tuple(dict.fromkeys(untold))

@@ -155,9 +155,8 @@ def _called(rows: Iterable[RowMove]) -> Iterator[str]:
 
 def _pin(pin: Pin) -> str:
     moved = f"{pin.what} {pin.before or '(none known)'} -> {pin.after or '(none known)'}"
-    if pin.overrides:
-        return f"{moved}, asked for AGAINST a requirement: {pin.overrides}"
-    return f"{moved}, asked for" if pin.is_asked else f"{moved}, not asked for: {pin.why} [{pin.source}]"
+    told = f"{moved}, asked for" if pin.is_asked else f"{moved}, not asked for: {pin.why} [{pin.source}]"
+    return f"{told}, AGAINST a requirement: {pin.overrides}" if pin.overrides else told
 
 
 def _need(need: Need) -> str:
