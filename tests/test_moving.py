@@ -266,3 +266,17 @@ def test_a_gpu_beside_another_cpu_says_so():
     assert any("GB200 comes with an aarch64 CPU" in note for note in planned("gb200").notes)
     assert not any("aarch64" in note for note in planned("b200").notes)
     assert {one.name for one in gpus.GPUS} >= gpus.ON_ARM
+
+
+@pytest.mark.parametrize("version", ["0.34.0.dev1+g1234", "main", ""])
+def test_a_vllm_of_no_release_is_where_a_move_can_begin(version):
+    vllm = replace(facts().packages["vllm"], version=version or Missing(reason="no metadata"))
+    begin = replace(facts(), packages={**facts().packages, "vllm": vllm})
+    to = reading.target("driver=470", needs_gpu=False)
+    found = planning.plan(begin, to, required=("norm.rmsnorm",), known=known(), words=("", ""), is_here=False)
+    assert found.code == 1
+    assert found.search.found
+
+
+def test_a_version_that_nobody_can_compare_is_not_admitted():
+    assert pinned(ended("torch=2.14.0foo"))["torch"].overrides == "vLLM 0.33.0 requires torch==2.14.0"

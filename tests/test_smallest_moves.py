@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 from test_moving import facts, known, planned
+from upgraded_machines import TWO_H200
 
 from fi_doctor.cli import targeting as reading
 from fi_doctor.knowledge import pins
@@ -100,3 +101,12 @@ def test_equal_searches_find_the_same():
     one = planned("driver=570", required=("norm.rmsnorm",))
     other = planned.__wrapped__("driver=570", required=("norm.rmsnorm",))
     assert replace(one, created="") == replace(other, created="")
+
+
+def test_what_was_measured_to_fail_is_kept_only_where_a_mend_is_known():
+    row = "activation.silu_and_mul"
+    found = planned("driver=590", TWO_H200, required=(row,), is_recorded=True).search
+    assert [changed(one) for one in found.found if "flashinfer-python" in changed(one)] == [
+        {"flashinfer-python": "0.7.2.post1"}
+    ]
+    assert all("nvcc" not in changed(one) for one in found.found)

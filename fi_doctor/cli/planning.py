@@ -91,7 +91,7 @@ def made(
         known=judging.Known(kb, specs, stated),
         words=(asked.source or (f"--example {asked.example}" if asked.example else ""), words),
         recorded=recorded,
-        is_here=recorded is None,
+        is_here=recorded is None and begin is None,
     )
     return secrets.without(found, secrets.held(os.environ if gathering is None else gathering.environ, os.environ))
 

@@ -76,6 +76,8 @@ def _admits(wanted: Requirement, exact: str | None, after: str) -> bool:
     """Whether a requirement admits a version, or a range something of it as far as can be told."""
     if parse_version(after) is not None:
         return wanted.specifier.contains(after, prereleases=True)
+    if after[:1].isdecimal():
+        return not wanted.specifier  # it is a version that nobody can compare
     return exact is None or SpecifierSet(after).contains(exact, prereleases=True)
 
 
@@ -161,6 +163,8 @@ def _of_driver(after: Facts) -> Iterator[Need]:
     is_met: bool | Missing = Missing(reason="the driver is not known")
     if (branch := found.partition(".")[0]).isdecimal():
         is_met = int(branch) >= least
+    if not least:
+        return
     yield Need(
         what="driver",
         least=str(least),

@@ -47,7 +47,7 @@ def plan(  # noqa: PLR0913 - both ends, what is asked and what is known
     search = None
     if lost:
         counted = tuple(one.feature for one in of_required if one.holds is not Holds.ALLOWED)
-        asked = searching.Asked(begin, end, old, new, counted, is_here)
+        asked = searching.Asked(begin, before, end, old, new, counted, is_here)
         search = searching.search(asked, lost, known)
     code, reason = _decided(of_required, all(one.standing is Standing.UNKNOWN for one in new.values()))
     gone, came = ({f"{one.id}: {one.title}" for one in _counting(report)} for report in (static, after))

@@ -11,8 +11,9 @@ from packaging.version import Version
 
 from fi_doctor import upgraded
 from fi_doctor.conditions.drivers import BRANCHES
+from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.knowledge import pins as pinned
-from fi_doctor.model import Facts, Holds, Severity
+from fi_doctor.model import Facts, Holds, Report, Severity
 from fi_doctor.model.plans import Alternative, Kept, Pin, Search
 from fi_doctor.model.targets import Target
 from fi_doctor.moving import ends, judging, pins
@@ -28,6 +29,7 @@ class Asked(NamedTuple):
     """The move that was asked for, and what it has to keep."""
 
     begin: Facts
+    report: Report  # of where it begins
     end: ends.End
     before: dict[str, Stand]
     after: dict[str, Stand]
@@ -69,7 +71,7 @@ def search(asked: Asked, lost: Sequence[Kept], known: judging.Known) -> Search:
             break
         tried += 1
         end = ends.end(asked.begin, candidate.target, is_here=asked.is_here, memo=memo)
-        there = stands(judging.glance(end.facts, known, asked.required), known.kb)
+        there = stands(judging.glance(end.facts, known, asked.required), known.kb, before=asked.report)
         of_required = kept(asked.required, asked.before, there, end.facts, known.kb)
         once |= {one.feature for one in of_required if one.holds is Holds.YES}
         if once.issuperset(asked.required) and all(one.holds is Holds.YES for one in of_required):
@@ -100,7 +102,7 @@ def _on_gpu_of_before(asked: Asked, known: judging.Known, usual: Mapping[str, st
     target = replace(asked.end.target, sm=0, name="", gpus=1)
     change = _change("GPU", pins.gpus_told(facts), pins.gpus_told(asked.begin))
     end = ends.end(asked.begin, target, is_here=asked.is_here)
-    there = stands(judging.glance(end.facts, known, asked.required), known.kb)
+    there = stands(judging.glance(end.facts, known, asked.required), known.kb, before=asked.report)
     if not all(one.holds is Holds.YES for one in kept(asked.required, asked.before, there, end.facts, known.kb)):
         return None
     return _alternative(_Candidate(target, (change,), 0), end, asked, known, usual)
@@ -126,17 +128,18 @@ def _values(name: str, asked: Asked) -> list[str]:
     facts = asked.end.facts
     if name in ("vllm", "flashinfer-python"):
         now, known = pins.installed(name, facts), list(pinned.load()[name])
-        return _nearest(now, known) if now else []
+        return _nearest(now, known) if parse_version(now) is not None else []
     if name == "nvcc":
-        now, known = pins.nvcc_of(facts), sorted(set(BRANCHES.values()), key=Version)
+        now = pins.nvcc_of(facts)
+        nearest = _nearest(now, sorted(set(BRANCHES.values()), key=Version))
         # What an older toolkit does a newer one does too, as a rule.
-        return sorted(_nearest(now, known), key=lambda one: bool(now) and Version(one) < Version(now))
+        return sorted(nearest, key=lambda one: Version(one) < (parse_version(now) or Version("0")))
     now = pins.driver_of(facts).partition(".")[0]
-    return [one for one in BRANCHES if now and int(one) > int(now)]
+    return [one for one in BRANCHES if now.isdecimal() and int(one) > int(now)]
 
 
 def _nearest(now: str, known: list[str]) -> list[str]:
-    if not now:
+    if parse_version(now) is None:
         return list(reversed(known))
     place = sum(Version(one) < Version(now) for one in known)
     others = [one for one in known if one != now]
@@ -180,7 +183,7 @@ def _alternative(
     candidate: _Candidate, end: ends.End, asked: Asked, known: judging.Known, usual: Mapping[str, str]
 ) -> Alternative:
     judged = judging.glance(end.facts, known)
-    there = stands(judged, known.kb)
+    there = stands(judged, known.kb, before=asked.report)
     costs = (
         name
         for name, one in asked.after.items()

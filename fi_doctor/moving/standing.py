@@ -100,12 +100,12 @@ def _stand(
 
 def _lasting(before: Report, after: Report | Judged, kb: KnowledgeBase) -> dict[str, Stand]:
     """The rows that were measured to fail, on the same kind of GPU: still against them, but where a mend is known."""
-    laid = {fault.row.feature: fault for fault in upgrades.faults(kb, before)}
     sms = {row.sm for row in after.features if not isinstance(row.sm, Missing)}
+    failed = [row for row in before.features if row.verdict.is_failure and row.sm in sms]
+    failed = [row for row in failed if findings.is_measured(row.verdict, row.evidence)]
+    laid = {fault.row.feature: fault for fault in upgrades.faults(kb, before)} if failed else {}
     found = {}
-    for row in before.features:
-        if not (row.verdict.is_failure and findings.is_measured(row.verdict, row.evidence) and row.sm in sms):
-            continue
+    for row in failed:
         fault = laid.get(row.feature)
         standing = _OF_VERDICT[row.verdict]
         why = f"measured before the move, and not known to be mended by it: {row.why}"

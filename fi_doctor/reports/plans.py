@@ -26,7 +26,7 @@ from fi_doctor.reports.text import about, amount, clean, names, wrap
 NOTHING_RUN = "All of it is declared or predicted: of what comes after the move nothing was built or run."
 _WHY = 300  # characters of a reason
 _MOST_ROWS = 40
-_HOLDS = {Holds.YES: "stays", Holds.NO: "is lost", Holds.CANNOT_TELL: "is not known"}
+_HOLDS = {Holds.YES: "is not lost", Holds.NO: "is lost", Holds.CANNOT_TELL: "is not known"}
 
 _ALIKE = {Standing.OPEN, Standing.EXPECTED, Standing.WORKS}  # that a row is no longer measured says nothing
 
