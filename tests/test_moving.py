@@ -11,10 +11,12 @@ from upgraded_machines import H200, TWO_H200
 
 from fi_doctor import targeting, upgraded
 from fi_doctor.cli import targeting as reading
+from fi_doctor.facts import released
 from fi_doctor.facts.architectures import VARIABLE
 from fi_doctor.knowledge import gpus
 from fi_doctor.model import Evidence, Holds, Missing, Verdict
 from fi_doctor.model.plans import Standing
+from fi_doctor.model.targets import Target
 from fi_doctor.moving import altered, ends, judging, keeping, pins, planning, starting
 from fi_doctor.moving.standing import moves, stands
 
@@ -154,8 +156,9 @@ def test_what_cannot_be_compiled_or_run_is_broken_by_what_is_known():
     assert standing("b200,cuda=13.0")["norm.rmsnorm"].standing is Standing.OPEN
 
 
-def test_of_a_release_that_is_not_shipped_nothing_is_known_and_nothing_holds():
-    found = planned("flashinfer=0.7.4", required=("attention.decode",))
+def test_of_a_release_that_is_not_shipped_nothing_is_known_and_nothing_holds(monkeypatch):
+    monkeypatch.setattr(released, "of_release", lambda name, kind: None)
+    found = planned.__wrapped__("flashinfer=0.7.4", required=("attention.decode",))
     assert (found.code, found.required[0].holds) == (3, Holds.CANNOT_TELL)
     assert found.search is None
     assert any("flashinfer-python 0.7.4 are not in the shipped data" in note for note in found.notes)
@@ -279,4 +282,12 @@ def test_a_vllm_of_no_release_is_where_a_move_can_begin(version):
 
 
 def test_a_version_that_nobody_can_compare_is_not_admitted():
-    assert pinned(ended("torch=2.14.0foo"))["torch"].overrides == "vLLM 0.33.0 requires torch==2.14.0"
+    [torch] = [pin for pin in pins.packages(facts(), {"torch": "2.14.0foo"}).pins if pin.what == "torch"]
+    assert torch.overrides == "vLLM 0.33.0 requires torch==2.14.0"
+
+
+def test_a_torch_of_which_nothing_is_known_is_told():
+    to = Target(words="", sm=0, versions={"torch": "9.9"})
+    found = planning.plan(facts(), to, required=(), known=known(), words=("", ""), is_here=False)
+    assert any("torch 9.9" in note for note in found.notes)
+    assert not any("torch" in note for note in planned("torch=2.13.0").notes)

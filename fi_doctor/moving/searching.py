@@ -41,6 +41,10 @@ class _Candidate(NamedTuple):
     target: Target
     changes: tuple[Pin, ...]
     distance: int  # how many releases further than the nearest, of all changes together
+    values: tuple[tuple[str, str], ...]  # what is changed, and to what
+
+    def __hash__(self) -> int:
+        return hash(self.values)
 
     @property
     def kind(self) -> tuple[str, ...]:
@@ -49,7 +53,7 @@ class _Candidate(NamedTuple):
 
 
 def search(asked: Asked, lost: Sequence[Kept], known: judging.Known) -> Search:
-    """All single changes, then all pairs where no single one does, up to so many; then the GPU of before.
+    """All single changes, then the pairs of which either mends what the other leaves; then the GPU of before.
 
     Of each kind of change the nearest, or one further off that brings fewer problems. Releases of which nothing is
     shipped are counted, and not tried.
@@ -58,10 +62,10 @@ def search(asked: Asked, lost: Sequence[Kept], known: judging.Known) -> Search:
     values = {name: [one for one in of if _is_told(name, one)] for name, of in every.items()}
     usual = _problems(judging.glance(asked.begin, known))
     tried, bound = 0, ""
-    once: set[str] = set()  # rows that some change keeps, whatever becomes of the others
-    found: dict[tuple[str, ...], Alternative] = {}
     memo: ends.Memo = {}
-    for candidate in _ordered(asked, values):
+    left: dict[_Candidate, frozenset[tuple[str, str]]] = {}
+    found: dict[tuple[str, ...], Alternative] = {}
+    for candidate in itertools.chain(_singles(asked, values), _pairs(asked, left)):
         if found and len(candidate.changes) > min(map(len, found)):
             break
         if candidate.kind in found and not found[candidate.kind].problems:
@@ -71,29 +75,37 @@ def search(asked: Asked, lost: Sequence[Kept], known: judging.Known) -> Search:
             break
         tried += 1
         end = ends.end(asked.begin, candidate.target, is_here=asked.is_here, memo=memo)
-        there = stands(judging.glance(end.facts, known, asked.required), known.kb, before=asked.report)
-        of_required = kept(asked.required, asked.before, there, end.facts, known.kb)
-        once |= {one.feature for one in of_required if one.holds is Holds.YES}
-        if once.issuperset(asked.required) and all(one.holds is Holds.YES for one in of_required):
+        left[candidate] = _left(end, asked, known)
+        if not left[candidate]:
             one = _alternative(candidate, end, asked, known, usual)
             if candidate.kind not in found or len(one.problems) < len(found[candidate.kind].problems):
                 found[candidate.kind] = one
     best = sorted(found.values(), key=lambda one: (len(one.overrides), len(one.problems), one.distance, one.words))
     if not found and asked.end.target.sm and (stays := _on_gpu_of_before(asked, known, usual)) is not None:
         tried, best = tried + 1, [stays]
-    never = [one for one in lost if one.feature not in once]
+    never = set.intersection(*({feature for feature, _ in of} for of in left.values())) if left else set()
     return Search(
         tried=tried,
         untold=sum(len(of) for of in every.values()) - sum(len(of) for of in values.values()),
         dimensions=tuple(f"{name} ({len(of)})" for name, of in values.items()),
         bound=bound,
         found=tuple(best[:_SHOWN]),
-        why_none=() if found else tuple(f"{one.feature}: {one.why}" for one in never or lost),
+        why_none=()
+        if best
+        else tuple(f"{one.feature}: {one.why}" for one in lost if not never or one.feature in never),
     )
 
 
-def _ordered(asked: Asked, values: dict[str, list[str]]) -> Iterator[_Candidate]:
-    return itertools.chain(_candidates(asked, values, 1), _candidates(asked, values, 2))
+def _left(end: ends.End, asked: Asked, known: judging.Known) -> frozenset[tuple[str, str]]:
+    """What still stands against required rows there: the row, and each of the causes."""
+    there = stands(judging.glance(end.facts, known, asked.required), known.kb, before=asked.report)
+    of_required = kept(asked.required, asked.before, there, end.facts, known.kb)
+    return frozenset(
+        (one.feature, cause)
+        for one in of_required
+        if one.holds is not Holds.YES
+        for cause in (there[one.feature].causes if one.feature in there else ()) or {"not called, or not known"}
+    )
 
 
 def _on_gpu_of_before(asked: Asked, known: judging.Known, usual: Mapping[str, str]) -> Alternative | None:
@@ -102,10 +114,9 @@ def _on_gpu_of_before(asked: Asked, known: judging.Known, usual: Mapping[str, st
     target = replace(asked.end.target, sm=0, name="", gpus=1)
     change = _change("GPU", pins.gpus_told(facts), pins.gpus_told(asked.begin))
     end = ends.end(asked.begin, target, is_here=asked.is_here)
-    there = stands(judging.glance(end.facts, known, asked.required), known.kb, before=asked.report)
-    if not all(one.holds is Holds.YES for one in kept(asked.required, asked.before, there, end.facts, known.kb)):
+    if _left(end, asked, known):
         return None
-    return _alternative(_Candidate(target, (change,), 0), end, asked, known, usual)
+    return _alternative(_Candidate(target, (change,), 0, ()), end, asked, known, usual)
 
 
 def _is_told(name: str, version: str) -> bool:
@@ -147,16 +158,23 @@ def _nearest(now: str, known: list[str]) -> list[str]:
     return sorted(others, key=lambda one: (abs(known.index(one) - place), known.index(one) < place))
 
 
-def _candidates(asked: Asked, values: dict[str, list[str]], size: int) -> Iterator[_Candidate]:
-    """Every combination of so many changes, the nearest of all first."""
-    combined: list[tuple[int, dict[str, str]]] = []
-    for names in itertools.combinations(values, size):
-        if {"vllm", "flashinfer-python"} <= {*names}:
-            continue  # a vLLM that is moved brings the FlashInfer that it requires
-        places = itertools.product(*(range(len(values[name])) for name in names))
-        combined += [(sum(at), {name: values[name][one] for name, one in zip(names, at, strict=True)}) for at in places]
+def _singles(asked: Asked, values: Mapping[str, list[str]]) -> Iterator[_Candidate]:
+    """Every single change, the nearest first."""
+    places = [(place, name, value) for name, of in values.items() for place, value in enumerate(of)]
+    for place, name, value in sorted(places, key=lambda one: one[0]):
+        yield _candidate(asked, {name: value}, place)
+
+
+def _pairs(asked: Asked, left: Mapping[_Candidate, frozenset[tuple[str, str]]]) -> Iterator[_Candidate]:
+    """Of the single changes that were tried those that leave nothing in common, the nearest first."""
+    combined = [
+        (one.distance + other.distance, {**dict(one.values), **dict(other.values)})
+        for (one, after), (other, beside) in itertools.combinations([*left.items()], 2)
+        # A vLLM that is moved brings the FlashInfer that it requires.
+        if one.kind != other.kind and {*one.kind, *other.kind} != {pins.VLLM, pins.FLASHINFER} and not after & beside
+    ]
     for distance, changed in sorted(combined, key=lambda one: one[0]):
-        yield _candidate(asked, changed, distance)
+        yield _candidate(asked, {name: changed[name] for name in _KEYS if name in changed}, distance)
 
 
 def _candidate(asked: Asked, changed: dict[str, str], distance: int) -> _Candidate:
@@ -171,7 +189,8 @@ def _candidate(asked: Asked, changed: dict[str, str], distance: int) -> _Candida
         driver=changed.get("driver", target.driver),
     )
     before = {name: now.get(name, pins.installed(name, facts)) for name in changed}
-    return _Candidate(moved, tuple(_change(name, before[name], to) for name, to in changed.items()), distance)
+    changes = tuple(_change(name, before[name], to) for name, to in changed.items())
+    return _Candidate(moved, changes, distance, tuple(changed.items()))
 
 
 def _change(what: str, before: str, after: str) -> Pin:

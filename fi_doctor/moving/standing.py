@@ -29,6 +29,7 @@ class Stand(NamedTuple):
     evidence: Evidence
     is_called: bool  # without a flag of vllm serve
     calls: str  # the same in words; "" without vLLM
+    causes: frozenset[str] = frozenset()  # all that stands against it: ids of findings, or a word
 
 
 def stands(report: Report | Judged, kb: KnowledgeBase, *, before: Report | None = None) -> dict[str, Stand]:
@@ -82,14 +83,17 @@ def _stand(
     calls = _calls(row, is_called=is_called) if report.facts.vllm_version else ""
     against = [one for one in report.findings if one.severity is Severity.ERROR and row.feature in one.features]
     why = "; ".join(f"{one.id}: {one.title}" for one in against)
+    causes = {one.id for one in against}
     if row.verdict in _OF_VERDICT:
         why = why if why and row.evidence is Evidence.PREDICTED else row.why
         standing = _OF_VERDICT[row.verdict]
         if standing is Standing.WORKS and not findings.is_measured(row.verdict, row.evidence):
             standing = Standing.EXPECTED
-        return Stand(row, standing, why, row.evidence, is_called, calls)
+        if standing.is_against and (row.verdict is Verdict.UNSUPPORTED or not causes):
+            causes.add(str(standing))
+        return Stand(row, standing, why, row.evidence, is_called, calls, frozenset(causes))
     if against:
-        return Stand(row, Standing.BROKEN, why, Evidence.PREDICTED, is_called, calls)
+        return Stand(row, Standing.BROKEN, why, Evidence.PREDICTED, is_called, calls, frozenset(causes))
     if row.feature in lasting and (lasting[row.feature].standing is not Standing.OPEN or is_read):
         return lasting[row.feature]._replace(row=row, is_called=is_called, calls=calls)
     if not is_read and row.needs_gpu:
@@ -111,7 +115,8 @@ def _lasting(before: Report, after: Report | Judged, kb: KnowledgeBase) -> dict[
         why = f"measured before the move, and not known to be mended by it: {row.why}"
         if fault is not None and upgrades.mended(fault, after.facts, kb, before.outcomes):
             standing, why = Standing.OPEN, f"known to be mended: {', '.join(rule.id for rule in fault.rules)}"
-        found[row.feature] = Stand(row, standing, why, Evidence.PREDICTED, is_called=False, calls="")
+        causes = frozenset({"measured"} if standing.is_against else ())
+        found[row.feature] = Stand(row, standing, why, Evidence.PREDICTED, is_called=False, calls="", causes=causes)
     return found
 
 

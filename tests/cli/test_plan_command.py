@@ -8,6 +8,7 @@ import json
 import jsonschema
 import pytest
 from cli_command import in_three_parts
+from msgspec.structs import replace
 
 import fi_doctor
 from fi_doctor import knowing
@@ -83,24 +84,19 @@ def test_a_row_that_is_at_neither_end_counts_only_by_its_own_name():
     assert (named.code, named.reason) == (1, "required and not there after the move: gemm.mxfp8")
 
 
-def test_a_torch_of_which_nothing_is_known_is_told():
-    assert any("torch 9.9" in note for note in made("torch=9.9").notes)
-    assert not any("torch" in note for note in made("torch=2.13.0").notes)
-
-
 def test_it_is_what_its_schema_says(lost):
     jsonschema.Draft202012Validator(json.loads(schemas.text("plan"))).validate(json.loads(plans.to_json(lost)))
 
 
 @pytest.mark.parametrize(("form", "render"), [("console", plans.render), ("markdown", plans.markdown)])
 def test_a_plan_looks_as_its_golden_file_says(form, render, lost, golden):
-    golden(f"plans/h200-to-b200.{form}", render(lost))
+    # How many there are to try is another thing with every release that is shipped.
+    searched = replace(lost.search, tried=46, untold=42, dimensions=("vllm (15)", "nvcc (23)", "driver (6)"))
+    golden(f"plans/h200-to-b200.{form}", render(replace(lost, search=searched)))
 
 
 def test_no_markup_of_a_file_is_obeyed(lost):
-    import msgspec
-
-    hostile = msgspec.structs.replace(lost, reason="<b>`x`\x1b[1m")
+    hostile = replace(lost, reason="<b>`x`\x1b[1m")
     assert "<b>" not in plans.markdown(hostile)
     assert "\x1b" not in plans.markdown(hostile) + plans.render(hostile)
 
