@@ -33,13 +33,14 @@ def end(facts: Facts, target: Target, *, is_here: bool, memo: Memo | None = None
     memo: the same facts with other packages, for who asks for many ends of one begin.
     """
     found = pins.packages(facts, target.versions)
+    aimed = replace(target, sm=target.sm or next(iter(pins.sms_of(facts)), 0), versions={})
     key = tuple(sorted(found.versions.items()))
     moved = memo.get(key) if memo is not None else None
     if moved is None:
-        moved = _with_packages(facts, target, found.versions)
+        moved = _with_packages(facts, aimed, found.versions)
         if memo is not None:
             memo[key] = moved
-    after = targeting.facts_for(_with_gpus(moved, target), replace(target, versions={}), Depth.STATIC)
+    after = targeting.facts_for(_with_gpus(moved, target), aimed, Depth.STATIC)
     after = _with_architectures(facts, after, is_here=is_here)
     machine = pins.machine(facts, after, asks_torch="torch" in target.versions)
     return End(after, target, (*found.pins, *machine))
@@ -65,17 +66,23 @@ def _with_architectures(before: Facts, after: Facts, *, is_here: bool) -> Facts:
 
     Which suffix another release gives is not known, and nothing that is judged asks for it.
     """
-    package, sms = after.flashinfer, pins.sms_of(after)
-    if isinstance(package, Missing) or VARIABLE in after.environment or not sms:
+    package, old, sms = after.flashinfer, before.flashinfer, pins.sms_of(after)
+    if isinstance(package, Missing) or VARIABLE in after.environment:
         return after
-    are_others, then = sms != pins.sms_of(before), pins.nvcc_of(after)
+    tags = package.architectures
+    were = tags if isinstance(old, Missing) else old.architectures
+    are_others = sms != pins.sms_of(before)
     is_other = pins.installed(pins.FLASHINFER, before) != pins.installed(pins.FLASHINFER, after)
-    if not (are_others or is_other or then != pins.nvcc_of(before)):
-        return after
-    tags: tuple[str, ...] | Missing = tuple(f"{sm}{'a' if sm >= 90 else ''}" for sm in sms)
-    if package.root and is_here and not is_other:
-        tags, _ = architectures(Path(package.root), {}, after.gpus, after.toolkit)
-    package = replace(package, architectures=tags, architectures_from="GPUs")
+    if not sms:
+        tags = were
+    elif tags != were and (not isinstance(tags, Missing) or "requires CUDA" in tags.reason):
+        pass  # it was looked up with the release
+    elif package.root and is_here and not is_other:
+        if are_others or pins.nvcc_of(after) != pins.nvcc_of(before):
+            tags, _ = architectures(Path(package.root), {}, after.gpus, after.toolkit)
+    elif are_others or isinstance(tags, Missing):
+        tags = tuple(f"{sm}{'a' if sm >= 90 else ''}" for sm in sms)
+    package = replace(package, architectures=tags)
     if are_others:
         package = replace(package, cache_dir=_UNSEEN, cached_modules=(), stale_modules={})
     return replace(after, flashinfer=package)
