@@ -57,7 +57,7 @@ def _kept(feature: str, old: Stand | None, new: Stand | None, facts: Facts, kb: 
     elif new.standing.is_against:
         holds = Holds.NO
     elif old is not None and old.calls and new.calls and old.row.vllm_calls and not new.row.vllm_calls:
-        holds, why = Holds.NO, f"vLLM {facts.vllm_version} does not call it any more: {new.row.vllm}"
+        holds, why = Holds.NO, f"vLLM {facts.vllm_version} does not call it: {new.row.vllm}"
     elif old is not None and old.is_called and not new.is_called:
         why, line = new.row.vllm, _turned_on(feature, new, facts, kb)
     return Kept(feature=feature, holds=holds, before=sides[0], after=sides[1], why=why, line=line)

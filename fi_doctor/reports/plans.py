@@ -189,7 +189,7 @@ def _search(plan: Plan) -> Iterator[str]:
         rows = ", ".join(one.feature for one in plan.required if one.holds is not Holds.YES)
         yield f"no known combination keeps {rows}: {'; '.join(clean(why, _WHY) for why in found.why_none)}"
     bound = f"; {found.bound}" if found.bound else ""
-    untold = f"; {found.untold} further releases are not in the shipped data" if found.untold else ""
+    untold = f"; of {amount(found.untold, 'further release')} nothing is in the shipped data" if found.untold else ""
     yield f"looked at: {looked_at}, the nearest first{untold}{bound}"
 
 
