@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 
 import jsonschema
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 
 import fi_doctor
 from fi_doctor import knowing
-from fi_doctor.cli import planning, schemas
+from fi_doctor.cli import moving, planning, schemas
 from fi_doctor.errors import UsageError
 from fi_doctor.reports import plans
 
@@ -106,6 +107,11 @@ def test_programs_get_it_as_a_value(capfd, tmp_path, monkeypatch):
     found = fi_doctor.plan(to="b200", example=FROM, require="gemm.fp8_block_*")
     assert [one.feature for one in found.required] == ["gemm.fp8_block_sm90"]
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_arguments_are_the_options_of_the_command():
+    asked = {*inspect.signature(fi_doctor.plan).parameters} - {"tell"}
+    assert asked == {*inspect.signature(moving.plan).parameters} - {"format_", "output"}
 
 
 def test_the_command_writes_it_and_ends_with_its_code(doctor, tmp_path):
