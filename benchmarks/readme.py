@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).parents[1]
+LOST = "\nWould be lost"
 UPGRADE = "What other versions would mend"
 
 
@@ -42,6 +43,9 @@ def main():
     text = fill(text, "example", sample)
     _, title, rest = printed("-m", "fi_doctor", "check", "--example", "2xh200-flashinfer-0.5.3").partition(UPGRADE)
     text = fill(text, "upgrade", title + rest.partition("\n\n")[0])
+    words = ("--to", "b200,vllm=0.33.0,driver=570", "--require", "moe.bf16")
+    begins, _, _ = printed("-m", "fi_doctor", "plan", "--example", "2xh200-flashinfer-0.5.3", *words).partition(LOST)
+    text = fill(text, "plan", begins)
     text = fill(text, "recorded", printed("benchmarks/recorded.py"))
     text = fill(text, "builds", printed("benchmarks/builds.py"))
     text = fill(text, "selection", printed("benchmarks/selection.py", "summary"))

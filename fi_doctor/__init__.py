@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fi_doctor.api import diagnose, load
+    from fi_doctor.api import diagnose, load, plan
     from fi_doctor.errors import DoctorError
     from fi_doctor.model import Report
 
-__all__ = ["DoctorError", "Report", "__version__", "diagnose", "load"]
+__all__ = ["DoctorError", "Report", "__version__", "diagnose", "load", "plan"]
 __version__ = "0.1.0"
 
-_PLACES = {"DoctorError": "errors", "Report": "model", "diagnose": "api", "load": "api"}
+_PLACES = {"DoctorError": "errors", "Report": "model", "diagnose": "api", "load": "api", "plan": "api"}
 
 
 def __getattr__(name: str) -> object:

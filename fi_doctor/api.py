@@ -1,7 +1,7 @@
-"""fi-doctor for programs: `diagnose` checks a machine or judges a report anew, `load` reads a report.
+"""fi-doctor for programs: `diagnose` checks a machine or judges a report anew, `load` reads a report, `plan` plans.
 
-Both return a `fi_doctor.model.Report`, write nothing to stdout and stderr, never end the process, set no signal
-handler and may be called in any thread.
+They return a `fi_doctor.model.Report` or `fi_doctor.model.plans.Plan`, write nothing to stdout and stderr, never end
+the process, set no signal handler and may be called in any thread.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fi_doctor.cli.asked import Asked, begin_check
 from fi_doctor.errors import UsageError
 from fi_doctor.facts.remembered import memory_folder
 from fi_doctor.model import Report
+from fi_doctor.model.plans import Plan
 from fi_doctor.processes import HOUSEHOLD
 from fi_doctor.reports import document
 
@@ -131,6 +132,46 @@ def diagnose(  # noqa: PLR0913 - the options of check
     return commands.judge(asked, gathering, kb, specs)
 
 
+def plan(  # noqa: PLR0913 - the options of plan
+    *,
+    to: str | Iterable[str],
+    from_: PathLike | None = None,
+    example: str | None = None,
+    python: PathLike | None = None,
+    require: str | Iterable[str] = (),
+    env_file: PathLike | Iterable[PathLike] = (),
+    manifest: PathLike | Iterable[PathLike] = (),
+    vllm_args: str | None = None,
+    knowledge: PathLike | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Plan:
+    """The plan of `fi-doctor plan` with the same options; `plan.code` is its exit code.
+
+    to: "b200,vllm=0.33.0". from_: where the move begins, as `to`, or the file of a report. It takes about a second, and
+    some seconds where what is required is lost and what keeps it is looked for. Nothing is built or run.
+
+    Errors: as `diagnose`.
+    Source: the stages of `fi_doctor.moving.planning.plan`.
+    """
+    from fi_doctor.cli import planning  # noqa: PLC0415 - `diagnose` has no need of it
+
+    say = tell or _unsaid
+    asked = planning.AskedPlan(
+        to=_words(to),
+        source=_path(from_),
+        example=example,
+        python=_path(python),
+        required=_words(require),
+        env_files=_words(env_file),
+        manifests=_words(manifest),
+        vllm_args=vllm_args,
+    )
+    _check_words(asked)
+    HOUSEHOLD.has_others = True
+    folder = None if knowledge is None else Path(knowledge)
+    return planning.made(asked, lambda: knowing.load(memory_folder(), folder), say)
+
+
 def load(path: PathLike) -> Report:
     """The report in a file, JSON or YAML by its content, with the verdicts that it was written with.
 
@@ -145,7 +186,7 @@ def load(path: PathLike) -> Report:
     return document.read_file(Path(path))
 
 
-def _check_words(asked: Asked) -> None:
+def _check_words(asked: msgspec.Struct) -> None:
     """UsageError for a text that no command line and no name of a file can have."""
     values = msgspec.structs.asdict(asked).values()
     for word in (one for value in values for one in (value if isinstance(value, tuple) else (value,))):

@@ -58,6 +58,7 @@ def find(  # noqa: PLR0913 - what is known, what was judged, what is put in
 
     besides: rows that are told of elsewhere. What was measured is not carried over, and nothing becomes "works".
     """
+    settings_set = {*report.facts.environment, *(one.name for one in stated)}
     now = _judge(kb, report, upgraded.completed(report.facts), specs, stated)
     then = _judge(kb, report, target, specs, stated)
     measured = {row.name: row for row in report.features}
@@ -67,7 +68,7 @@ def find(  # noqa: PLR0913 - what is known, what was judged, what is put in
         *(change for change in changed if change is not None),
         *_of_calls(kb, report, target, list(then.rows.values())),
         *_problems(now, then),
-        *_of_settings(now, then, {*report.facts.environment, *(one.name for one in stated)}, report.facts),
+        *of_settings(now.settings, then.settings, settings_set, report.facts),
     )
 
 
@@ -145,10 +146,13 @@ def _problems(now: _Judged, then: _Judged) -> Iterator[Change]:
             )
 
 
-def _of_settings(now: _Judged, then: _Judged, names: set[str], facts: Facts) -> Iterator[Change]:
-    """The settings that are set here and of which the other versions make less."""
-    before = {(finding.id, name) for finding in now.settings for name in _named(finding, names)}
-    for finding in then.settings:
+def of_settings(now: tuple[Finding, ...], then: tuple[Finding, ...], names: set[str], facts: Facts) -> Iterator[Change]:
+    """The settings that are set here and of which the other versions make less.
+
+    now, then: what these and the other versions make of them, as settings.find has it. names: those that are set.
+    """
+    before = {(finding.id, name) for finding in now for name in _named(finding, names)}
+    for finding in then:
         for name in _named(finding, names):
             if finding.id in _OF_SETTINGS and (finding.id, name) not in before:
                 fix = f"; {finding.fix[0]}" if finding.fix else ""

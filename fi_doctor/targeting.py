@@ -39,7 +39,7 @@ def gpus_of(target: Target) -> Callable[[Mapping[str, str]], tuple[GpuFacts, dic
     def read(environ: Mapping[str, str]) -> tuple[GpuFacts, dict[str, str]]:
         sources = {"gpus": _SOURCE, "gpus.cuda_order": _SOURCE}
         if target.driver:
-            driver: Driver | Missing = _driver(target.driver)
+            driver: Driver | Missing = driver_of(target.driver)
         else:
             here, _ = read_gpus_of_nvml(environ)
             driver = here.driver
@@ -47,11 +47,16 @@ def gpus_of(target: Target) -> Callable[[Mapping[str, str]], tuple[GpuFacts, dic
                 driver = Missing(reason=f"--target names none, and here is none: {driver.reason}")
             else:
                 sources["gpus"] = f"{_SOURCE}; the driver is that of this machine"
-        found = tuple(_gpu(target, index) for index in range(target.gpus))
-        uuids = tuple(gpu.uuid for gpu in found)
-        return GpuFacts(driver=driver, gpus=found, visible_devices=_UNSEEN, cuda_order=uuids, links=_UNSEEN), sources
+        return gpu_facts(target, driver), sources
 
     return read
+
+
+def gpu_facts(target: Target, driver: Driver | Missing) -> GpuFacts:
+    """The GPUs of the target beside a driver."""
+    found = tuple(_gpu(target, index) for index in range(target.gpus))
+    uuids = tuple(gpu.uuid for gpu in found)
+    return GpuFacts(driver=driver, gpus=found, visible_devices=_UNSEEN, cuda_order=uuids, links=_UNSEEN)
 
 
 def facts_for(facts: Facts, target: Target, depth: Depth | None) -> Facts:
@@ -115,7 +120,8 @@ def environ_for(facts: Facts, environ: dict[str, str]) -> dict[str, str]:
     return {**environ, ARCH_LIST: arch_list(package.architectures)}
 
 
-def _driver(version: str) -> Driver:
+def driver_of(version: str) -> Driver:
+    """A driver by its version or branch, with the newest CUDA that it runs."""
     branch = version.partition(".")[0]
     unknown = Missing(reason=f"which CUDA a driver of branch {branch} runs is not known")
     return Driver(version=version, cuda=BRANCHES.get(branch, unknown))

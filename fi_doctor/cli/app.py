@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fi_doctor.cli import bundling, documents, exporting, linting, publishing, scripts
+from fi_doctor.cli import bundling, documents, exporting, linting, moving, publishing, scripts
 from fi_doctor.cli.options import (
     AsRecorded,
     AsUser,
@@ -279,6 +279,7 @@ app.command()(exporting.env)
 app.command()(documents.cache)
 app.command()(documents.lock)
 app.command()(documents.diff)
+app.command()(moving.plan)
 app.command()(publishing.serve)
 app.command()(linting.lint)
 

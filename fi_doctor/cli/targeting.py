@@ -29,13 +29,16 @@ _OLDEST_TORCH = Version("2.0")
 _VERSION = re.compile(r"\d+(?:\.\d+)*[A-Za-z0-9.+-]*")
 
 
-def target(words: str) -> Target:
-    """What the words of --target describe. Errors: UsageError, with what is near to a word that means nothing."""
+def target(words: str, *, needs_gpu: bool = True) -> Target:
+    """What the words of --target describe; its SM is 0 where they name no GPU and none is needed.
+
+    Errors: UsageError, with what is near to a word that means nothing.
+    """
     given = _pairs(words)
     named = given.get("gpu", "")
     gpu = _gpu(named) if named else None
     sm = _sm(given["sm"]) if "sm" in given else gpu.sm if gpu else 0
-    if not sm:
+    if not sm and needs_gpu:
         raise _wrong("it names no GPU", todo=_EXAMPLE)
     if gpu is not None and gpu.sm != sm:
         raise _wrong(f"{gpu.name} is of SM{gpu.sm}, and sm={given['sm']} is not", todo="leave one of the two out")

@@ -55,6 +55,10 @@ GPUS = (
     Named("NVIDIA GeForce RTX 5090", 120, ("RTX 5090", "5090")),
     Named("NVIDIA GB10", 121, ("DGX Spark", "Spark")),
 )
+# Those that are in one module or chip with an Arm CPU: Grace, and the Tegra of Jetson and Spark.
+ON_ARM = frozenset(
+    {"NVIDIA GH200", "NVIDIA GB200", "NVIDIA GB300", "NVIDIA GB10", "NVIDIA Thor", "NVIDIA Jetson AGX Orin"}
+)
 # What tells cards of one GPU apart: "A100-SXM4-80GB", "H200 NVL".
 _FORMS = re.compile(r"\b(?:nvidia|geforce|tesla|generation|sxm\d?|pcie|nvl|hbm\d?e?|\d+ ?gb?)\b|[^a-z0-9]")
 # Release of the toolkit from which nvcc compiles for each of the above. Source: the release notes of CUDA 10.0, 11.0,
