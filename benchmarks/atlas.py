@@ -123,7 +123,8 @@ class Atlas:
         )  # fmt: skip
         with self.lock:
             self.running.add(process.pid)
-        said = process.stdout.read().decode(errors="replace")
+        with process.stdout:
+            said = process.stdout.read().decode(errors="replace")
         _, status, usage = os.wait4(process.pid, 0)
         with self.lock:
             self.running.discard(process.pid)

@@ -18,6 +18,8 @@ from fi_doctor.knowledge import atlas
 TESTS = pathlib.Path(__file__).parents[1] / "tests"
 ROWS = TESTS / "atlas"
 _STATES = {"built": "compiled", "failed": "failed"}
+# A rank that was stopped, an nvcc that lies about its version, an architecture list of another GPU.
+_FAULTY = ("stopped-rank", "nvcc-says", "nvcc-put-right", "proved-arch-list", "proved-nvcc")
 _COUNTS = ("built", "ran", "verified")  # stages after which something of ours was tried
 
 
@@ -119,7 +121,8 @@ def of_report(report, name, places):
     package, nvcc, gpus = facts.flashinfer, facts.toolkit.jit and facts.toolkit.jit.nvcc, facts.gpus.gpus
     if not (isinstance(package.version, str) and isinstance(package.architectures, list) and isinstance(gpus, list)):
         return set(), set()
-    place = atlas.Place(name, gpu=gpus[0].name, cores=facts.system.cpus, jobs=builds.jobs)
+    is_faulty = any(word in name for word in _FAULTY)
+    place = atlas.Place(name, gpu=gpus[0].name, cores=facts.system.cpus, jobs=builds.jobs, is_faulty=is_faulty)
     place = places.setdefault(place, len(places))
     version = nvcc.version if nvcc and isinstance(nvcc.version, str) else ""
     key, day = (version, package.architectures[0]), report.created[:10]

@@ -34,6 +34,7 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     cores: int = 0
     jobs: int = 0  # compilers at once, at most
     host: str = ""  # host compiler
+    is_faulty: bool = False  # on purpose, as with a rank that is stopped: it says nothing of a release and a GPU
 
 
 class Compiled(msgspec.Struct, frozen=True, array_like=True):
@@ -188,7 +189,7 @@ def distance(asked: Asked, row: Compiled | Ran) -> Distance:
 def _nearest(asked: Asked, rows: Sequence[Compiled | Ran], atlas: Atlas, without: frozenset[str]) -> Near | None:
     """Of what is equally near the newest of each module or variant counts, and of those one that did not end well."""
     found = [Near(row, atlas.places[row.place], distance(asked, row)) for row in rows]
-    found = [near for near in found if near.place.name not in without]
+    found = [near for near in found if not near.place.is_faulty and near.place.name not in without]
     least = min((near.distance for near in found), default=None)
     newest: dict[str, Near] = {}
     for near in sorted(found, key=lambda near: (near.row.day, not near.row.is_good)):

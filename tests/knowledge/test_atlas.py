@@ -5,7 +5,7 @@ import pytest
 from fi_doctor.knowledge import atlas
 from fi_doctor.knowledge.atlas import Asked, Atlas, Compiled, Place, Ran
 
-PLACES = (Place("one", gpu="NVIDIA H200"), Place("other", gpu="NVIDIA H100"))
+PLACES = (Place("one", gpu="NVIDIA H200"), Place("other", gpu="NVIDIA H100"), Place("stopped", is_faulty=True))
 
 
 def compiled(*, flashinfer="0.7.2.post1", nvcc="13.2", arch="100a", outcome="compiled", error="", place=0):
@@ -83,6 +83,7 @@ def test_other_modules_and_places_that_do_not_count_are_left_out():
     assert build(asked, compiled(), modules=()) is None
     assert build(asked, compiled(), compiled(nvcc="13.1", place=1), without=("one",)).place.name == "other"
     assert run(ran(), without=("one",)) is None
+    assert run(ran(ending="raised", place=2)) is None
 
 
 def test_of_equally_near_runs_the_newest_of_each_variant_counts_and_a_bad_one_is_told():
