@@ -30,7 +30,6 @@ from atlas_units import BROAD, MODULES
 ARCHITECTURES = ("8.0", "9.0a", "10.0a", "10.3a", "12.0f", "12.1a")
 OTHER_ARCHITECTURES = ("9.0a", "10.0a", "12.0f")
 UNITS = pathlib.Path(__file__).with_name("atlas_units.py")
-KILLED = re.compile(r"died due to signal 9|Killed|No space left on device|out of memory|Cannot allocate memory")
 
 
 def wanted(arguments, toolkits, done):
@@ -103,7 +102,8 @@ class Atlas:
         modules = []
         for name, plan in found["modules"].items():
             key = (record.flashinfer_version(package), name, toolkit.version, record.tag(architecture))
-            modules.append(Module(key, {**found["versions"], "nvcc": toolkit.build}, plan))
+            versions = {**found["versions"], "nvcc": toolkit.build, "borrowed": toolkit.borrowed}
+            modules.append(Module(key, versions, plan))
         return modules
 
     def run(self, command, module):
@@ -137,7 +137,7 @@ class Atlas:
             "peak_mib": usage.ru_maxrss // 1024,
             "error": record.first_error(said) if process.returncode else "",
         }
-        is_cut = process.returncode < 0 or (process.returncode and KILLED.search(said)) or self.is_over()
+        is_cut = process.returncode < 0 or (process.returncode and record.LACKS.search(said)) or self.is_over()
         if not is_cut:
             self.ledger.add(key, took)
         return {**took, "earlier": False, "cut": is_cut}
@@ -155,6 +155,8 @@ class Atlas:
             module.left -= 1
             if took is None or took.get("cut"):
                 module.is_cut = module.is_cut or module.failed is None
+                if took and took["error"]:
+                    self.counts[f"lacking: {took['error']}"] += 1
             else:
                 module.units.append(took)
                 if took["status"]:

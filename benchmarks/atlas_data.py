@@ -12,6 +12,7 @@ import lzma
 import pathlib
 
 import msgspec
+from atlas_record import LACKS
 
 from fi_doctor.knowledge import atlas
 
@@ -95,7 +96,9 @@ def made():
     places, compiled, ran = {}, set(), set()
     for path in sorted(ROWS.glob("*.jsonl.xz")):
         for line in lzma.decompress(path.read_bytes()).splitlines():
-            compiled.add(of_row(json.loads(line), path.name.removesuffix(".jsonl.xz"), places))
+            row = json.loads(line)
+            if not LACKS.search(row["error"]):
+                compiled.add(of_row(row, path.name.removesuffix(".jsonl.xz"), places))
     for path in sorted((TESTS / "machines").glob("*/*.json")):
         report = msgspec.json.decode(path.read_bytes(), type=Recorded)
         built, tried = of_report(report, path.parent.name, places)

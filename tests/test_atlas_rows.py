@@ -69,8 +69,11 @@ def test_what_flashinfer_refuses_is_told_in_its_words(run):
     assert (row["outcome"], row["error"], row["units"]) == ("refused", "RuntimeError: no such architecture", 0)
 
 
-@pytest.mark.parametrize("says", ["cicc died due to signal 9 (Kill signal)", "No space left on device"])
-def test_what_is_killed_or_has_no_room_says_nothing_of_the_module(run, says):
+@pytest.mark.parametrize(
+    "says",
+    ["cicc died due to signal 9 (Kill signal)", "No space left on device", "fatal error: cublasLt.h: No such file"],
+)
+def test_what_is_killed_has_no_room_or_lacks_a_library_says_nothing_of_the_module(run, says):
     assert run(f"echo '{says}'; false -c page.cu -o page.o", ": -o page.so") == []
 
 
@@ -84,7 +87,7 @@ def test_a_run_goes_on_where_its_budget_ended(run):
 
 def test_broad_modules_are_asked_of_each_nvcc_and_the_others_of_one_for_some(script, tmp_path):
     (tmp_path / "flashinfer_python-0.7.2.dist-info").mkdir()
-    toolkits = [script.record.Toolkit(tmp_path, version, f"V{version}.1") for version in ("13.0", "13.1")]
+    toolkits = [script.record.Toolkit(tmp_path, version, f"V{version}.1", "") for version in ("13.0", "13.1")]
     asked = types.SimpleNamespace(flashinfer=[tmp_path], one_nvcc="13.0", modules=None, arch=None)
     found = script.wanted(asked, toolkits, {("0.7.2", "norm", "13.1", "80")})
     names = {(toolkit.version, architecture): names for (_, toolkit, architecture), names in found.items()}
