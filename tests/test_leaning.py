@@ -38,8 +38,8 @@ def planned(feature="norm.rmsnorm", module="norm", deciding=()):
 
 def test_a_row_leans_on_the_nearest_run_of_what_decides_it_and_on_the_build_of_its_module():
     run, built = leaning.nearest(ASKED, "norm.rmsnorm", [planned(deciding=("bf16",))])
-    assert (run.outcome, run.is_run, run.is_exact) == ("verified", True, False)
-    assert (built.outcome, built.is_run, built.is_exact) == ("compiles", False, True)
+    assert (run.outcome, run.is_run, run.differs) == ("verified", True, ("another generation of GPUs",))
+    assert (built.outcome, built.is_run, built.differs) == ("compiles", False, ())
     run, _ = leaning.nearest(ASKED, "norm.rmsnorm", [planned()])
     assert (run.outcome, run.subject) == ("wrong-result", "fp16")
 

@@ -112,9 +112,15 @@ class Distance(NamedTuple):
     nvcc: tuple[int, ...]
 
     @property
-    def is_exact(self) -> bool:
-        """Whether exactly this was measured."""
-        return not (self.architecture or any(self.flashinfer) or any(self.nvcc))
+    def words(self) -> tuple[str, ...]:
+        """What differs; nothing where exactly this was measured."""
+        near = ("", "code for the GPU by another suffix", "another GPU of that generation")
+        told = (
+            near[self.architecture] if self.architecture < len(near) else "another generation of GPUs",
+            "another FlashInfer" if any(self.flashinfer) else "",
+            "another nvcc" if any(self.nvcc) else "",
+        )
+        return tuple(filter(None, told))
 
 
 class Near(NamedTuple):
@@ -141,7 +147,7 @@ class Near(NamedTuple):
             place=", ".join(filter(None, whose)),
             detail=detail,
             is_run=isinstance(row, Ran),
-            is_exact=self.distance.is_exact,
+            differs=self.distance.words,
         )
 
 
