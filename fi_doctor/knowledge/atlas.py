@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 from packaging.version import InvalidVersion, Version
 
+from fi_doctor.model import Facts, Missing
 from fi_doctor.model.targets import Measured
 
 PATH = Path(__file__).with_suffix(".json")
@@ -155,6 +156,16 @@ class Near(NamedTuple):
 def load() -> Atlas:
     """What ships."""
     return msgspec.json.decode(PATH.read_bytes(), type=Atlas)
+
+
+def asked_of(facts: Facts, sm: int) -> Asked | None:
+    """What is looked for; None where no FlashInfer is known. A toolkit that is not known is any."""
+    package, nvcc = facts.flashinfer, facts.toolkit.gate_version
+    if isinstance(package, Missing) or isinstance(package.version, Missing):
+        return None
+    tags = package.architectures
+    tag = str(sm) if isinstance(tags, Missing) or not tags else tags[0]
+    return Asked(package.version, "" if isinstance(nvcc, Missing) else nvcc, tag)
 
 
 def nearest_build(
