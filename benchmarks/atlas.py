@@ -25,7 +25,7 @@ import time
 from collections import Counter
 
 import atlas_record as record
-from atlas_units import BROAD, MODULES
+from atlas_units import BROAD, MODULES, SLOW
 
 ARCHITECTURES = ("8.0", "9.0a", "10.0a", "10.3a", "12.0f", "12.1a")
 OTHER_ARCHITECTURES = ("9.0a", "10.0a", "12.0f")
@@ -46,6 +46,11 @@ def wanted(arguments, toolkits, done):
                     if key not in done:
                         found.setdefault((package, toolkit, architecture), []).append(name)
     return found
+
+
+def place(name):
+    """Where a module stands: what takes minutes begins at once, then what is broad, of the rest the longest first."""
+    return name not in SLOW, name not in BROAD, 0 if name in BROAD else list(MODULES).index(name)
 
 
 class Module:
@@ -199,10 +204,7 @@ class Atlas:
         with concurrent.futures.ThreadPoolExecutor(self.arguments.jobs) as pool:
             try:
                 modules = list(itertools.chain.from_iterable(pool.map(self.plan, places, places.values())))
-                names = list(MODULES)  # of the others the longest first, of the broad ones one nvcc after the other
-                modules.sort(
-                    key=lambda one: (one.key[1] not in BROAD, one.key[1] not in BROAD and names.index(one.key[1]))
-                )
+                modules.sort(key=lambda one: place(one.key[1]))  # of one place they stay as they are
                 print(f"{len(modules)} modules, {sum(len(one.commands) for one in modules)} units", flush=True)
                 if self.arguments.dry_run:
                     return

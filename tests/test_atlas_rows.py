@@ -95,3 +95,9 @@ def test_broad_modules_are_asked_of_each_nvcc_and_the_others_of_one_for_some(scr
     assert names["13.1", "9.0a"] == [name for name in script.MODULES if name in script.BROAD]
     assert names["13.0", "8.0"] == names["13.1", "9.0a"]
     assert "norm" not in names["13.1", "8.0"]
+
+
+def test_what_takes_minutes_begins_first_then_what_is_broad(script):
+    order = sorted(script.MODULES, key=script.place)
+    assert order[:4] == ["trtllm_comm", "norm", "page", "silu_and_mul"]
+    assert order[4] == "batch_mla"
