@@ -94,16 +94,16 @@ class Recorded(msgspec.Struct):
 def made():
     """The whole of it, from the files."""
     places, compiled, ran = {}, set(), set()
-    for path in sorted(ROWS.glob("*.jsonl.xz")):
-        for line in lzma.decompress(path.read_bytes()).splitlines():
-            row = json.loads(line)
-            if not LACKS.search(row["error"]):
-                compiled.add(of_row(row, path.name.removesuffix(".jsonl.xz"), places))
     for path in sorted((TESTS / "machines").glob("*/*.json")):
         report = msgspec.json.decode(path.read_bytes(), type=Recorded)
         built, tried = of_report(report, path.parent.name, places)
         compiled |= built
         ran |= tried
+    for path in sorted(ROWS.glob("*.jsonl.xz")):
+        for line in lzma.decompress(path.read_bytes()).splitlines():
+            row = json.loads(line)
+            if not LACKS.search(row["error"]):
+                compiled.add(of_row(row, path.name.removesuffix(".jsonl.xz"), places))
     order = msgspec.structs.astuple
     return atlas.Atlas(tuple(places), tuple(sorted(compiled, key=order)), tuple(sorted(ran, key=order)))
 
