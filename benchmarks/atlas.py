@@ -12,6 +12,7 @@ BROAD modules are compiled for all architectures by each nvcc, the others for so
 
 import argparse
 import concurrent.futures
+import contextlib
 import itertools
 import json
 import os
@@ -197,10 +198,12 @@ class Atlas:
         """Kill what runs."""
         with self.lock:
             for pid in self.running:
-                os.killpg(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.killpg(pid, signal.SIGKILL)
 
     def go(self, places):
         """Ask FlashInfer for everything, then compile it in that order, `jobs` at a time."""
+        units = []
         with concurrent.futures.ThreadPoolExecutor(self.arguments.jobs) as pool:
             try:
                 modules = list(itertools.chain.from_iterable(pool.map(self.plan, places, places.values())))
@@ -220,6 +223,8 @@ class Atlas:
             finally:
                 self.arguments.budget = self.arguments.limit = 0.0
                 self.stop()
+                while concurrent.futures.wait(units, timeout=0.5).not_done:
+                    self.stop()  # one that was just being started
         print(", ".join(f"{number} {what}" for what, number in sorted(self.counts.items())))
 
 

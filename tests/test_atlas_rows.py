@@ -1,6 +1,7 @@
 """benchmarks/atlas.py: what is asked for, and the line that each module leaves however it ends."""
 
 import json
+import time
 import types
 
 import pytest
@@ -101,3 +102,18 @@ def test_what_takes_minutes_begins_first_then_what_is_broad(script):
     order = sorted(script.MODULES, key=script.place)
     assert order[:4] == ["trtllm_comm", "norm", "page", "silu_and_mul"]
     assert order[4] == "batch_mla"
+
+
+def test_what_runs_at_the_limit_is_killed_and_leaves_no_line(script, tmp_path, monkeypatch):
+    rows = tmp_path / "rows.jsonl"
+    arguments = types.SimpleNamespace(
+        jobs=1, nice=0, budget=60.0, limit=0.1, work=tmp_path, rows=rows, dry_run=False
+    )  # fmt: skip
+    commands = ["sleep 60; : -c page.cu -o page.o", compiles("binding"), ": -o page.so"]
+    plan = {"name": "page", "folder": str(tmp_path), "commands": commands, "refused": ""}
+    monkeypatch.setattr(script.Atlas, "plan", lambda *_: [script.Module(KEY, {"nvcc": "V13.2.86"}, plan)])
+    begun = time.monotonic()
+    script.Atlas(arguments).go({"a place": ["page"]})
+    assert time.monotonic() - begun < 30
+    assert not rows.exists()
+    assert not (tmp_path / "binding.o").exists()
