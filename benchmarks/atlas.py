@@ -12,6 +12,7 @@ BROAD modules are compiled for all architectures by each nvcc, the others for so
 
 import argparse
 import concurrent.futures
+import contextlib
 import itertools
 import json
 import os
@@ -25,12 +26,11 @@ import time
 from collections import Counter
 
 import atlas_record as record
-from atlas_units import BROAD, MODULES
+from atlas_units import BROAD, MODULES, SLOW
 
 ARCHITECTURES = ("8.0", "9.0a", "10.0a", "10.3a", "12.0f", "12.1a")
 OTHER_ARCHITECTURES = ("9.0a", "10.0a", "12.0f")
 UNITS = pathlib.Path(__file__).with_name("atlas_units.py")
-KILLED = re.compile(r"died due to signal 9|Killed|No space left on device|out of memory|Cannot allocate memory")
 
 
 def wanted(arguments, toolkits, done):
@@ -47,6 +47,11 @@ def wanted(arguments, toolkits, done):
                     if key not in done:
                         found.setdefault((package, toolkit, architecture), []).append(name)
     return found
+
+
+def place(name):
+    """Where a module stands: what takes minutes begins at once, then what is broad, of the rest the longest first."""
+    return name not in SLOW, name not in BROAD, 0 if name in BROAD else list(MODULES).index(name)
 
 
 class Module:
@@ -103,7 +108,8 @@ class Atlas:
         modules = []
         for name, plan in found["modules"].items():
             key = (record.flashinfer_version(package), name, toolkit.version, record.tag(architecture))
-            modules.append(Module(key, {**found["versions"], "nvcc": toolkit.build}, plan))
+            versions = {**found["versions"], "nvcc": toolkit.build, "borrowed": toolkit.borrowed}
+            modules.append(Module(key, versions, plan))
         return modules
 
     def run(self, command, module):
@@ -123,7 +129,8 @@ class Atlas:
         )  # fmt: skip
         with self.lock:
             self.running.add(process.pid)
-        said = process.stdout.read().decode(errors="replace")
+        with process.stdout:
+            said = process.stdout.read().decode(errors="replace")
         _, status, usage = os.wait4(process.pid, 0)
         with self.lock:
             self.running.discard(process.pid)
@@ -136,7 +143,7 @@ class Atlas:
             "peak_mib": usage.ru_maxrss // 1024,
             "error": record.first_error(said) if process.returncode else "",
         }
-        is_cut = process.returncode < 0 or (process.returncode and KILLED.search(said)) or self.is_over()
+        is_cut = process.returncode < 0 or (process.returncode and record.LACKS.search(said)) or self.is_over()
         if not is_cut:
             self.ledger.add(key, took)
         return {**took, "earlier": False, "cut": is_cut}
@@ -154,6 +161,8 @@ class Atlas:
             module.left -= 1
             if took is None or took.get("cut"):
                 module.is_cut = module.is_cut or module.failed is None
+                if took and took["error"]:
+                    self.counts[f"lacking: {took['error']}"] += 1
             else:
                 module.units.append(took)
                 if took["status"]:
@@ -189,17 +198,16 @@ class Atlas:
         """Kill what runs."""
         with self.lock:
             for pid in self.running:
-                os.killpg(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.killpg(pid, signal.SIGKILL)
 
     def go(self, places):
         """Ask FlashInfer for everything, then compile it in that order, `jobs` at a time."""
+        units = []
         with concurrent.futures.ThreadPoolExecutor(self.arguments.jobs) as pool:
             try:
                 modules = list(itertools.chain.from_iterable(pool.map(self.plan, places, places.values())))
-                names = list(MODULES)  # of the others the longest first, of the broad ones one nvcc after the other
-                modules.sort(
-                    key=lambda one: (one.key[1] not in BROAD, one.key[1] not in BROAD and names.index(one.key[1]))
-                )
+                modules.sort(key=lambda one: place(one.key[1]))  # of one place they stay as they are
                 print(f"{len(modules)} modules, {sum(len(one.commands) for one in modules)} units", flush=True)
                 if self.arguments.dry_run:
                     return
@@ -215,6 +223,8 @@ class Atlas:
             finally:
                 self.arguments.budget = self.arguments.limit = 0.0
                 self.stop()
+                while concurrent.futures.wait(units, timeout=0.5).not_done:
+                    self.stop()  # one that was just being started
         print(", ".join(f"{number} {what}" for what, number in sorted(self.counts.items())))
 
 

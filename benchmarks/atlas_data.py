@@ -12,12 +12,15 @@ import lzma
 import pathlib
 
 import msgspec
+from atlas_record import LACKS
 
 from fi_doctor.knowledge import atlas
 
 TESTS = pathlib.Path(__file__).parents[1] / "tests"
 ROWS = TESTS / "atlas"
 _STATES = {"built": "compiled", "failed": "failed"}
+# A rank that was stopped, an nvcc that lies about its version, an architecture list of another GPU.
+_FAULTY = ("stopped-rank", "nvcc-says", "nvcc-put-right", "proved-arch-list", "proved-nvcc")
 _COUNTS = ("built", "ran", "verified")  # stages after which something of ours was tried
 
 
@@ -91,14 +94,16 @@ class Recorded(msgspec.Struct):
 def made():
     """The whole of it, from the files."""
     places, compiled, ran = {}, set(), set()
-    for path in sorted(ROWS.glob("*.jsonl.xz")):
-        for line in lzma.decompress(path.read_bytes()).splitlines():
-            compiled.add(of_row(json.loads(line), path.name.removesuffix(".jsonl.xz"), places))
     for path in sorted((TESTS / "machines").glob("*/*.json")):
         report = msgspec.json.decode(path.read_bytes(), type=Recorded)
         built, tried = of_report(report, path.parent.name, places)
         compiled |= built
         ran |= tried
+    for path in sorted(ROWS.glob("*.jsonl.xz")):
+        for line in lzma.decompress(path.read_bytes()).splitlines():
+            row = json.loads(line)
+            if not LACKS.search(row["error"]):
+                compiled.add(of_row(row, path.name.removesuffix(".jsonl.xz"), places))
     order = msgspec.structs.astuple
     return atlas.Atlas(tuple(places), tuple(sorted(compiled, key=order)), tuple(sorted(ran, key=order)))
 
@@ -119,7 +124,8 @@ def of_report(report, name, places):
     package, nvcc, gpus = facts.flashinfer, facts.toolkit.jit and facts.toolkit.jit.nvcc, facts.gpus.gpus
     if not (isinstance(package.version, str) and isinstance(package.architectures, list) and isinstance(gpus, list)):
         return set(), set()
-    place = atlas.Place(name, gpu=gpus[0].name, cores=facts.system.cpus, jobs=builds.jobs)
+    is_faulty = any(word in name for word in _FAULTY)
+    place = atlas.Place(name, gpu=gpus[0].name, cores=facts.system.cpus, jobs=builds.jobs, is_faulty=is_faulty)
     place = places.setdefault(place, len(places))
     version = nvcc.version if nvcc and isinstance(nvcc.version, str) else ""
     key, day = (version, package.architectures[0]), report.created[:10]

@@ -12,6 +12,11 @@ import threading
 from typing import NamedTuple
 
 SCHEMA = "fi-doctor.atlas/1"
+# What is wrong with the machine or with a toolkit of wheels only, and says nothing of a module.
+LACKS = re.compile(
+    r"died due to signal 9|Killed|No space left on device|out of memory|Cannot allocate memory"
+    r"|(cublas|cufft|curand|cusolver|cusparse|nvrtc|nvToolsExt)\w*\.h: No such file"
+)
 # They change what is compiled, or with what.
 VARIABLES = re.compile(r"CC|CXX|CPATH|CPLUS_INCLUDE_PATH|LIBRARY_PATH|NVCC_\w+|FLASHINFER_(EXTRA_\w+|NVCC\w*|JIT_\w+)")
 
@@ -22,13 +27,15 @@ class Toolkit(NamedTuple):
     root: pathlib.Path
     version: str  # "13.2"
     build: str  # "V13.2.86"
+    borrowed: str  # whose headers stand beside its own: "cublas, curand of 13.0"
 
 
 def toolkit(root):
     """What its nvcc says of itself."""
     said = _said(str(root / "bin" / "nvcc"), "--version")
     [(version, build)] = re.findall(r"release ([\d.]+), (V[\d.]+)", said)
-    return Toolkit(root.resolve(), version, build)
+    borrowed = root / "include" / "borrowed.txt"
+    return Toolkit(root.resolve(), version, build, borrowed.read_text().strip() if borrowed.is_file() else "")
 
 
 def tag(architecture):
@@ -43,8 +50,9 @@ def flashinfer_version(package):
 
 def done(rows):
     """What need not be done again: (flashinfer, asked, nvcc, architecture)."""
-    lines = rows.read_text().splitlines() if rows.is_file() else ()
-    return {tuple(json.loads(line)[name] for name in ("flashinfer", "asked", "nvcc", "arch")) for line in lines}
+    lines = map(json.loads, rows.read_text().splitlines()) if rows.is_file() else ()
+    keys = ("flashinfer", "asked", "nvcc", "arch")
+    return {tuple(line[name] for name in keys) for line in lines if not LACKS.search(line["error"])}
 
 
 def hashed(*words):

@@ -84,6 +84,7 @@ MODULES = {
     "quantization": functools.partial(generated, "quantization", "gen_quantization_module"),
 }
 BROAD = ("norm", "silu_and_mul", "page")
+SLOW = ("trtllm_comm",)  # a unit of it takes minutes
 
 
 def planned(core, asked):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from fi_doctor.knowledge import atlas
-from fi_doctor.model import Facts, FeatureRow, Missing, PlannedProbe
+from fi_doctor.model import Facts, FeatureRow, PlannedProbe
 from fi_doctor.model.targets import Measured, Target
 
 _GENERATION = re.compile(r"_(?:sm)?\d{2,3}$")  # of a module that there is for each generation of GPUs: fused_moe_90
@@ -25,22 +25,12 @@ def leant(
 
     without: names of recorded machines that do not count.
     """
-    asked = asked_of(facts, target.sm)
+    asked = atlas.asked_of(facts, target.sm)
     if asked is None:
         return target
     features = sorted({row.feature for row in rows if row.needs_gpu})
     told = {feature: nearest(asked, feature, planned, without) for feature in features}
     return replace(target, nearest={feature: found for feature, found in told.items() if found})
-
-
-def asked_of(facts: Facts, sm: int) -> atlas.Asked | None:
-    """What is looked for; None where no FlashInfer is known. A toolkit that is not known is any."""
-    package, nvcc = facts.flashinfer, facts.toolkit.gate_version
-    if isinstance(package, Missing) or isinstance(package.version, Missing):
-        return None
-    tags = package.architectures
-    tag = str(sm) if isinstance(tags, Missing) or not tags else tags[0]
-    return atlas.Asked(package.version, "" if isinstance(nvcc, Missing) else nvcc, tag)
 
 
 def nearest(

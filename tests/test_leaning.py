@@ -38,8 +38,8 @@ def planned(feature="norm.rmsnorm", module="norm", deciding=()):
 
 def test_a_row_leans_on_the_nearest_run_of_what_decides_it_and_on_the_build_of_its_module():
     run, built = leaning.nearest(ASKED, "norm.rmsnorm", [planned(deciding=("bf16",))])
-    assert (run.outcome, run.is_run, run.is_exact) == ("verified", True, False)
-    assert (built.outcome, built.is_run, built.is_exact) == ("compiles", False, True)
+    assert (run.outcome, run.is_run, run.differs) == ("verified", True, ("another generation of GPUs",))
+    assert (built.outcome, built.is_run, built.differs) == ("compiles", False, ())
     run, _ = leaning.nearest(ASKED, "norm.rmsnorm", [planned()])
     assert (run.outcome, run.subject) == ("wrong-result", "fp16")
 
@@ -55,11 +55,11 @@ def test_a_row_of_which_nothing_was_measured_leans_on_nothing():
 
 
 def test_the_architecture_is_that_of_flashinfer_and_else_the_gpus():
-    found = leaning.asked_of(factory.facts(flashinfer=factory.flashinfer(architectures=("100a",))), 100)
+    found = atlas.asked_of(factory.facts(flashinfer=factory.flashinfer(architectures=("100a",))), 100)
     assert found == Asked("0.7.2.post1", "13.0", "100a")
     unknown = factory.facts(flashinfer=factory.flashinfer(architectures=Missing(reason="none")))
-    assert leaning.asked_of(unknown, 103).arch == "103"
-    assert leaning.asked_of(factory.facts(flashinfer=Missing(reason="not installed")), 103) is None
+    assert atlas.asked_of(unknown, 103).arch == "103"
+    assert atlas.asked_of(factory.facts(flashinfer=Missing(reason="not installed")), 103) is None
 
 
 def test_rows_that_lean_on_nothing_are_not_named():

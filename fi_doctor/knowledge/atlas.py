@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 from packaging.version import InvalidVersion, Version
 
+from fi_doctor.model import Facts, Missing
 from fi_doctor.model.targets import Measured
 
 PATH = Path(__file__).with_suffix(".json")
@@ -34,6 +35,7 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     cores: int = 0
     jobs: int = 0  # compilers at once, at most
     host: str = ""  # host compiler
+    is_faulty: bool = False  # on purpose, as with a rank that is stopped: it says nothing of a release and a GPU
 
 
 class Compiled(msgspec.Struct, frozen=True, array_like=True):
@@ -111,9 +113,15 @@ class Distance(NamedTuple):
     nvcc: tuple[int, ...]
 
     @property
-    def is_exact(self) -> bool:
-        """Whether exactly this was measured."""
-        return not (self.architecture or any(self.flashinfer) or any(self.nvcc))
+    def words(self) -> tuple[str, ...]:
+        """What differs; nothing where exactly this was measured."""
+        near = ("", "code for the GPU by another suffix", "another GPU of that generation")
+        told = (
+            near[self.architecture] if self.architecture < len(near) else "another generation of GPUs",
+            "another FlashInfer" if any(self.flashinfer) else "",
+            "another nvcc" if any(self.nvcc) else "",
+        )
+        return tuple(filter(None, told))
 
 
 class Near(NamedTuple):
@@ -140,7 +148,7 @@ class Near(NamedTuple):
             place=", ".join(filter(None, whose)),
             detail=detail,
             is_run=isinstance(row, Ran),
-            is_exact=self.distance.is_exact,
+            differs=self.distance.words,
         )
 
 
@@ -148,6 +156,16 @@ class Near(NamedTuple):
 def load() -> Atlas:
     """What ships."""
     return msgspec.json.decode(PATH.read_bytes(), type=Atlas)
+
+
+def asked_of(facts: Facts, sm: int) -> Asked | None:
+    """What is looked for; None where no FlashInfer is known. A toolkit that is not known is any."""
+    package, nvcc = facts.flashinfer, facts.toolkit.gate_version
+    if isinstance(package, Missing) or isinstance(package.version, Missing):
+        return None
+    tags = package.architectures
+    tag = str(sm) if isinstance(tags, Missing) or not tags else tags[0]
+    return Asked(package.version, "" if isinstance(nvcc, Missing) else nvcc, tag)
 
 
 def nearest_build(
@@ -188,7 +206,7 @@ def distance(asked: Asked, row: Compiled | Ran) -> Distance:
 def _nearest(asked: Asked, rows: Sequence[Compiled | Ran], atlas: Atlas, without: frozenset[str]) -> Near | None:
     """Of what is equally near the newest of each module or variant counts, and of those one that did not end well."""
     found = [Near(row, atlas.places[row.place], distance(asked, row)) for row in rows]
-    found = [near for near in found if near.place.name not in without]
+    found = [near for near in found if not near.place.is_faulty and near.place.name not in without]
     least = min((near.distance for near in found), default=None)
     newest: dict[str, Near] = {}
     for near in sorted(found, key=lambda near: (near.row.day, not near.row.is_good)):

@@ -17,7 +17,7 @@ class Measured(Data, frozen=True):
     place: str  # with what and on what: "FlashInfer 0.7.2.post1, nvcc 13.0, sm_90a, NVIDIA H200"
     detail: str = ""  # what it took, or the line that says why not
     is_run: bool = False  # on a GPU; else it was compiled
-    is_exact: bool = False  # nothing of it differs from the target
+    differs: tuple[str, ...] = ()  # from the target, in words; empty: it was measured exactly so
 
 
 class Target(Data, frozen=True):

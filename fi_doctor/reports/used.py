@@ -26,7 +26,7 @@ def by_measurement(report: Report) -> dict[str, list[str]]:
     told: dict[str, dict[str, None]] = {}
     for feature, measured in report.target.nearest.items() if report.target else ():
         for one in measured:
-            where = f"{one.outcome} ({clean(one.place)}){', exactly this' if one.is_exact else ''}"
+            where = f"{one.outcome} ({clean(one.place)}; {', '.join(map(clean, one.differs)) or 'exactly this'})"
             told.setdefault(where, {})[_subject(feature, one)] = None
     return {where: list(subjects) for where, subjects in sorted(told.items(), key=lambda item: -len(item[1]))}
 

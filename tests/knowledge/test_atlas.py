@@ -5,7 +5,7 @@ import pytest
 from fi_doctor.knowledge import atlas
 from fi_doctor.knowledge.atlas import Asked, Atlas, Compiled, Place, Ran
 
-PLACES = (Place("one", gpu="NVIDIA H200"), Place("other", gpu="NVIDIA H100"))
+PLACES = (Place("one", gpu="NVIDIA H200"), Place("other", gpu="NVIDIA H100"), Place("stopped", is_faulty=True))
 
 
 def compiled(*, flashinfer="0.7.2.post1", nvcc="13.2", arch="100a", outcome="compiled", error="", place=0):
@@ -50,19 +50,32 @@ def test_what_ships_is_what_rows_and_recorded_machines_say(monkeypatch, request)
 def test_the_gpu_counts_most_then_the_release_then_nvcc(near, far):
     found = build(Asked("0.7.2.post1", "13.2", "100a"), compiled(**far), compiled(**near))
     assert found.row == compiled(**near)
-    assert not found.measured.is_exact
+    assert found.measured.differs
 
 
 def test_what_was_measured_as_it_is_asked_is_exact():
     found = build(Asked("0.7.2.post1", "13.2", "100a"), compiled(nvcc="13.1"), compiled())
-    assert found.measured.is_exact
+    assert found.measured.differs == ()
     assert found.measured.outcome == "compiles"
     assert found.measured.detail == "2 units, 70 CPU s, 915 MiB"
     assert found.measured.place == "FlashInfer 0.7.2.post1, nvcc 13.2, sm_100a"
 
 
 def test_a_number_without_a_suffix_and_no_nvcc_are_any():
-    assert build(Asked("0.7.2.post1", "", "100"), compiled()).measured.is_exact
+    assert build(Asked("0.7.2.post1", "", "100"), compiled()).measured.differs == ()
+
+
+def test_what_differs_is_told():
+    asked = Asked("0.7.2.post1", "13.2", "100a")
+    assert build(asked, compiled(arch="100f")).measured.differs == ("code for the GPU by another suffix",)
+    assert build(asked, compiled(arch="103a", nvcc="13.0")).measured.differs == (
+        "another GPU of that generation",
+        "another nvcc",
+    )
+    assert build(asked, compiled(arch="90a", flashinfer="0.5.3")).measured.differs == (
+        "another generation of GPUs",
+        "another FlashInfer",
+    )
 
 
 def test_a_release_that_is_no_version_is_far_from_all():
@@ -83,6 +96,7 @@ def test_other_modules_and_places_that_do_not_count_are_left_out():
     assert build(asked, compiled(), modules=()) is None
     assert build(asked, compiled(), compiled(nvcc="13.1", place=1), without=("one",)).place.name == "other"
     assert run(ran(), without=("one",)) is None
+    assert run(ran(ending="raised", place=2)) is None
 
 
 def test_of_equally_near_runs_the_newest_of_each_variant_counts_and_a_bad_one_is_told():
