@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from fi_doctor.diagnosis import called, foretelling, gate
 from fi_doctor.diagnosis.foretelling import Foreseen, Word
 from fi_doctor.diagnosis.matrix import deciding_cells
+from fi_doctor.knowledge import atlas
 from fi_doctor.knowledge.runs import Run, costs, load, seen
 from fi_doctor.model import (
     Cell,
@@ -230,6 +231,10 @@ def _cost(name: str, sm: int | Missing, on: Basis) -> tuple[int, float, int, str
     if found is not None:
         run, cost = found
         return cost.objects, cost.cpu_seconds, cost.peak_mib, f"{run.machine} (nvcc {run.nvcc})"
+    asked = None if isinstance(sm, Missing) else atlas.asked_of(on.facts, sm)
+    if asked is not None and (known := atlas.cost(asked, name.rstrip("*"))):
+        built, place = known
+        return built.units, built.cpu_s, built.peak_mib, f"{place.name} (nvcc {built.nvcc}, sm_{built.arch})"
     objects = estimates.objects(name)
     return objects, estimates.core_seconds(name, objects), estimates.peak_mib(name), ""
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fi_doctor import expecting, knowledge, pipeline
 from fi_doctor.diagnosis import foretelling
-from fi_doctor.knowledge import runs
+from fi_doctor.knowledge import atlas, runs
 from fi_doctor.model import Depth, Finding, Missing, Request, Requires, Severity, Verdict
 from fi_doctor.model.expected import Start
 from fi_doctor.model.targets import Target
@@ -153,7 +153,16 @@ def test_what_jit_cache_has_for_other_gpus_is_compiled(tags, start):
     assert expected_of(report(run(), facts=facts)).start is start
 
 
-def test_a_row_that_nobody_ran_is_estimated_by_its_probe():
+def test_what_was_compiled_without_a_gpu_says_what_it_takes(monkeypatch):
+    row = atlas.Compiled(RELEASE, "norm", "13.2", "90a", "compiled", "", 2, 70.2, 35.0, 915, 0, "2026-11-29")
+    monkeypatch.setattr(atlas, "load", lambda: atlas.Atlas((atlas.Place("rows"),), (row,), ()))
+    one = expected_of(report())
+    assert (one.objects, one.cpu_seconds, one.memory_mib) == (2, 70.2, 915)
+    assert one.measured == ("rows (nvcc 13.2, sm_90a)",)
+
+
+def test_a_row_that_nobody_ran_is_estimated_by_its_probe(monkeypatch):
+    monkeypatch.setattr(atlas, "load", lambda: atlas.Atlas((), (), ()))
     one = expected_of(report())
     assert (one.start, one.modules, one.measured) == (Start.COMPILES, ("norm",), ())
     assert one.cpu_seconds > 0

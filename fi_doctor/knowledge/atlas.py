@@ -181,6 +181,14 @@ def nearest_build(
     return _nearest(asked, rows, atlas, frozenset(without))
 
 
+def cost(asked: Asked, module: str, *, atlas: Atlas | None = None) -> tuple[Compiled, Place] | None:
+    """What building a module took that compiled for that generation of GPUs, with the nearest release and nvcc."""
+    near = nearest_build(asked, (module,), atlas=atlas)
+    if near is None or not isinstance(near.row, Compiled) or not near.row.is_good or near.distance.architecture > 2:
+        return None
+    return near.row, near.place
+
+
 def nearest_run(
     asked: Asked, feature: str, variants: Iterable[str] = (), *, atlas: Atlas | None = None, without: Iterable[str] = ()
 ) -> Near | None:

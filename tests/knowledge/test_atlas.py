@@ -113,3 +113,12 @@ def test_a_long_name_of_a_module_is_cut_where_its_dtypes_begin():
     )
     [near] = [build(Asked("0.7.2", "13.0", "90a"), row, modules=("batch_decode",))]
     assert near.measured.subject == "batch_decode"
+
+
+def test_what_it_takes_is_told_by_builds_for_that_generation_of_gpus_alone():
+    asked = Asked("0.7.2.post1", "13.2", "103a")
+    row, place = atlas.cost(asked, "norm", atlas=Atlas(PLACES, (compiled(),), ()))
+    assert (row.units, row.cpu_s, row.peak_mib, place.name) == (2, 70.2, 915, "one")
+    assert atlas.cost(asked, "norm", atlas=Atlas(PLACES, (compiled(arch="90a"),), ())) is None
+    assert atlas.cost(asked, "norm", atlas=Atlas(PLACES, (compiled(outcome="failed"),), ())) is None
+    assert atlas.cost(asked, "rope", atlas=Atlas(PLACES, (compiled(),), ())) is None
