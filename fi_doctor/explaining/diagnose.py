@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from fi_doctor.explaining import answering, events, lines, stream, telling, tracebacks, tying, usage
+from fi_doctor.explaining import answering, events, lines, spoken, stream, telling, tracebacks, tying, usage
 from fi_doctor.explaining.filling import filled
 from fi_doctor.explaining.keeping import Kept
 from fi_doctor.explaining.lines import Line
 from fi_doctor.explaining.matching import matches
 from fi_doctor.explaining.ranking import candidate, ranked
-from fi_doctor.explaining.stream import Readable
+from fi_doctor.explaining.stream import Hit, Readable
 from fi_doctor.knowledge import faults
 from fi_doctor.model import Event, Explanation, LogFact, LogFacts, Read, Used
 
@@ -87,17 +87,19 @@ def diagnose(
     )
 
 
-def _is_sent(line: Line, head: bytes) -> bool:
-    """Whether a line is, or goes on with, what a client sent or was sent."""
-    if line.is_request or line.time or line.level.value:
-        return line.is_request
-    return bool(head) and _is_open(head)
+def _is_sent(line: Line, hit: Hit) -> bool:
+    """Whether a line is, or goes on with, what a client sent or was sent, or somebody said."""
+    if spoken.is_request(line) or line.time or line.level.value or not hit.head:
+        return spoken.is_request(line)
+    is_open, is_quoting = _goes_on(hit.head)
+    return is_open or (is_quoting and not hit.is_closed)
 
 
 @functools.lru_cache(maxsize=64)
-def _is_open(head: bytes) -> bool:
+def _goes_on(head: bytes) -> tuple[bool, bool]:
     """Whether the lines after a record's first one are of the same text; many of them ask for the same one."""
-    return lines.read("", 0, head.rstrip()).is_open
+    line = lines.read("", 0, head.rstrip())
+    return spoken.is_open(line), spoken.is_quoting(line)
 
 
 def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
@@ -118,18 +120,23 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
         if hit.alike > _TOLD and not own | ties:
             continue
         line = lines.read(source.name, hit.number, hit.raw, place=len(seen.read))
-        if _is_sent(line, b"" if source.is_environment else hit.head):
-            continue
-        seen.ties += [line] if ties and len(seen.ties) < _MOST and tying.is_about(line) else []
-        told = seen.given if source.is_environment else seen.told
-        if hit.alike <= _TOLD and len(told) < _MOST:
-            told += telling.told(line, hit.literals)
         if source.is_environment:
-            continue
-        if hit.alike <= _TOLD and len(seen.used) < _MOST:
-            seen.used += usage.used(line, hit.literals)
-        if own and len(seen.errors) < _MOST and (event := events.read(line)) is not None:
-            seen.errors.append(event)
-        if signed := signs.keys() & own:
-            seen.kept.add(frames.placed(line), signed)
+            seen.given += telling.told(line, hit.literals) if len(seen.given) < _MOST else ()
+        elif not _is_sent(line, hit):
+            for part in lines.parts(spoken.unspoken(line)):
+                _keep(part, hit, own & signs.keys(), frames, seen)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))
+
+
+def _keep(line: Line, hit: Hit, signed: frozenset[bytes], frames: tracebacks.Frames, seen: Seen) -> None:
+    """Keep what a line of a log tells."""
+    if len(seen.ties) < _MOST and tying.LITERALS.intersection(hit.literals) and tying.is_about(line):
+        seen.ties.append(line)
+    if hit.alike <= _TOLD and len(seen.told) < _MOST:
+        seen.told += telling.told(line, hit.literals)
+    if hit.alike <= _TOLD and len(seen.used) < _MOST:
+        seen.used += usage.used(line, hit.literals)
+    if len(seen.errors) < _MOST and (event := events.read(line)) is not None:
+        seen.errors.append(event)
+    if signed:
+        seen.kept.add(frames.placed(line), signed)
