@@ -33,6 +33,8 @@ def told(line: Line, found: tuple[bytes, ...]) -> Iterator[LogFact]:
 
 
 def _fact(reader: Reader, groups: dict[str, str], line: Line) -> LogFact | None:
+    if groups.get("advice") or groups.get("more"):
+        return None
     value, key = groups["value"].strip().rstrip(".,;"), reader.key or groups.get("key", "")
     if reader.name == "sm":
         value = _capability(value)
