@@ -10,6 +10,7 @@ from fi_doctor.explaining.filling import contradicted
 from fi_doctor.explaining.matching import Match
 from fi_doctor.explaining.patterns import same as alike
 from fi_doctor.explaining.ranking import Candidate
+from fi_doctor.explaining.telling import ENGINES
 from fi_doctor.explaining.usage import ROWS, is_other
 from fi_doctor.model import (
     EXPLAIN_SCHEMA,
@@ -207,28 +208,32 @@ def _applies(mend: Mend, one: Candidate, settings: tuple[Setting, ...]) -> bool:
         return False
     if not mend.setting:
         return True
+    engines = {fact.value for fact in one.view.facts.of("engine")}
     readers = [setting for setting in settings if setting.name == mend.setting and setting.read_by]
+    if engines:
+        readers = [reader for reader in readers if reader.owner not in ENGINES or reader.owner in engines]
     return any(LOG.holds({"package": {reader.owner: reader.read_by}}, one.view) is not Truth.NO for reader in readers)
 
 
 def _matched(matches: tuple[Match, ...]) -> tuple[Matched, ...]:
-    """Each text once, with the ranks that say it; the first of them have their place."""
-    same: dict[tuple[str, str], list[Match]] = {}
+    """Each text once, however many signs it has, with the ranks that say it; the first of them have their place."""
+    same: dict[str, list[Match]] = {}
     for match in matches:
-        same.setdefault((match.sign.text, alike(match.line.text)), []).append(match)
+        same.setdefault(alike(match.line.text), []).append(match)
     return tuple(_one_text(several) for several in same.values())[:_MOST_LINES]
 
 
 def _one_text(several: list[Match]) -> Matched:
-    first = several[0]
-    text = first.line.text.strip()
+    first = max(several, key=lambda match: match.sign.strength.rank)
+    line = several[0].line
+    text = line.text.strip()
     return Matched(
-        line=first.line.number,
+        line=line.number,
         text=text,
-        file=first.line.file,
+        file=line.file,
         strength=first.sign.strength.value,
         source=first.sign.source,
-        times=len(several),
+        times=len({(match.line.place, match.line.number) for match in several}),
         ranks=tuple(dict.fromkeys(match.line.rank for match in several if match.line.rank)),
         at=max(0, text.find(first.sign.text)),
     )

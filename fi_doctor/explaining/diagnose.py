@@ -64,12 +64,12 @@ def diagnose(
     facts = LogFacts(facts=filled(tuple(seen.told), given))
     paths = {path for literal in seen.kept.literals for path in signs[literal] if path.stem not in left_out}
     placed = seen.kept.placed
+    errors = events.together(seen.errors)
     candidates = [
         one
         for fault in faults.load(paths, folder, is_checked=folder == faults.FOLDER)
-        if (one := candidate(fault, matches(fault, placed), facts)) is not None
+        if (one := candidate(fault, matches(fault, placed), facts, errors)) is not None
     ]
-    errors = events.together(seen.errors)
     causes = ranked(candidates, errors, seen.serving, seen.ties)
     settings = faults.settings(folder) if any(mend.setting for one in causes for mend in one.fault.fix) else ()
     return answering.answer(

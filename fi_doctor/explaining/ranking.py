@@ -45,12 +45,16 @@ class Candidate(NamedTuple):
         return all(match.line.level in (Level.INFO, Level.WARNING) for match in _deciding(self))
 
 
-def candidate(fault: Fault, matches: tuple[Match, ...], facts: LogFacts) -> Candidate | None:
-    """A fault with signs of which `when` is not known to be false."""
+def candidate(
+    fault: Fault, matches: tuple[Match, ...], facts: LogFacts, errors: Iterable[Event] = ()
+) -> Candidate | None:
+    """A fault with signs of which `when` is not known to be false. errors: those of the log."""
     if not matches:
         return None
     matches = tuple(map(_weighed, matches))
-    view = LogView(facts, _captured(matches), frozenset(match.sign.name for match in matches if match.sign.name))
+    named = frozenset(match.sign.name for match in matches if match.sign.name)
+    kinds = tuple(dict.fromkeys(error.kind for error in errors if not error.follows))
+    view = LogView(facts, _captured(matches), named, kinds)
     truth = LOG.holds(fault.when, view) if fault.when else Truth.YES
     return None if truth is Truth.NO else Candidate(fault, matches, view, truth, _confidence(matches, truth))
 

@@ -126,6 +126,7 @@ READERS: tuple[Reader, ...] = (
     Reader("gpu", ("device_name=",), r"device_name=(?P<value>[\w-]{3,60})"),
     Reader("engine", ("/vllm/", "vLLM", "vllm serve"), r"(?:-packages/|^)(?P<value>vllm)(?:/| serve)"),
     Reader("engine", ("/sglang/", "sglang.launch_server"), r"(?P<value>sglang)(?:/srt|\.launch_server)"),
+    Reader("engine", ("server_args=", "ServerArgs("), r"(?P<value>server_args=|ServerArgs\()"),
     Reader("engine", ("tensorrt_llm", "TRT-LLM"), r"(?P<value>tensorrt_llm/|TRT-LLM)"),
     Reader(
         "model", ("with config: model=", "server_args=", "ServerArgs("), r"model(?:_path)?='(?P<value>[^']{1,200})'"

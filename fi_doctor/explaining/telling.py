@@ -10,7 +10,12 @@ from fi_doctor.explaining.patterns import every, search
 from fi_doctor.explaining.readers import READERS, Reader
 from fi_doctor.model import LogFact
 
-_ENGINES = ("vllm", "sglang", "tensorrt-llm")
+ENGINES = ("vllm", "sglang", "tensorrt-llm")
+# How the engines call their processes, in what stands before a line.
+_PROCESSES = (
+    ("vllm", r"^(?:EngineCore|APIServer|VllmWorker|Worker_(?:TP|DP|PP|EP)|RayWorkerWrapper|RayWorkerProc)"),
+    ("sglang", r"^(?:(?:DP|PP)\d+ )*TP\d+(?: EP\d+)?$"),
+)
 
 
 def literals() -> frozenset[bytes]:
@@ -21,6 +26,9 @@ def literals() -> frozenset[bytes]:
 def told(line: Line, found: tuple[bytes, ...]) -> Iterator[LogFact]:
     """What a line tells in which these literals stand, with what follows from it."""
     standing = {literal.decode() for literal in found}
+    for engine, named in _PROCESSES if line.rank else ():
+        if search(named, line.rank) is not None:
+            yield LogFact(name="engine", value=engine, file=line.file, line=line.number)
     for reader in READERS:
         if standing.isdisjoint(reader.literals):
             continue
@@ -41,7 +49,8 @@ def _fact(reader: Reader, groups: dict[str, str], line: Line) -> LogFact | None:
     elif reader.name == "torch_cuda" and "." not in value:
         value = f"{value[:-1]}.{value[-1]}"
     elif reader.name == "engine":
-        value = "tensorrt-llm" if value.lower().startswith(("tensorrt", "trt")) else value
+        value = "tensorrt-llm" if value.lower().startswith(("tensorrt", "trt")) else value.lower()
+        value = "sglang" if value.startswith("server") else value
     elif reader.name == "argument":
         key = key.replace("-", "_")
     elif reader.name == "installed":
@@ -57,7 +66,7 @@ def _capability(text: str) -> str:
 
 def _following(fact: LogFact) -> Iterator[LogFact]:
     """The compute capability of a GPU that is named, the engine of a package."""
-    if fact.name == "package" and fact.key in _ENGINES:
+    if fact.name == "package" and fact.key in ENGINES:
         yield LogFact(name="engine", value=fact.key, file=fact.file, line=fact.line)
     if fact.name == "gpu" and (sm := sm_of(fact.value)) is not None:
         yield LogFact(name="sm", value=str(sm), file=fact.file, line=fact.line)

@@ -76,13 +76,16 @@ ADVICE = (
     "foo needs flashinfer-python 0.6.4 or newer",
     "FP8 requires compute capability 8.9",
     "only for GPUs with compute capability 9.0 or higher",
-    "server_args=ServerArgs(",
 )
 
 
 @pytest.mark.parametrize("text", ADVICE)
 def test_advice_and_what_is_asked_for_are_no_facts(text):
     assert diagnosed(text).facts == ()
+
+
+def test_the_name_of_a_type_is_no_argument():
+    assert [one.name for one in diagnosed("server_args=ServerArgs(").facts] == ["engine"]
 
 
 def test_what_stands_beside_a_demand_is_a_fact():
