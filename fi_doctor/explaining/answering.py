@@ -73,8 +73,9 @@ def _once(facts: LogFacts) -> tuple[LogFact, ...]:
 
 def _sentence(diagnoses: tuple[Diagnosis, ...], found: Findings) -> str:
     if diagnoses:
-        first = diagnoses[0]
-        return f"{first.title}{_blame(first)} (confidence {first.confidence})"
+        first, against = diagnoses[0], found.causes[0].despite
+        but = f"; {against.said}" if against else ""
+        return f"{first.title}{_blame(first)} (confidence {first.confidence}){but}"
     if not any(one.bytes for one in found.read):
         return "there is nothing to read"
     if own := [error for error in found.errors if not error.follows]:
@@ -103,6 +104,7 @@ def _helps(found: Findings) -> tuple[str, ...]:
     differs = _differing(found)
     if found.causes:
         first = found.causes[0]
+        differs = (*differs, *dict.fromkeys(one.despite.find for one in found.causes if one.despite))
         if first.confidence is Confidence.HIGH:
             return differs
         wanted = [f"tell whether {one}: {_how(one)}" for one in _unknown(first)]
@@ -244,6 +246,7 @@ def _unknown(one: Candidate) -> tuple[str, ...]:
     if one.truth is not Truth.UNKNOWN:
         return ()
     parts = [part for part in LOG.parts(one.fault.when) if LOG.holds(part, one.view) is Truth.UNKNOWN]
+    parts = [part for part in parts if not one.despite or one.despite.fact.name not in part]
     return tuple(dict.fromkeys(in_words(part) for part in parts))
 
 
@@ -270,9 +273,10 @@ def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:
         where = f"line {deciding[0].line.number} is of this cause if it is about FlashInfer, which no line near it says"
     known = _known(one)
     holds = f", since {' and '.join(known)}" if known else ""
+    but = f"; but {one.despite.said}" if one.despite else ""
     if unknown:
-        return f"{where}{holds}, if {' and '.join(unknown)}: that is not told"
-    return f"{where}{holds}"
+        return f"{where}{holds}, if {' and '.join(unknown)}: that is not told{but}"
+    return f"{where}{holds}{but}"
 
 
 def _known(one: Candidate) -> tuple[str, ...]:

@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from fi_doctor.explaining import answering, events, lines, spoken, stream, telling, tracebacks, tying, usage
+from fi_doctor.explaining import answering, events, lines, ranking, spoken, stream, telling, tracebacks, tying, usage
 from fi_doctor.explaining.filling import filled
 from fi_doctor.explaining.keeping import Kept
 from fi_doctor.explaining.lines import Line
 from fi_doctor.explaining.matching import matches
-from fi_doctor.explaining.ranking import candidate, ranked
 from fi_doctor.explaining.stream import Hit, Readable
 from fi_doctor.knowledge import faults
 from fi_doctor.model import Event, Explanation, LogFact, LogFacts, Read, Used
@@ -65,17 +64,14 @@ def diagnose(
     paths = {path for literal in seen.kept.literals for path in signs[literal] if path.stem not in left_out}
     placed = seen.kept.placed
     errors = events.together(seen.errors)
-    candidates = [
-        one
-        for fault in faults.load(paths, folder, is_checked=folder == faults.FOLDER)
-        if (one := candidate(fault, matches(fault, placed), facts, errors)) is not None
-    ]
-    causes = ranked(candidates, errors, seen.serving, seen.ties)
+    known_faults = faults.load(paths, folder, is_checked=folder == faults.FOLDER)
+    found = ranking.candidates(((fault, matches(fault, placed)) for fault in known_faults), facts, errors, given)
+    causes = ranking.ranked(found, errors, seen.serving, seen.ties)
     settings = faults.settings(folder) if any(mend.setting for one in causes for mend in one.fault.fix) else ()
     return answering.answer(
         answering.Findings(
             causes=causes,
-            candidates=tuple(candidates),
+            candidates=tuple(found),
             facts=facts,
             given=given,
             errors=errors,
