@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from fi_doctor.conditions import Truth
 from fi_doctor.conditions.logs import LOG, LogView
+from fi_doctor.explaining import helping
 from fi_doctor.explaining.filling import contradicted
 from fi_doctor.explaining.matching import Match
 from fi_doctor.explaining.patterns import same as alike
 from fi_doctor.explaining.ranking import Candidate
 from fi_doctor.explaining.telling import ENGINES
-from fi_doctor.explaining.usage import ROWS, is_other
 from fi_doctor.model import (
     EXPLAIN_SCHEMA,
     Condition,
@@ -46,6 +46,7 @@ class Findings(NamedTuple):
     read: tuple[Read, ...]
     settings: tuple[Setting, ...]
     left_out: int = 0  # lines with signs, of a log that is full of them
+    silent: tuple[str, ...] = ()  # files of environments that tell nothing
 
 
 def answer(found: Findings) -> Explanation:
@@ -57,7 +58,7 @@ def answer(found: Findings) -> Explanation:
         diagnoses=diagnoses,
         errors=found.errors,
         used=found.used,
-        helps=(*_left_out(found), *_helps(found)),
+        helps=(*helping.silent(found.silent), *_left_out(found), *_helps(found)),
         facts=_once(found.facts),
         read=found.read,
     )
@@ -107,26 +108,16 @@ def _helps(found: Findings) -> tuple[str, ...]:
         differs = (*differs, *dict.fromkeys(one.despite.find for one in found.causes if one.despite))
         if first.confidence is Confidence.HIGH:
             return differs
-        wanted = [f"tell whether {one}: {_how(one)}" for one in _unknown(first)]
+        wanted = [f"tell whether {one}: {helping.how(one)}" for one in _unknown(first)]
         return (*differs, *wanted, *first.fault.confirm)
     if not found.errors:
-        return (*differs, *_elsewhere(found.used))
+        return (*differs, *helping.elsewhere(found.used))
     lacking = [name for name in ("sm", "nvcc", "driver") if not found.facts.of(name)]
     lacking += [] if found.facts.of("package", "flashinfer-python") else ["the versions of vllm and flashinfer-python"]
     helps = [f"add what the log does not tell ({', '.join(lacking)}): --env-file FILE, or --here"] if lacking else []
     if all(error.follows for error in found.errors):
         helps.append("add the log from its beginning, and those of the other ranks: the first error is not in it")
     return (*differs, *helps, "fi-doctor check on that machine builds and runs the kernels, and says which fail")
-
-
-def _elsewhere(used: tuple[Used, ...]) -> tuple[str, ...]:
-    """What says whether FlashInfer would do where a server that works uses something else."""
-    others = [one for one in used if is_other(one)]
-    if not others:
-        return ()
-    said = " and ".join(dict.fromkeys(f"{one.choice} for {one.part}" for one in others))
-    globs = " ".join(dict.fromkeys(f"--feature '{ROWS[one.part]}*'" for one in others))
-    return (f"the server is on {said}: on that machine, fi-doctor check {globs} says whether FlashInfer would work",)
 
 
 def _differing(found: Findings) -> tuple[str, ...]:
@@ -141,24 +132,6 @@ def _differing(found: Findings) -> tuple[str, ...]:
                 f"{fact.value}, which counts: the log may be of another machine"
             )
     return tuple(said[:_MOST_DIFFERING])
-
-
-def _how(part: str) -> str:
-    """Where a fact is read."""
-    word = part.split(maxsplit=1)[0]
-    commands = {
-        "sm": "nvidia-smi --query-gpu=name,compute_cap --format=csv",
-        "gpu": "nvidia-smi -L",
-        "nvcc": "nvcc --version",
-        "driver": "nvidia-smi",
-        "driver_cuda": "nvidia-smi",
-        "package": "pip list",
-        "installed": "pip list",
-        "torch_cuda": "python -c 'import torch; print(torch.version.cuda)'",
-        "env": "env",
-        "argument": "the command line of the server",
-    }
-    return commands.get(word, "nvidia-smi, nvcc --version and pip list")
 
 
 def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:

@@ -41,6 +41,7 @@ class Seen:
         self.serving: set[str] = set()  # files in which a server says that it has started
         self.ties: list[Line] = []  # about FlashInfer
         self.given: list[LogFact] = []  # of environments
+        self.environments: list[str] = []  # their files
 
 
 def diagnose(
@@ -60,6 +61,8 @@ def diagnose(
     for source in sources:
         _read(source, signs, seen)
     given = (*known, *seen.given)
+    telling_files = {fact.file for fact in given}
+    silent = tuple(dict.fromkeys(name for name in seen.environments if name not in telling_files))
     facts = LogFacts(facts=filled(tuple(seen.told), given))
     paths = {path for literal in seen.kept.literals for path in signs[literal] if path.stem not in left_out}
     placed = seen.kept.placed
@@ -79,6 +82,7 @@ def diagnose(
             read=tuple(seen.read),
             settings=settings,
             left_out=seen.kept.left_out,
+            silent=silent,
         )
     )
 
@@ -107,6 +111,7 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
         if source.is_environment
         else facts | using | failing | events.STARTED | tying.LITERALS | {tracebacks.LITERAL}
     )
+    seen.environments += [source.name] if source.is_environment else []
     for hit in stream.hits(source.stream, wanted, reading):
         own = failing.intersection(hit.literals)
         frames.add(hit)
