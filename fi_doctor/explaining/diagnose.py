@@ -125,19 +125,19 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
             seen.given += telling.told(line, hit.literals) if len(seen.given) < _MOST else ()
         elif not _is_sent(line, hit):
             for part in lines.parts(spoken.unspoken(line)):
-                _keep(part, hit, own & signs.keys(), frames, seen)
+                _keep(part, hit, seen)
+                if own and len(seen.errors) < _MOST and (event := events.read(part)) is not None:
+                    seen.errors.append(event)
+                if signed := signs.keys() & own:
+                    seen.kept.add(frames.placed(part), signed)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))
 
 
-def _keep(line: Line, hit: Hit, signed: frozenset[bytes], frames: tracebacks.Frames, seen: Seen) -> None:
-    """Keep what a line of a log tells."""
+def _keep(line: Line, hit: Hit, seen: Seen) -> None:
+    """Keep what a line tells of FlashInfer, the machine and the server."""
     if len(seen.ties) < _MOST and tying.LITERALS.intersection(hit.literals) and tying.is_about(line):
         seen.ties.append(line)
     if hit.alike <= _TOLD and len(seen.told) < _MOST:
         seen.told += telling.told(line, hit.literals)
     if hit.alike <= _TOLD and len(seen.used) < _MOST:
         seen.used += usage.used(line, hit.literals)
-    if len(seen.errors) < _MOST and (event := events.read(line)) is not None:
-        seen.errors.append(event)
-    if signed:
-        seen.kept.add(frames.placed(line), signed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -92,8 +93,9 @@ _FOLLOWING = (
 # What servers say once they serve. Sources: uvicorn, sglang/srt/entrypoints/http_server.py.
 STARTED = frozenset((b"Application startup complete", b"The server is fired up", b'HTTP/1.1" 200'))
 # What builds say while they go on: ninja's progress, the commands that it starts.
-_PROGRESS = (
-    r"^\[\d+/\d+\] |^ninja: Entering directory|^(?:\S{0,200}/)?(?:nvcc|ptxas|cicc|c\+\+|g\+\+|clang\+\+)(?:-\d+)? -"
+_PROGRESS = re.compile(
+    r"\[\d+/\d+\] |ninja: Entering directory|(?:\S{0,200}/)?(?:nvcc|ptxas|cicc|c\+\+|g\+\+|clang\+\+)(?:-\d+)? -",
+    re.ASCII,
 )
 _COMPILERS = ("compiler", "linker")
 _ANNOUNCED = "FAILED: "  # ninja's word before what the compiler said
@@ -164,7 +166,7 @@ def _joined(first: Event, other: Event) -> Event:
 
 def _kind(line: Line) -> tuple[str, int]:
     """What kind of error a line tells, and where in it; "" for none."""
-    if search(_PROGRESS, line.text) is not None:
+    if _PROGRESS.match(line.text) is not None:
         return "", 0
     for form in _FORMS:
         if form.kind == "logger":

@@ -35,12 +35,9 @@ _PREFIXES = (
 # All of them in one, since a name may stand once: rank0, rank1, ...
 _ANY = "|".join(prefix.lstrip("^").replace("?P<rank>", f"?P<rank{at}>") for at, prefix in enumerate(_PREFIXES))
 _PREFIX = f"^(?P<whole>{_ANY})"
-_LEVELS = (
-    rf"^(?:\[TRT-LLM\] |{_DAY} {_TIME} - |- (?:[\w.-]{{1,80}} - )?|\S+ \[\d+\] NCCL )?\[?(?P<level>{_LEVEL})\b"
-    rf"|^{_DAY} {_TIME} (?P<other>WARN(?:ING)?|ERROR|CRITICAL|FATAL) "
-)
+_LEVELS = rf"^(?:\[TRT-LLM\] |{_DAY} {_TIME} - |- (?:[\w.-]{{1,80}} - )?|\S+ \[\d+\] NCCL )?\[?(?P<level>{_LEVEL})\b"
 # "2025-11-11 15:55:06 INFO rag: " looks as journald's lines do, and is the line of a logger.
-_NAMED = re.compile(r" (?:DEBUG|INFO) [\w./@-]+: $")
+_NAMED = re.compile(r" (DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL) [\w./@-]+(?:\[\d+\])?: $")
 # Most lines of the logs of vLLM and SGLang, told at a fiftieth of what taking prefixes away costs; of bounded length,
 # so in linear time.
 _RECORD = re.compile(
@@ -78,6 +75,7 @@ class Level(str, enum.Enum):
 
 
 _SAID = {level.value: level for level in Level if level.value}
+_QUIET = ("DEBUG", "INFO")
 _LETTERS = {"D": Level.INFO, "I": Level.INFO, "W": Level.WARNING}
 
 
@@ -110,7 +108,8 @@ def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:
             break
         named = "".join(found.values()).strip()
         rank, level, time = rank or named, _level(whole) or level, _time(whole) or time
-        is_quiet = is_quiet or _NAMED.search(whole) is not None
+        if whole.endswith(": ") and (said := _NAMED.search(whole)) is not None:
+            is_quiet, level = (True, level) if said[1] in _QUIET else (False, _LETTERS.get(said[1][0], Level.ERROR))
         text = text[len(whole) :].lstrip(" ") if named else text[len(whole) :]
     return Line(file, number, rank, text.replace("\r", " "), level, place, time, is_quiet=is_quiet)
 
@@ -134,7 +133,7 @@ def _level(prefix: str) -> Level | None:
     found = search(_LEVELS, prefix)
     if not found:
         return None
-    return _LETTERS.get((found.get("level") or found["other"])[0], Level.ERROR)
+    return _LETTERS.get(found["level"][0], Level.ERROR)
 
 
 def _time(prefix: str) -> str:

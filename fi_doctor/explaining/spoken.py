@@ -28,6 +28,12 @@ _FOUND = (
     r"chunks?|passages?|snippets?|documents?|docs?|messages?|contents?|answer(?:s|ed)?|repl(?:y|ies|ied)|completions?"
     r"|generat(?:ed|ion)|said|says|wrote|typed|tickets?|comments?|summary|title|subject"
 )
+# Of each of them a part: most lines have none, and are not searched.
+_WORDS = (
+    *("prompt", "question", "quer", "ask", "utter", "transcript", "chunk", "passage", "snippet", "doc", "message"),
+    *("content", "answer", "repl", "complet", "generat", "said", "says", "wrote", "typed", "ticket", "comment"),
+    *("summary", "title", "subject", "user", "human", "assistant", "q:", "q ", "q="),
+)
 _MEANT = r"(?:[ _-](?:text|body|content|message|string|was|is|for|id|no|\w{0,12}\d\w{0,12}|#\d+)|\[\d+\]){0,3}"
 _OPENED = r"['\"]? ?(?:[:=]|->|=>){1,2} ?(?:[bruf]?(?P<quote>'''|\"\"\"|\\?['\"`])|[^\s\d])| ?(?P<mark>['\"`])"
 # Of bounded length, so in linear time.
@@ -80,7 +86,8 @@ def _is_logged(line: Line) -> bool:
 def _cut(line: Line) -> tuple[str, bool]:
     """What is left of a line, and whether its last quotation goes on in the next one."""
     text = line.text
-    if line.level in (Level.ERROR, Level.WARNING):
+    low = text.lower()
+    if line.level in (Level.ERROR, Level.WARNING) or not any(word in low for word in _WORDS):
         return text, False
     is_quiet = line.is_quiet or line.level is Level.INFO or _QUIET.search(text[:_HEAD]) is not None
     found = _LABEL.search(text) if is_quiet else _BEGINS.match(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from fi_doctor.explaining.gpus import sm_of
@@ -13,8 +14,8 @@ from fi_doctor.model import LogFact
 ENGINES = ("vllm", "sglang", "tensorrt-llm")
 # How the engines call their processes, in what stands before a line.
 _PROCESSES = (
-    ("vllm", r"^(?:EngineCore|APIServer|VllmWorker|Worker_(?:TP|DP|PP|EP)|RayWorkerWrapper|RayWorkerProc)"),
-    ("sglang", r"^(?:(?:DP|PP)\d+ )*TP\d+(?: EP\d+)?$"),
+    ("vllm", re.compile(r"EngineCore|APIServer|VllmWorker|Worker_(?:TP|DP|PP|EP)|RayWorkerWrapper|RayWorkerProc")),
+    ("sglang", re.compile(r"(?:(?:DP|PP)\d+ )*TP\d+(?: EP\d+)?$")),
 )
 
 
@@ -27,7 +28,7 @@ def told(line: Line, found: tuple[bytes, ...]) -> Iterator[LogFact]:
     """What a line tells in which these literals stand, with what follows from it."""
     standing = {literal.decode() for literal in found}
     for engine, named in _PROCESSES if line.rank else ():
-        if search(named, line.rank) is not None:
+        if named.match(line.rank) is not None:
             yield LogFact(name="engine", value=engine, file=line.file, line=line.number)
     for reader in READERS:
         if standing.isdisjoint(reader.literals):
