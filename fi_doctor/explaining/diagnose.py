@@ -10,7 +10,7 @@ from typing import NamedTuple
 from fi_doctor.explaining import answering, events, lines, ranking, spoken, stream, telling, tracebacks, tying, usage
 from fi_doctor.explaining.filling import filled
 from fi_doctor.explaining.keeping import Kept
-from fi_doctor.explaining.lines import Line
+from fi_doctor.explaining.lines import Level, Line
 from fi_doctor.explaining.matching import matches
 from fi_doctor.explaining.stream import Hit, Readable
 from fi_doctor.knowledge import faults
@@ -95,6 +95,19 @@ def _is_sent(line: Line, hit: Hit) -> bool:
     return is_open or (is_quoting and not hit.is_closed)
 
 
+def _weighed(line: Line, hit: Hit) -> Line:
+    """The line, with whether it is only called information, or may be what somebody asked in the line before it."""
+    if line.level is not Level.NONE:
+        return line
+    is_asked = bool(hit.head) and not line.time and _is_asked(hit.head)
+    return line._replace(is_quiet=is_asked or spoken.is_quiet(line.text))
+
+
+@functools.lru_cache(maxsize=64)
+def _is_asked(head: bytes) -> bool:
+    return spoken.is_asked(lines.read("", 0, head.rstrip()))
+
+
 @functools.lru_cache(maxsize=64)
 def _goes_on(head: bytes) -> tuple[bool, bool]:
     """Whether the lines after a record's first one are of the same text; many of them ask for the same one."""
@@ -129,7 +142,7 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
                 if own and len(seen.errors) < _MOST and (event := events.read(part)) is not None:
                     seen.errors.append(event)
                 if signed := signs.keys() & own:
-                    seen.kept.add(frames.placed(part), signed)
+                    seen.kept.add(frames.placed(_weighed(part, hit)), signed)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))
 
 

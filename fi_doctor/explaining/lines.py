@@ -90,7 +90,7 @@ class Line(NamedTuple):
     place: int = 0  # of the file among the inputs
     time: str = ""  # "08-13 11:11:59", of its prefix; "" where none is told
     frame: str = ""  # of the traceback that ends in this line: where it was raised
-    is_quiet: bool = False  # whether a collector calls it no error, whatever the program would
+    is_quiet: bool = False  # whether it is called information, by a collector or in a form that tells no level for sure
 
 
 def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:

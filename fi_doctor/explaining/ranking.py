@@ -136,6 +136,8 @@ def ranked(
 
 def _weighed(match: Match) -> Match:
     """What a logger calls information tells no fault by itself, unless that is how the fault is told."""
+    if match.line.is_quiet and match.sign.strength is Strength.DECIDES and not match.sign.info:
+        return match._replace(sign=replace(match.sign, strength=Strength.SUPPORTS))
     if match.line.level is not Level.INFO:
         return match
     if match.sign.info and match.line.text.find(match.sign.text) < _BEGINNING:
@@ -154,6 +156,8 @@ def _captured(matches: tuple[Match, ...]) -> dict[str, tuple[str, ...]]:
 def _confidence(matches: tuple[Match, ...], truth: Truth) -> Confidence:
     if any(match.sign.strength is Strength.DECIDES for match in matches):
         return Confidence.HIGH if truth is Truth.YES else Confidence.MEDIUM
+    if all(match.line.is_quiet for match in matches) and len({_place(match) for match in matches}) == 1:
+        return Confidence.LOW
     supports = {match.sign.text for match in matches if match.sign.strength is Strength.SUPPORTS}
     return Confidence.MEDIUM if len(supports) > 1 and truth is Truth.YES else Confidence.LOW
 

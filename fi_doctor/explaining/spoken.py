@@ -26,33 +26,43 @@ _ENDED = r"\bparams: |prompt_token_ids|lora_request|HTTP/\d|[)}\]]\s*$"
 _ASKED = r"prompts?|questions?|query|queries|(?:asked|asks|asking)(?: about)?|utterance|transcript"
 _FOUND = (
     r"chunks?|passages?|snippets?|documents?|docs?|messages?|contents?|answer(?:s|ed)?|repl(?:y|ies|ied)|completions?"
-    r"|generat(?:ed|ion)|said|says|wrote|typed|tickets?|comments?|summary|title|subject"
+    r"|generat(?:ed|ion)|said|says|wrote|typed|tickets?|comments?|summary|title|subject|contexts?|inputs?|text"
+)
+_QUOTED = (
+    r"outputs?|responses?|results?|tokenizing|embedding|documents? found|args|arguments"  # only in quotation marks
 )
 # Of each of them a part: most lines have none, and are not searched.
 _WORDS = (
     *("prompt", "question", "quer", "ask", "utter", "transcript", "chunk", "passage", "snippet", "doc", "message"),
     *("content", "answer", "repl", "complet", "generat", "said", "says", "wrote", "typed", "ticket", "comment"),
+    *("context", "input", "text", "result", "tokenizing", "embedding", "arg"),
     *("summary", "title", "subject", "user", "human", "assistant", "q:", "q ", "q="),
 )
 _MEANT = r"(?:[ _-](?:text|body|content|message|string|was|is|for|id|no|\w{0,12}\d\w{0,12}|#\d+)|\[\d+\]){0,3}"
 _OPENED = r"['\"]? ?(?:[:=]|->|=>){1,2} ?(?:[bruf]?(?P<quote>'''|\"\"\"|\\?['\"`])|[^\s\d])| ?(?P<mark>['\"`])"
 # Of bounded length, so in linear time.
 _LABEL = re.compile(
-    rf"(?<![\w.])(?:\w{{0,20}}_)?(?:{_ASKED}|(?P<weak>{_FOUND})){_MEANT}(?:{_OPENED})", re.IGNORECASE | re.ASCII
+    rf"(?<![\w.])(?:\w{{0,20}}_)?(?:{_ASKED}|(?P<weak>{_FOUND})){_MEANT}(?:{_OPENED})"
+    rf"|(?<![\w.])(?P<only>{_QUOTED})(?:['\"]?[:=] ?| )\[?(?P<only_mark>['\"`])",
+    re.IGNORECASE | re.ASCII,
 )
 # Where nobody says of what kind the line is, only as its first words.
 _BEGINS = re.compile(
     rf"(?P<weak>)\W{{0,3}}(?:(?:the|user|human|client|customer|new|incoming) ){{0,2}}"
-    rf"(?:{_ASKED}|user|human|assistant|Q|retrieved (?:chunk|passage|document)s?){_MEANT}(?:{_OPENED})",
+    rf"(?:{_ASKED}|user|human|assistant|Q|retrieved (?:chunk|passage|document)s?|generated (?:text|output))"
+    rf"{_MEANT}(?:{_OPENED})",
     re.IGNORECASE | re.ASCII,
 )
+_ASKS = re.compile(rf"\b(?:{_ASKED}|{_FOUND})\W*$", re.IGNORECASE | re.ASCII)
 _QUIET = re.compile(
     r"\b(?:INFO|DEBUG|TRACE|NOTICE)\b|\[(?:info|debug)\b|\b(?:level|severity)['\"]?[=:] ?['\"]?(?:info|debug)\b"
     r"|^[ID]\d{4} \d\d:|[ |](?:info|debug) ?[:|]"
 )
+_ALARMED = re.compile(r"\b(?:ERROR|CRITICAL|FATAL|SEVERE|WARN(?:ING)?)\b")
 # A program that speaks of an error of its own, be it in an answer that it got.
 _LOUD = re.compile(r"ERROR|CRITICAL|FATAL|[Ee]rror|[Ee]xception|[Ff]ail|Traceback|stderr|[Ff]atal|crash|panic|killed")
-_HEAD = 200  # characters in which a line says what it is
+_HEAD = 100  # characters in which a line says what it is
+_MOST = 8  # quotations in a line
 _SURE = ('"', "'''", '"""')  # what opens a quotation for sure: the others are apostrophes, too
 
 
@@ -73,6 +83,16 @@ def is_quoting(line: Line) -> bool:
     return _cut(line)[1]
 
 
+def is_quiet(text: str) -> bool:
+    """Whether a line whose level was not told calls itself information, in whatever form."""
+    return _QUIET.search(text[:_HEAD]) is not None and _ALARMED.search(text[:_HEAD]) is None
+
+
+def is_asked(head: Line) -> bool:
+    """Whether a record ends where words of others begin: what follows may be theirs."""
+    return head.text.rstrip().endswith((":", "=", ": |")) and _ASKS.search(head.text) is not None
+
+
 def unspoken(line: Line) -> Line:
     """The line without the words of others: what stands in quotation marks, or all that follows."""
     text, _ = _cut(line)
@@ -89,22 +109,34 @@ def _cut(line: Line) -> tuple[str, bool]:
     low = text.lower()
     if line.level in (Level.ERROR, Level.WARNING) or not any(word in low for word in _WORDS):
         return text, False
-    is_quiet = line.is_quiet or line.level is Level.INFO or _QUIET.search(text[:_HEAD]) is not None
-    found = _LABEL.search(text) if is_quiet else _BEGINS.match(text)
-    if found is None or _is_own(text, found):
-        return text, False
-    quote = found["quote"] or found["mark"]
-    if quote is None:
-        return text[: found.end() - 1], False
-    end = _end(text, found.end(), quote)
-    return (text[: found.end()], quote in _SURE) if end < 0 else (text[: found.end()] + text[end:], False)
+    is_said = line.is_quiet or line.level is Level.INFO or is_quiet(text)
+    kept, at = "", 0
+    for _ in range(_MOST):
+        found = _LABEL.search(text, at) if is_said else _BEGINS.match(text)
+        if found is None or _is_own(text, found):
+            break
+        quote = _mark(found)
+        if quote is None:
+            return kept + text[at : found.end() - 1], False
+        end = _end(text, found.end(), quote)
+        kept += text[at : found.end()]
+        if end < 0:
+            return kept, quote in _SURE
+        at, is_said = end, True
+    return kept + text[at:], False
+
+
+def _mark(found: re.Match[str]) -> str | None:
+    """The quotation mark that opens what is said, if any does."""
+    groups = found.groupdict()
+    return groups["quote"] or groups["mark"] or groups.get("only_mark")
 
 
 def _is_own(text: str, found: re.Match[str]) -> bool:
     """Whether the program speaks of an error of its own: said before, or after a word that errors are told with too."""
     if _LOUD.search(text, 0, found.start()) is not None:
         return True
-    if not found["weak"] or found["quote"] or found["mark"]:
+    if not found["weak"] or _mark(found):
         return False
     has_number = any(char.isdigit() for char in found[0])
     return has_number or _LOUD.search(text, found.start(), found.end() + len("{error")) is not None

@@ -30,6 +30,9 @@ SPOKEN = {
     "JSON of a collector": json.dumps({"severity": "INFO", "textPayload": f"user message: {MEMORY}"}),
     "a field of JSON": json.dumps({"ts": 1, "level": "info", "msg": "request", "prompt": NVCC}),
     "an apostrophe within": f"INFO:app:prompt: 'it doesn't work: {NVCC}', tokens: 5",
+    "a second quotation": f'INFO:app:prompt="a" answer="{NVCC}"',
+    "a field that is quoted": f'INFO:app:retrieved [doc 3] text="{NVCC}"',
+    "a context": f"INFO:rag:context: {NVCC}",
     "lines in quotation marks": f'INFO:app:user asked: "I see\nTraceback (most recent call)\n{NVCC}"\nINFO:app:ok',
 }
 
@@ -66,6 +69,34 @@ MEANT = {
 @pytest.mark.parametrize("name", MEANT)
 def test_what_a_program_says_of_itself_counts(name):
     assert [one.cause for one in diagnosed(MEANT[name]).diagnoses] == ["nvcc-not-found"]
+
+
+MAYBE = {
+    "another language": f"INFO:app:Вопрос: {NVCC}",
+    "a result": f"INFO:rag:top result: {NVCC}",
+    "the output of a tool": f"INFO:builder:stderr: {NVCC}",
+    "two signs in one line": f"2025-11-28 10:01:00 | INFO | stdout | user: why {MEMORY}",
+    "a question before it": f"INFO:app:user asked:\n{NVCC}\nINFO:app:done",
+}
+
+
+@pytest.mark.parametrize("name", MAYBE)
+def test_what_is_only_called_information_is_hardly_sure(name):
+    assert [one.confidence.value for one in diagnosed(MAYBE[name]).diagnoses] == ["low"]
+
+
+SURE = {
+    "an error": f"ERROR:app:Вопрос: {NVCC}",
+    "no level": f"Вопрос: {NVCC}",
+    "after a record": f"INFO:app:user asked: why?\n{NVCC}",
+    "a collector's word": json.dumps({"severity": "INFO", "textPayload": NVCC}),
+    "after a level of another line": f"INFO:app:done\n{NVCC}",
+}
+
+
+@pytest.mark.parametrize("name", SURE)
+def test_what_is_not_is_as_sure_as_ever(name):
+    assert [one.confidence.value for one in diagnosed(SURE[name]).diagnoses] == ["high"]
 
 
 def test_each_line_of_a_record_of_json_is_one():
