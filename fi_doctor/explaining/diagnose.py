@@ -92,7 +92,7 @@ def _is_sent(line: Line, hit: Hit) -> bool:
     if spoken.is_request(line) or line.time or line.level.value or not hit.head:
         return spoken.is_request(line)
     is_open, is_quoting = _goes_on(hit.head)
-    return is_open or (is_quoting and not hit.is_closed)
+    return (is_open or (is_quoting and not hit.is_closed)) and not lines.is_record(hit.raw)
 
 
 def _weighed(line: Line, hit: Hit) -> Line:

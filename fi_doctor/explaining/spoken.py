@@ -28,9 +28,7 @@ _FOUND = (
     r"chunks?|passages?|snippets?|documents?|docs?|messages?|contents?|answer(?:s|ed)?|repl(?:y|ies|ied)|completions?"
     r"|generat(?:ed|ion)|said|says|wrote|typed|tickets?|comments?|summary|title|subject|contexts?|inputs?|text"
 )
-_QUOTED = (
-    r"outputs?|responses?|results?|tokenizing|embedding|documents? found|args|arguments"  # only in quotation marks
-)
+_QUOTED = r"results?|tokenizing|embedding|args|arguments"  # only in quotation marks
 # Of each of them a part: most lines have none, and are not searched.
 _WORDS = (
     *("prompt", "question", "quer", "ask", "utter", "transcript", "chunk", "passage", "snippet", "doc", "message"),

@@ -61,6 +61,7 @@ MEANT = {
     "a chunk that is worked on": f"INFO:worker:chunk 3: {NVCC}",
     "a traceback after a question": f"INFO:app:user asked: 'tis so?\nTraceback (most recent call last):\n{NVCC}",
     "a traceback after an answer": f'INFO:app:prompt="one\ntwo"\nTraceback (most recent call last):\n{NVCC}',
+    "an error after a quotation that is open": f'INFO:app:prompt="one\ntwo\nERROR:app:{NVCC}',
     "a line of its own": f"{TIME} INFO builder: {NVCC}",
     "a source line": f'  File "/v/app.py", line 3, in ask\n    prompt = "x"\n{NVCC}',
 }
