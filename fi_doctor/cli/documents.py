@@ -232,7 +232,8 @@ def explain(  # noqa: PLR0913 - the options of a command
     Of a log: the cause, how sure it is, and what mends it. An id is of a finding, row, probe, fault or verdict. A name
     with a slash, or that ends as a log does, is a file.
 
-    Exit codes: 0 a cause is named or no error is told, 3 there is an error and no cause, or nothing to read.
+    Exit codes: 0 a cause is named or no error is told, 2 a file cannot be read (of several, the answer is that of the
+    others) or the command line is wrong, 3 there is an error and no cause, or nothing to read.
     """
     from fi_doctor.cli import explaining
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from fi_doctor.cli import consulting, emit, outputs
+from fi_doctor.cli import consulting, emit, outputs, streams
 from fi_doctor.diagnosis import aging
-from fi_doctor.errors import DataError, UsageError
+from fi_doctor.errors import DataError, DoctorError, UsageError
 from fi_doctor.explaining import embedded, inputs, machine
 from fi_doctor.explaining.diagnose import Source, diagnose
 from fi_doctor.model import Explanation, LogFact, Report, secrets
@@ -20,7 +20,7 @@ from fi_doctor.reports import explained as written
 # No id ends so; a file that does is never taken for one.
 _ENDINGS = (".log", ".txt", ".out", ".err", ".gz", ".zst", ".json", ".yaml", ".yml", ".md", ".stderr", ".stdout")
 _HEAD = 16 << 20  # bytes of a file in which a report is looked for
-_UNKNOWN = 3
+_REFUSED, _UNKNOWN = 2, 3
 
 
 class AskedExplain(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +38,8 @@ class AskedExplain(msgspec.Struct, frozen=True, kw_only=True):
 def explain(asked: AskedExplain) -> int:
     """Write the text behind an id, or the answer to logs.
 
-    0 where a cause is named or no error is told, 3 where there is an error and no cause, or nothing to read.
+    0 where a cause is named or no error is told, 3 where there is an error and no cause, or nothing to read; 2 where
+    one of several files cannot be read: the answer is that of the others.
     """
     _check(asked)
     if is_id(asked):
@@ -47,9 +48,11 @@ def explain(asked: AskedExplain) -> int:
         return commands.explain(asked.names[0] if asked.names else None, asked.knowledge)
     targets = outputs.targets(asked.formats, "--format", asked.output, forms=written.FORMATS)
     outputs.check(targets)
-    found = _explained(asked)
+    found, refused = _explained(asked)
     outputs.put(targets, lambda one: _text(found, one.form))
-    return code(found)
+    for error in refused:
+        streams.tell_error(error)
+    return _REFUSED if refused else code(found)
 
 
 def is_id(asked: AskedExplain) -> bool:
@@ -93,7 +96,8 @@ def _check(asked: AskedExplain) -> None:
         )
 
 
-def _explained(asked: AskedExplain) -> Explanation:
+def _explained(asked: AskedExplain) -> tuple[Explanation, tuple[DoctorError, ...]]:
+    """The answer, and which of several files it is without. Errors: the first of them where no log is left."""
     if not asked.names:
         raise UsageError("there is no log to explain", todo="fi-doctor explain FILE, or - for what is piped in")
     if [*asked.names, *asked.env_files].count("-") > 1:
@@ -101,34 +105,51 @@ def _explained(asked: AskedExplain) -> Explanation:
     reports = [_here(asked.python, asked.knowledge)] if asked.is_here else []
     known: list[LogFact] = [fact for report in reports for fact in machine.told(report.facts, "this machine")]
     cut: dict[str, list[str]] = {}
+    refused: list[DoctorError] = []
     with ExitStack() as stack:
         by = stack.enter_context(consulting.consulted(asked.knowledge))
         sources = []
+        is_log_read = False
         for name, is_environment in (*((one, True) for one in asked.env_files), *((one, False) for one in asked.names)):
-            pasted = _pasted(name)
-            if pasted is not None and (report := _report(pasted, name)) is not None:
+            try:
+                pasted = _pasted(name)
+                report = None if pasted is None else _report(pasted, name)
+                if report is None or not (pasted and pasted.is_all):
+                    opened = stack.enter_context(inputs.opened(name, cut.setdefault(name, [])))
+                    sources.append(Source(name, opened, is_environment))
+            except (UsageError, DataError, OSError) as error:
+                refused.append(_refusal(error, name))
+                continue
+            is_log_read = is_log_read or not is_environment
+            if report is not None:
                 reports.append(report)
                 known += machine.told(report.facts, name)
-                if pasted.is_all:
-                    continue
-            opened = stack.enter_context(inputs.opened(name, cut.setdefault(name, [])))
-            sources.append(Source(name, opened, is_environment))
+        if refused and not is_log_read:
+            raise refused[0]
         found = diagnose(sources, known=tuple(known), folder=by.faults)
     versions = [(fact.key, fact.value) for fact in found.facts if fact.name == "package"]
+    left_out = tuple(f"not read: {error.what}" + (f" ({error.why})" if error.why else "") for error in refused)
     found = msgspec.structs.replace(
         found,
-        helps=(*_cut(cut), *found.helps, *aging.lines(by.version, by.newest, versions)),
+        helps=(*left_out, *_cut(cut), *found.helps, *aging.lines(by.version, by.newest, versions)),
         knowledge=f"{by.version} ({by.origin})" if by.origin else "",
     )
     for report in reports:
         found = msgspec.structs.replace(found, used=machine.compared(found.used, report))
-    return secrets.without(found, secrets.held(os.environ))
+    return secrets.without(found, secrets.held(os.environ)), tuple(refused)
+
+
+def _refusal(error: DoctorError | OSError, name: str) -> DoctorError:
+    if isinstance(error, DoctorError):
+        return error
+    return UsageError(f"{name!r} cannot be read", why=error.strerror or str(error), todo="fi-doctor explain FILE")
 
 
 def _cut(cut: dict[str, list[str]]) -> tuple[str, ...]:
     """Which files were not read to their end."""
-    damaged = [(name, why[0]) for name, why in cut.items() if why]
-    return tuple(f"{name} is damaged or cut off ({why}): what stands before is read" for name, why in damaged)
+    return tuple(
+        f"{name} is damaged or cut off ({why[0]}): what stands before is read" for name, why in cut.items() if why
+    )
 
 
 def _pasted(name: str) -> embedded.Found | None:

@@ -18,6 +18,7 @@ class LogView(NamedTuple):
     facts: LogFacts
     captured: Mapping[str, tuple[str, ...]] = {}  # named groups of the signs' patterns -> what they matched
     seen: frozenset[str] = frozenset()  # names of the signs that were seen
+    errors: tuple[str, ...] = ()  # kinds of the errors that the log tells, which are none of other errors'
 
 
 def _said(name: str, of: LogFacts, key: str = "") -> tuple[LogFact, ...] | Missing:
@@ -91,6 +92,7 @@ SUBJECTS: dict[str, Subject[LogView]] = {
     "architectures": Subject(Kind.TEXT, _every("architectures")),  # that something is compiled for: "90a", "120f"
     "engine": Subject(Kind.TEXT, _every("engine")),  # vllm, sglang, tensorrt-llm
     "model": Subject(Kind.TEXT, _one("model")),
+    "error": Subject(Kind.TEXT, lambda view: view.errors),  # kinds of the errors that are told: compiler, linker, cuda
     "container": Subject(Kind.TEXT, _every("container")),  # images and runtimes
     **{name: Subject(Kind.FLAG, _relation(read)) for name, read in log_relations.RELATIONS.items()},
 }

@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 from fi_doctor.conditions import Truth
 from fi_doctor.conditions.logs import LOG, LogView
+from fi_doctor.explaining import helping
 from fi_doctor.explaining.filling import contradicted
 from fi_doctor.explaining.matching import Match
 from fi_doctor.explaining.patterns import same as alike
 from fi_doctor.explaining.ranking import Candidate
-from fi_doctor.explaining.usage import ROWS, is_other
+from fi_doctor.explaining.telling import ENGINES
 from fi_doctor.model import (
     EXPLAIN_SCHEMA,
     Condition,
@@ -45,6 +46,7 @@ class Findings(NamedTuple):
     read: tuple[Read, ...]
     settings: tuple[Setting, ...]
     left_out: int = 0  # lines with signs, of a log that is full of them
+    silent: tuple[str, ...] = ()  # files of environments that tell nothing
 
 
 def answer(found: Findings) -> Explanation:
@@ -56,7 +58,7 @@ def answer(found: Findings) -> Explanation:
         diagnoses=diagnoses,
         errors=found.errors,
         used=found.used,
-        helps=(*_left_out(found), *_helps(found)),
+        helps=(*helping.silent(found.silent), *_left_out(found), *_helps(found)),
         facts=_once(found.facts),
         read=found.read,
     )
@@ -72,8 +74,9 @@ def _once(facts: LogFacts) -> tuple[LogFact, ...]:
 
 def _sentence(diagnoses: tuple[Diagnosis, ...], found: Findings) -> str:
     if diagnoses:
-        first = diagnoses[0]
-        return f"{first.title}{_blame(first)} (confidence {first.confidence})"
+        first, against = diagnoses[0], found.causes[0].despite
+        but = f"; {against.said}" if against else ""
+        return f"{first.title}{_blame(first)} (confidence {first.confidence}){but}"
     if not any(one.bytes for one in found.read):
         return "there is nothing to read"
     if own := [error for error in found.errors if not error.follows]:
@@ -102,28 +105,19 @@ def _helps(found: Findings) -> tuple[str, ...]:
     differs = _differing(found)
     if found.causes:
         first = found.causes[0]
+        differs = (*differs, *dict.fromkeys(one.despite.find for one in found.causes if one.despite))
         if first.confidence is Confidence.HIGH:
             return differs
-        wanted = [f"tell whether {one}: {_how(one)}" for one in _unknown(first)]
+        wanted = [f"tell whether {one}: {helping.how(one)}" for one in _unknown(first)]
         return (*differs, *wanted, *first.fault.confirm)
     if not found.errors:
-        return (*differs, *_elsewhere(found.used))
+        return (*differs, *helping.elsewhere(found.used))
     lacking = [name for name in ("sm", "nvcc", "driver") if not found.facts.of(name)]
     lacking += [] if found.facts.of("package", "flashinfer-python") else ["the versions of vllm and flashinfer-python"]
     helps = [f"add what the log does not tell ({', '.join(lacking)}): --env-file FILE, or --here"] if lacking else []
     if all(error.follows for error in found.errors):
         helps.append("add the log from its beginning, and those of the other ranks: the first error is not in it")
     return (*differs, *helps, "fi-doctor check on that machine builds and runs the kernels, and says which fail")
-
-
-def _elsewhere(used: tuple[Used, ...]) -> tuple[str, ...]:
-    """What says whether FlashInfer would do where a server that works uses something else."""
-    others = [one for one in used if is_other(one)]
-    if not others:
-        return ()
-    said = " and ".join(dict.fromkeys(f"{one.choice} for {one.part}" for one in others))
-    globs = " ".join(dict.fromkeys(f"--feature '{ROWS[one.part]}*'" for one in others))
-    return (f"the server is on {said}: on that machine, fi-doctor check {globs} says whether FlashInfer would work",)
 
 
 def _differing(found: Findings) -> tuple[str, ...]:
@@ -138,24 +132,6 @@ def _differing(found: Findings) -> tuple[str, ...]:
                 f"{fact.value}, which counts: the log may be of another machine"
             )
     return tuple(said[:_MOST_DIFFERING])
-
-
-def _how(part: str) -> str:
-    """Where a fact is read."""
-    word = part.split(maxsplit=1)[0]
-    commands = {
-        "sm": "nvidia-smi --query-gpu=name,compute_cap --format=csv",
-        "gpu": "nvidia-smi -L",
-        "nvcc": "nvcc --version",
-        "driver": "nvidia-smi",
-        "driver_cuda": "nvidia-smi",
-        "package": "pip list",
-        "installed": "pip list",
-        "torch_cuda": "python -c 'import torch; print(torch.version.cuda)'",
-        "env": "env",
-        "argument": "the command line of the server",
-    }
-    return commands.get(word, "nvidia-smi, nvcc --version and pip list")
 
 
 def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
@@ -207,28 +183,32 @@ def _applies(mend: Mend, one: Candidate, settings: tuple[Setting, ...]) -> bool:
         return False
     if not mend.setting:
         return True
+    engines = {fact.value for fact in one.view.facts.of("engine")}
     readers = [setting for setting in settings if setting.name == mend.setting and setting.read_by]
+    if engines:
+        readers = [reader for reader in readers if reader.owner not in ENGINES or reader.owner in engines]
     return any(LOG.holds({"package": {reader.owner: reader.read_by}}, one.view) is not Truth.NO for reader in readers)
 
 
 def _matched(matches: tuple[Match, ...]) -> tuple[Matched, ...]:
-    """Each text once, with the ranks that say it; the first of them have their place."""
-    same: dict[tuple[str, str], list[Match]] = {}
+    """Each text once, however many signs it has, with the ranks that say it; the first of them have their place."""
+    same: dict[str, list[Match]] = {}
     for match in matches:
-        same.setdefault((match.sign.text, alike(match.line.text)), []).append(match)
+        same.setdefault(alike(match.line.text), []).append(match)
     return tuple(_one_text(several) for several in same.values())[:_MOST_LINES]
 
 
 def _one_text(several: list[Match]) -> Matched:
-    first = several[0]
-    text = first.line.text.strip()
+    first = max(several, key=lambda match: match.sign.strength.rank)
+    line = several[0].line
+    text = line.text.strip()
     return Matched(
-        line=first.line.number,
+        line=line.number,
         text=text,
-        file=first.line.file,
+        file=line.file,
         strength=first.sign.strength.value,
         source=first.sign.source,
-        times=len(several),
+        times=len({(match.line.place, match.line.number) for match in several}),
         ranks=tuple(dict.fromkeys(match.line.rank for match in several if match.line.rank)),
         at=max(0, text.find(first.sign.text)),
     )
@@ -239,6 +219,7 @@ def _unknown(one: Candidate) -> tuple[str, ...]:
     if one.truth is not Truth.UNKNOWN:
         return ()
     parts = [part for part in LOG.parts(one.fault.when) if LOG.holds(part, one.view) is Truth.UNKNOWN]
+    parts = [part for part in parts if not one.despite or one.despite.fact.name not in part]
     return tuple(dict.fromkeys(in_words(part) for part in parts))
 
 
@@ -265,9 +246,10 @@ def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:
         where = f"line {deciding[0].line.number} is of this cause if it is about FlashInfer, which no line near it says"
     known = _known(one)
     holds = f", since {' and '.join(known)}" if known else ""
+    but = f"; but {one.despite.said}" if one.despite else ""
     if unknown:
-        return f"{where}{holds}, if {' and '.join(unknown)}: that is not told"
-    return f"{where}{holds}"
+        return f"{where}{holds}, if {' and '.join(unknown)}: that is not told{but}"
+    return f"{where}{holds}{but}"
 
 
 def _known(one: Candidate) -> tuple[str, ...]:

@@ -7,13 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from fi_doctor.explaining import answering, events, lines, stream, telling, tracebacks, tying, usage
+from fi_doctor.explaining import answering, events, lines, ranking, spoken, stream, telling, tracebacks, tying, usage
 from fi_doctor.explaining.filling import filled
 from fi_doctor.explaining.keeping import Kept
-from fi_doctor.explaining.lines import Line
+from fi_doctor.explaining.lines import Level, Line
 from fi_doctor.explaining.matching import matches
-from fi_doctor.explaining.ranking import candidate, ranked
-from fi_doctor.explaining.stream import Readable
+from fi_doctor.explaining.stream import Hit, Readable
 from fi_doctor.knowledge import faults
 from fi_doctor.model import Event, Explanation, LogFact, LogFacts, Read, Used
 
@@ -42,6 +41,7 @@ class Seen:
         self.serving: set[str] = set()  # files in which a server says that it has started
         self.ties: list[Line] = []  # about FlashInfer
         self.given: list[LogFact] = []  # of environments
+        self.environments: list[str] = []  # their files
 
 
 def diagnose(
@@ -61,21 +61,20 @@ def diagnose(
     for source in sources:
         _read(source, signs, seen)
     given = (*known, *seen.given)
+    telling_files = {fact.file for fact in given}
+    silent = tuple(dict.fromkeys(name for name in seen.environments if name not in telling_files))
     facts = LogFacts(facts=filled(tuple(seen.told), given))
     paths = {path for literal in seen.kept.literals for path in signs[literal] if path.stem not in left_out}
     placed = seen.kept.placed
-    candidates = [
-        one
-        for fault in faults.load(paths, folder, is_checked=folder == faults.FOLDER)
-        if (one := candidate(fault, matches(fault, placed), facts)) is not None
-    ]
     errors = events.together(seen.errors)
-    causes = ranked(candidates, errors, seen.serving, seen.ties)
+    known_faults = faults.load(paths, folder, is_checked=folder == faults.FOLDER)
+    found = ranking.candidates(((fault, matches(fault, placed)) for fault in known_faults), facts, errors, given)
+    causes = ranking.ranked(found, errors, seen.serving, seen.ties)
     settings = faults.settings(folder) if any(mend.setting for one in causes for mend in one.fault.fix) else ()
     return answering.answer(
         answering.Findings(
             causes=causes,
-            candidates=tuple(candidates),
+            candidates=tuple(found),
             facts=facts,
             given=given,
             errors=errors,
@@ -83,21 +82,37 @@ def diagnose(
             read=tuple(seen.read),
             settings=settings,
             left_out=seen.kept.left_out,
+            silent=silent,
         )
     )
 
 
-def _is_sent(line: Line, head: bytes) -> bool:
-    """Whether a line is, or goes on with, what a client sent or was sent."""
-    if line.is_request or line.time or line.level.value:
-        return line.is_request
-    return bool(head) and _is_open(head)
+def _is_sent(line: Line, hit: Hit) -> bool:
+    """Whether a line is, or goes on with, what a client sent or was sent, or somebody said."""
+    if spoken.is_request(line) or line.time or line.level.value or not hit.head:
+        return spoken.is_request(line)
+    is_open, is_quoting = _goes_on(hit.head)
+    return (is_open or (is_quoting and not hit.is_closed)) and not lines.is_record(hit.raw)
+
+
+def _weighed(line: Line, hit: Hit) -> Line:
+    """The line, with whether it is only called information, or may be what somebody asked in the line before it."""
+    if line.level is not Level.NONE:
+        return line
+    is_asked = bool(hit.head) and not line.time and _is_asked(hit.head)
+    return line._replace(is_quiet=is_asked or spoken.is_quiet(line.text))
 
 
 @functools.lru_cache(maxsize=64)
-def _is_open(head: bytes) -> bool:
+def _is_asked(head: bytes) -> bool:
+    return spoken.is_asked(lines.read("", 0, head.rstrip()))
+
+
+@functools.lru_cache(maxsize=64)
+def _goes_on(head: bytes) -> tuple[bool, bool]:
     """Whether the lines after a record's first one are of the same text; many of them ask for the same one."""
-    return lines.read("", 0, head.rstrip()).is_open
+    line = lines.read("", 0, head.rstrip())
+    return spoken.is_open(line), spoken.is_quoting(line)
 
 
 def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
@@ -109,6 +124,7 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
         if source.is_environment
         else facts | using | failing | events.STARTED | tying.LITERALS | {tracebacks.LITERAL}
     )
+    seen.environments += [source.name] if source.is_environment else []
     for hit in stream.hits(source.stream, wanted, reading):
         own = failing.intersection(hit.literals)
         frames.add(hit)
@@ -118,18 +134,23 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
         if hit.alike > _TOLD and not own | ties:
             continue
         line = lines.read(source.name, hit.number, hit.raw, place=len(seen.read))
-        if _is_sent(line, b"" if source.is_environment else hit.head):
-            continue
-        seen.ties += [line] if ties and len(seen.ties) < _MOST and tying.is_about(line) else []
-        told = seen.given if source.is_environment else seen.told
-        if hit.alike <= _TOLD and len(told) < _MOST:
-            told += telling.told(line, hit.literals)
         if source.is_environment:
-            continue
-        if hit.alike <= _TOLD and len(seen.used) < _MOST:
-            seen.used += usage.used(line, hit.literals)
-        if own and len(seen.errors) < _MOST and (event := events.read(line)) is not None:
-            seen.errors.append(event)
-        if signed := signs.keys() & own:
-            seen.kept.add(frames.placed(line), signed)
+            seen.given += telling.told(line, hit.literals) if len(seen.given) < _MOST else ()
+        elif not _is_sent(line, hit):
+            for part in lines.parts(spoken.unspoken(line)):
+                _keep(part, hit, seen)
+                if own and len(seen.errors) < _MOST and (event := events.read(part)) is not None:
+                    seen.errors.append(event)
+                if signed := signs.keys() & own:
+                    seen.kept.add(frames.placed(_weighed(part, hit)), signed)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))
+
+
+def _keep(line: Line, hit: Hit, seen: Seen) -> None:
+    """Keep what a line tells of FlashInfer, the machine and the server."""
+    if len(seen.ties) < _MOST and tying.LITERALS.intersection(hit.literals) and tying.is_about(line):
+        seen.ties.append(line)
+    if hit.alike <= _TOLD and len(seen.told) < _MOST:
+        seen.told += telling.told(line, hit.literals)
+    if hit.alike <= _TOLD and len(seen.used) < _MOST:
+        seen.used += usage.used(line, hit.literals)

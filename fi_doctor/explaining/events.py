@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from fi_doctor.explaining.lines import Level, Line
 from fi_doctor.explaining.patterns import same, search
@@ -89,6 +92,13 @@ _FOLLOWING = (
 )
 # What servers say once they serve. Sources: uvicorn, sglang/srt/entrypoints/http_server.py.
 STARTED = frozenset((b"Application startup complete", b"The server is fired up", b'HTTP/1.1" 200'))
+# What builds say while they go on: ninja's progress, the commands that it starts.
+_PROGRESS = re.compile(
+    r"\[\d+/\d+\] |ninja: Entering directory|(?:\S{0,200}/)?(?:nvcc|ptxas|cicc|c\+\+|g\+\+|clang\+\+)(?:-\d+)? -",
+    re.ASCII,
+)
+_COMPILERS = ("compiler", "linker")
+_ANNOUNCED = "FAILED: "  # ninja's word before what the compiler said
 _CHAINED = ("The above exception was the direct cause", "During handling of the above exception")
 
 
@@ -123,7 +133,11 @@ def read(line: Line) -> Event | None:
 def together(events: Iterable[Event]) -> tuple[Event, ...]:
     """Each error once, with the ranks that tell it; numbers in them may differ."""
     found: dict[str, Event] = {}
-    for event in events:
+    every = list(events)
+    compiled = {event.file for event in every if event.kind in _COMPILERS}
+    for one in every:
+        is_told = one.file in compiled and one.text.startswith(_ANNOUNCED)
+        event = replace(one, follows=True) if is_told else one
         key = same(event.text)
         first = found.get(key)
         found[key] = event if first is None else _joined(first, event)
@@ -152,6 +166,8 @@ def _joined(first: Event, other: Event) -> Event:
 
 def _kind(line: Line) -> tuple[str, int]:
     """What kind of error a line tells, and where in it; "" for none."""
+    if _PROGRESS.match(line.text) is not None:
+        return "", 0
     for form in _FORMS:
         if form.kind == "logger":
             return (form.kind if line.level is Level.ERROR and not _is_frame(line.text) else "", 0)

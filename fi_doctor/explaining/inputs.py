@@ -7,6 +7,8 @@ import codecs
 import gzip
 import io
 import lzma
+import os
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from fi_doctor.errors import DataError, UsageError
+from fi_doctor.explaining import waiting
 from fi_doctor.explaining.stream import Readable
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ _DAMAGED = (gzip.BadGzipFile, zlib.error, zstd.ZstdError, lzma.LZMAError, EOFErr
 _DEEPEST = 4
 _HEAD = 8192  # bytes that are looked at
 _MUCH, _LITTLE = 0.4, 0.05  # shares of bytes
+_MOST_ZEROS, _FEW_ZEROS = 256 << 20, 16  # bytes at the beginning
 _STRANGE = bytes((*range(1, 8), *range(14, 27), *range(28, 32)))  # control characters that no log has
 
 
@@ -43,12 +47,12 @@ _STRANGE = bytes((*range(1, 8), *range(14, 27), *range(28, 32)))  # control char
 def opened(name: str, cut: list[str]) -> Iterator[Readable]:
     """A log by the name of its file, "-" for stdin; gzip, zstd, xz and bzip2 are known by how they begin.
 
-    cut: why it cannot be unpacked to its end is added to it.
+    cut: why it is not read to its end is added to it.
 
     Errors: UsageError where it cannot be opened, DataError where nothing of it can be unpacked, or is text.
     """
     try:
-        with _raw(name) as raw:
+        with _raw(name, cut) as raw:
             yield _unpacked(raw, cut, name)
     except _DAMAGED as error:
         raise DataError(
@@ -60,15 +64,26 @@ def opened(name: str, cut: list[str]) -> Iterator[Readable]:
 
 
 @contextmanager
-def _raw(name: str) -> Iterator[BinaryIO]:
+def _raw(name: str, cut: list[str]) -> Iterator[BinaryIO]:
     if name == "-":
-        yield sys.stdin.buffer
+        yield _stdin(cut)
         return
     path = Path(name)
     if path.is_dir():
         raise UsageError(f"{name!r} is a folder", todo=f"fi-doctor explain {name.rstrip('/')}/*.log")
-    with path.open("rb") as file:
+    is_regular = path.is_file() or not path.exists()
+    with path.open("rb") if is_regular else io.BufferedReader(waiting.opened(name, cut)) as file:
         yield file
+
+
+def _stdin(cut: list[str]) -> BinaryIO:
+    try:
+        number = sys.stdin.fileno()
+    except (OSError, ValueError):  # none of the system's, as in tests
+        return sys.stdin.buffer
+    if stat.S_ISREG(os.fstat(number).st_mode):
+        return sys.stdin.buffer
+    return io.BufferedReader(waiting.Patient(number, "-", cut, is_own=False))
 
 
 class _Recoded:
@@ -98,6 +113,8 @@ class _Unpacked(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         view = memoryview(buffer)
+        if self._read > waiting.MOST_BYTES and not self._cut:
+            self._cut.append(f"more than {waiting.MOST_BYTES >> 30} GiB were packed in it")
         try:
             data = b"" if self._cut else self._packed.read1(len(view))
         except _DAMAGED as error:
@@ -119,18 +136,34 @@ def _unpacked(raw: BinaryIO, cut: list[str], name: str) -> Readable:
         head = found.peek(_HEAD)[:_HEAD]
         opener = next((opener for magic, opener in _PACKED if head.startswith(magic)), None)
         if opener is None:
-            return _as_text(found, head, name)
+            return _as_text(found, name)
         found = io.BufferedReader(_Unpacked(opener(found), cut))
     raise DataError(f"{name} is packed too often", why=f"more than {_DEEPEST} times", todo="unpack it first")
 
 
-def _as_text(found: io.BufferedReader, head: bytes, name: str) -> Readable:
+def _as_text(found: io.BufferedReader, name: str) -> Readable:
+    _pass_zeros(found, name)
+    head = found.peek(_HEAD)[:_HEAD]
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return _Recoded(found, "utf-16")
     nulls = [head[at::2].count(0) * 2 / (len(head) or 1) for at in (0, 1)]
     if max(nulls) > _MUCH and min(nulls) < _LITTLE:  # every other byte: UTF-16 without its mark
         return _Recoded(found, "utf-16-le" if nulls[1] > nulls[0] else "utf-16-be")
     strange = sum(head.count(byte) for byte in _STRANGE)
-    if head.startswith(b"PK\x03\x04") or strange > _LITTLE * (len(head) - head.count(0)):
+    if head.startswith(b"PK\x03\x04") or strange > _LITTLE * (len(head) - head.count(0)) or sum(nulls) / 2 > _MUCH:
         raise DataError(f"{name} is no text", why="it is packed or binary", todo="unpack it first")
     return found
+
+
+def _pass_zeros(found: io.BufferedReader, name: str) -> None:
+    """Pass over the hole before a log that was cut down while it was written. Errors: DataError where all is hole."""
+    passed = 0
+    while (head := found.peek(_HEAD)) and not head.strip(b"\0") and passed < _MOST_ZEROS:
+        passed += len(found.read(len(head)))
+    if passed and (not head or passed >= _MOST_ZEROS):
+        raise DataError(
+            f"{name} is binary, and no log", why=f"it begins with {passed} zero bytes", todo="give the log itself"
+        )
+    zeros = len(head) - len(head.lstrip(b"\0"))
+    if passed or zeros > _FEW_ZEROS:
+        found.read(zeros)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-import json
 import re
 from typing import NamedTuple
 
 from fi_doctor.explaining.patterns import search
+from fi_doctor.explaining.records import unpacked
 
 _DAY = r"(?:\d{4}[-/]\d\d[-/]\d\d|\d\d/\d\d/\d{4}|\d\d-\d\d|[A-Z][a-z]{2} [ \d]\d)"
 _TIME = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
@@ -36,25 +36,19 @@ _PREFIXES = (
 _ANY = "|".join(prefix.lstrip("^").replace("?P<rank>", f"?P<rank{at}>") for at, prefix in enumerate(_PREFIXES))
 _PREFIX = f"^(?P<whole>{_ANY})"
 _LEVELS = rf"^(?:\[TRT-LLM\] |{_DAY} {_TIME} - |- (?:[\w.-]{{1,80}} - )?|\S+ \[\d+\] NCCL )?\[?(?P<level>{_LEVEL})\b"
-# What servers say of the texts that they are sent and send. Sources: vllm/entrypoints/logger.py,
-# sglang/srt/utils/request_logger.py, uvicorn.
-_REQUEST = (
-    r"^(?:Received request|Request \S+ details|Generated response|Receive(?:d)? OpenAI|Receive: obj=|Finish: obj=)"
-    r"|\b(?:prompt|Prompt|messages|input_text|body)['\"]?[:=]|['\"]role['\"]: ?['\"]"
-    r"|\"(?:GET|POST|PUT|DELETE|HEAD|OPTIONS) \S+ HTTP/\d"
-)
-# Nothing else, whoever logged it: a turn of a chat, the body of a request, records of SGLang, which have no level.
-_SENT = (
-    r"^(?:(?:Receive|Finish): obj=|Received? OpenAI)|\brequest_body['\"]?[:=]"
-    r"|\\?['\"]role\\?['\"]: ?\\?['\"](?:user|assistant|system|tool)\\?['\"], ?\\?['\"]content\\?['\"]: ?"
-)
-# A record whose arguments follow the text, quoted, ends in its own line.
-_ENDED = r"\bparams: |prompt_token_ids|lora_request|HTTP/\d|[)}\]]\s*$"
+# "2025-11-11 15:55:06 INFO rag: " looks as journald's lines do, and is the line of a logger.
+_NAMED = re.compile(r" (DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL) [\w./@-]+(?:\[\d+\])?: $")
 # Most lines of the logs of vLLM and SGLang, told at a fiftieth of what taking prefixes away costs; of bounded length,
 # so in linear time.
 _RECORD = re.compile(
     rb"(?:\([^()]{1,120}\) )?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d "
     rb"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]{2}\d+)*\]"
+)
+# How records of other loggers begin, whose levels are left to them: JSON, logging.basicConfig, log4j, klog, logfmt.
+_OTHERS = re.compile(
+    rb'\{ ?"(?:@?time(?:stamp)?|ts|asctime|level|levelname|severity|logger|name|event|message|msg)": ?"'
+    rb"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,80}:|\d\d:\d\d:\d\d[.,]\d{3} |[DIWEF]\d{4} \d\d:\d\d:\d\d"
+    rb"|time=|level="
 )
 # The two prefixes that most lines of vLLM have, at once.
 _VLLM = re.compile(
@@ -80,6 +74,8 @@ class Level(str, enum.Enum):
     NONE = ""  # no logger's line: a traceback, a compiler
 
 
+_SAID = {level.value: level for level in Level if level.value}
+_QUIET = ("DEBUG", "INFO")
 _LETTERS = {"D": Level.INFO, "I": Level.INFO, "W": Level.WARNING}
 
 
@@ -94,44 +90,40 @@ class Line(NamedTuple):
     place: int = 0  # of the file among the inputs
     time: str = ""  # "08-13 11:11:59", of its prefix; "" where none is told
     frame: str = ""  # of the traceback that ends in this line: where it was raised
-
-    @property
-    def is_request(self) -> bool:
-        """Whether it tells what a client sent or was sent: words of a user, which say nothing of the server."""
-        if self.level not in (Level.INFO, Level.NONE):
-            return False
-        return (self._is_logged and search(_REQUEST, self.text) is not None) or search(_SENT, self.text) is not None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the lines after it, up to the next one of a logger, are of the same text."""
-        return self.is_request and self.level is Level.INFO and search(_ENDED, self.text) is None
-
-    @property
-    def _is_logged(self) -> bool:
-        return self.level is Level.INFO or self.text.startswith(("Received request", "Generated response"))
+    is_quiet: bool = False  # whether it is called information, by a collector or in a form that tells no level for sure
 
 
 def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:
-    """The line as text: what is not UTF-8 as escapes, prefixes away."""
-    text = _unpacked(raw.decode("utf-8", "backslashreplace")).replace("\r", " ")
-    rank, level, time = "", Level.NONE, ""
+    """The line as text: what is not UTF-8 as escapes, prefixes away. A record of JSON may hold several lines."""
+    text = raw.decode("utf-8", "backslashreplace")
+    rank, level, time, is_quiet = "", Level.NONE, "", False
     if (first := _VLLM.match(text)) is not None:
         rank, level, time = first["rank"] or "", _LETTERS.get(first["level"][0], Level.ERROR), first["time"]
         text = text[first.end() :]
     for _ in range(_MOST):
+        if text.startswith("{") and (record := unpacked(text)) is not None:
+            text, level, is_quiet = record.text, _SAID.get(record.level, level), record.is_quiet
         found = search(_PREFIX, text) if _MAYBE.match(text) is not None else None
         if not found or not (whole := found.pop("whole")):
             break
         named = "".join(found.values()).strip()
         rank, level, time = rank or named, _level(whole) or level, _time(whole) or time
+        if whole.endswith(": ") and (said := _NAMED.search(whole)) is not None:
+            is_quiet, level = (True, level) if said[1] in _QUIET else (False, _LETTERS.get(said[1][0], Level.ERROR))
         text = text[len(whole) :].lstrip(" ") if named else text[len(whole) :]
-    return Line(file, number, rank, text, level, place, time)
+    return Line(file, number, rank, text.replace("\r", " "), level, place, time, is_quiet=is_quiet)
+
+
+def parts(line: Line) -> tuple[Line, ...]:
+    """The lines of a record of several, all of the same place."""
+    if "\n" not in line.text:
+        return (line,)
+    return tuple(line._replace(text=text) for text in line.text.split("\n"))
 
 
 def is_record(raw: bytes) -> bool:
     """Whether a line has a logger's level or time, and so is of no record before it."""
-    if _RECORD.match(raw) is not None:
+    if _RECORD.match(raw) is not None or _OTHERS.match(raw) is not None:
         return True
     line = read("", 0, raw[:_HEAD])
     return line.level is not Level.NONE or bool(line.time)
@@ -150,13 +142,3 @@ def _time(prefix: str) -> str:
         return ""
     found = search(r"(?P<day>\d\d-\d\d)[T -](?P<time>\d\d:\d\d:\d\d(?:[.,]\d+)?)", prefix)
     return f"{found['day']} {found['time']}" if found else ""
-
-
-def _unpacked(text: str) -> str:
-    """What docker's json-file keeps as {"log": "...", ...}."""
-    if not text.startswith('{"log":"'):
-        return text
-    try:
-        return str(json.loads(text)["log"]).rstrip("\n")
-    except (ValueError, KeyError, RecursionError):
-        return text

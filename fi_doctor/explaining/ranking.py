@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from fi_doctor.conditions import Truth
 from fi_doctor.conditions.logs import LOG, LogView
-from fi_doctor.explaining import tying
+from fi_doctor.explaining import contradicting, tying
+from fi_doctor.explaining.contradicting import Belied
 from fi_doctor.explaining.events import is_following
 from fi_doctor.explaining.lines import Level, Line
 from fi_doctor.explaining.matching import Match
-from fi_doctor.model import Confidence, Event, Fault, LogFacts, Strength
+from fi_doctor.model import Confidence, Event, Fault, LogFact, LogFacts, Strength
 
 _LONGEST = 300  # characters of what a pattern captures
 _BEGINNING = 80  # characters of a line in which a message at INFO has its words: what comes after may be quoted
@@ -27,6 +28,7 @@ class Candidate(NamedTuple):
     view: LogView
     truth: Truth
     confidence: Confidence
+    despite: Belied | None = None  # a fact that does not agree with its lines
     is_tied: bool = True  # whether a line says that it is FlashInfer's, where others bring about the same
 
     @property
@@ -45,14 +47,62 @@ class Candidate(NamedTuple):
         return all(match.line.level in (Level.INFO, Level.WARNING) for match in _deciding(self))
 
 
-def candidate(fault: Fault, matches: tuple[Match, ...], facts: LogFacts) -> Candidate | None:
-    """A fault with signs of which `when` is not known to be false."""
-    if not matches:
+def candidates(
+    found: Iterable[tuple[Fault, tuple[Match, ...]]],
+    facts: LogFacts,
+    errors: Iterable[Event] = (),
+    given: tuple[LogFact, ...] = (),
+) -> list[Candidate]:
+    """The faults with signs of which `when` is not known to be false.
+
+    errors: those of the log. given: facts that are not the log's own. Where they alone rule out all that decides in a
+    line, they are not of what wrote it.
+    """
+    kinds = tuple(dict.fromkeys(error.kind for error in errors if not error.follows))
+    seen = [(fault, tuple(map(_weighed, matches))) for fault, matches in found if matches]
+    each = [(fault, matches, _agreeing(fault, matches, facts, kinds, given)) for fault, matches in seen]
+    standing = [one for _, _, one in each if one is not None]
+    decided = {_place(match) for one in standing if not one.is_follow_on for match in _deciding(one)}
+    others = contradicting.tools(facts, given)
+    for fault, matches, one in each:
+        own = [match for match in matches if match.sign.strength is Strength.DECIDES]
+        if one is None and own and not any(_place(match) in decided for match in own):
+            against = (_despite(fault, matches, facts, kinds, other) for other in others)
+            standing += [one for one in against if one is not None][:1]
+    return standing
+
+
+def _agreeing(
+    fault: Fault, matches: tuple[Match, ...], facts: LogFacts, kinds: tuple[str, ...], given: tuple[LogFact, ...]
+) -> Candidate | None:
+    """A fault by the facts, less those to which its lines give the lie."""
+    against = contradicting.belied(fault, matches, facts, given)
+    return _despite(fault, matches, facts, kinds, against) if against else _candidate(fault, matches, facts, kinds)
+
+
+def _despite(
+    fault: Fault, matches: tuple[Match, ...], facts: LogFacts, kinds: tuple[str, ...], against: Belied
+) -> Candidate | None:
+    """A fault without facts that do not agree with its lines: never sure, since one of both is wrong."""
+    left = contradicting.without(facts, against)
+    if (first := contradicting.belied(fault, matches, facts, ())) is not None:
+        left = contradicting.without(left, first)
+    one = _candidate(fault, matches, left, kinds)
+    if one is None:
         return None
-    matches = tuple(map(_weighed, matches))
-    view = LogView(facts, _captured(matches), frozenset(match.sign.name for match in matches if match.sign.name))
+    confidence = min(one.confidence, Confidence.MEDIUM, key=lambda confidence: confidence.rank)
+    return one._replace(confidence=confidence, despite=against)
+
+
+def _candidate(fault: Fault, matches: tuple[Match, ...], facts: LogFacts, kinds: tuple[str, ...]) -> Candidate | None:
+    named = frozenset(match.sign.name for match in matches if match.sign.name)
+    view = LogView(facts, _captured(matches), named, kinds)
     truth = LOG.holds(fault.when, view) if fault.when else Truth.YES
     return None if truth is Truth.NO else Candidate(fault, matches, view, truth, _confidence(matches, truth))
+
+
+def _place(match: Match) -> tuple[int, int]:
+    return match.line.place, match.line.number
 
 
 def ranked(
@@ -86,6 +136,8 @@ def ranked(
 
 def _weighed(match: Match) -> Match:
     """What a logger calls information tells no fault by itself, unless that is how the fault is told."""
+    if match.line.is_quiet and match.sign.strength is Strength.DECIDES and not match.sign.info:
+        return match._replace(sign=replace(match.sign, strength=Strength.SUPPORTS))
     if match.line.level is not Level.INFO:
         return match
     if match.sign.info and match.line.text.find(match.sign.text) < _BEGINNING:
@@ -104,6 +156,8 @@ def _captured(matches: tuple[Match, ...]) -> dict[str, tuple[str, ...]]:
 def _confidence(matches: tuple[Match, ...], truth: Truth) -> Confidence:
     if any(match.sign.strength is Strength.DECIDES for match in matches):
         return Confidence.HIGH if truth is Truth.YES else Confidence.MEDIUM
+    if all(match.line.is_quiet for match in matches) and len({_place(match) for match in matches}) == 1:
+        return Confidence.LOW
     supports = {match.sign.text for match in matches if match.sign.strength is Strength.SUPPORTS}
     return Confidence.MEDIUM if len(supports) > 1 and truth is Truth.YES else Confidence.LOW
 
@@ -112,7 +166,7 @@ def _doubted(one: Candidate, causes: list[Candidate]) -> Candidate:
     """The same, less sure where its lines may as well be of another cause, of which a condition is not known."""
     if one.confidence is not Confidence.HIGH:
         return one
-    lines = {(match.line.place, match.line.number) for match in _deciding(one)}
+    lines = {_place(match) for match in _deciding(one)}
     rivals = (
         other
         for other in causes
@@ -120,7 +174,7 @@ def _doubted(one: Candidate, causes: list[Candidate]) -> Candidate:
         and other.fault.cause != one.fault.cause
         and other.fault.id not in one.fault.beats
     )
-    shared = any(lines & {(match.line.place, match.line.number) for match in _deciding(other)} for other in rivals)
+    shared = any(lines & {_place(match) for match in _deciding(other)} for other in rivals)
     return one._replace(confidence=Confidence.MEDIUM) if shared else one
 
 

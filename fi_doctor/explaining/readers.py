@@ -39,12 +39,29 @@ _PACKAGES = {
 _SEPARATORS = ("==", ": ", " version", " Version", "   ", "-0.", "-1.", "-2.", " 0.", " (", "=0.", "=2.")
 
 
+# Words after which a value is advice or a demand, and none that is: such a group that matches tells nothing.
+_TO_SET = (
+    r"(?:(?P<advice>(?i:with|set|setting|sets|pass|passing|use|using|try|trying|specify|specifying|add|adding|by|via|or"
+    r"|variable|want|need|unless|without|example:?|e\.g\.|increase|increasing|decrease|decreasing|lower|lowering|flag|to"
+    r"|option|instead of|rather than|recommend|suggest|is|if|when|only)),?:? [\"'`(]?)?"
+)
+_WANTED = (
+    r"(?:(?P<advice>(?i:requires?|requiring|needs?|expects?|(?:up|down)grade to|please install|least)):? [\"'`]?)?"
+)
+_DEMANDED = (
+    r"(?:(?P<advice>(?i:requires?|require|needs?|needed|requiring|expects?|wants|least|minimum|>=|than|install the"
+    r"|upgrade to|downgrade to|update to|from|until|since|before|after|supports?|only|GPUs with|devices with)) )?"
+)
+_OR_MORE = r"(?P<more>\+|,? (?:or|and) (?:higher|newer|above|later|greater|up|more|lower|older|below|earlier)\b)?"
+
+
 class Reader(NamedTuple):
     """One way in which lines tell something."""
 
     name: str  # of the fact
     literals: tuple[str, ...]  # one of them stands in each line that is meant
-    pattern: str  # RE2 with a group `value`, and `key` where the fact has one
+    # RE2 with a group `value`, and `key` where the fact has one; where `advice` or `more` matches, it tells nothing.
+    pattern: str
     key: str = ""
     without: str = ""  # RE2: lines that it matches tell nothing of the kind
 
@@ -54,7 +71,7 @@ READERS: tuple[Reader, ...] = (
         Reader(
             "package",
             tuple(f"{word}{end}" for word in _words for end in _SEPARATORS),
-            rf"(?:^|[\s\[('\"/,|])(?:{_pattern})(?:==|=| *: *| +v?|-| \(|: nvcc ){_VERSION}",
+            rf"(?:^|[\s\[('\"/,|]){_WANTED}(?:{_pattern})(?:==|=| *: *| +v?|-| \(|: nvcc ){_VERSION}{_OR_MORE}",
             _name,
         )
         for _name, _pattern in _PACKAGES.items()
@@ -98,7 +115,7 @@ READERS: tuple[Reader, ...] = (
     Reader(
         "sm",
         ("compute capability", "Compute capability", "Compute Capability"),
-        r"(?i)compute capability *[:=]? *\(?(?P<value>\d{1,2}\.\d|\d{2,3})[af]?\b",
+        rf"(?i){_DEMANDED}compute capability *[:=]? *\(?(?P<value>\d{{1,2}}\.\d|\d{{2,3}})[af]?\b\)?{_OR_MORE}",
     ),
     Reader("sm", ("capability",), r"(?i)capability(?:\(\w*\))?[^\d(]{0,20}\((?P<value>\d{1,2}, ?\d)\)"),
     Reader("sm", ("with capability ", "device capability"), r"(?:with|device) capability:? (?P<value>\d{2,3})\b"),
@@ -109,6 +126,7 @@ READERS: tuple[Reader, ...] = (
     Reader("gpu", ("device_name=",), r"device_name=(?P<value>[\w-]{3,60})"),
     Reader("engine", ("/vllm/", "vLLM", "vllm serve"), r"(?:-packages/|^)(?P<value>vllm)(?:/| serve)"),
     Reader("engine", ("/sglang/", "sglang.launch_server"), r"(?P<value>sglang)(?:/srt|\.launch_server)"),
+    Reader("engine", ("server_args=", "ServerArgs("), r"(?P<value>server_args=|ServerArgs\()"),
     Reader("engine", ("tensorrt_llm", "TRT-LLM"), r"(?P<value>tensorrt_llm/|TRT-LLM)"),
     Reader(
         "model", ("with config: model=", "server_args=", "ServerArgs("), r"model(?:_path)?='(?P<value>[^']{1,200})'"
@@ -116,18 +134,19 @@ READERS: tuple[Reader, ...] = (
     Reader(
         "env",
         VARIABLES,
-        rf"(?:^|[\s;\"'])(?P<key>(?:{'|'.join(VARIABLES)})[A-Z0-9_]{{0,80}})"
+        rf"(?:^|[\s;\"'`(]){_TO_SET}(?P<key>(?:{'|'.join(VARIABLES)})[A-Z0-9_]{{0,80}})"
         r"(?:=|: )[\"']?(?P<value>[^\s\"';,]{1,300})",
     ),
     Reader(
         "argument",
         ("--",),
-        r"(?:^|\s)--(?P<key>[a-z][a-z0-9-]{2,60})[= ]\"?(?P<value>[\w./:+][\w./:+-]{0,120})",
+        rf"(?:^|[\s`('\"]){_TO_SET}--(?P<key>[a-z][a-z0-9-]{{2,60}})[= ]\"?(?P<value>[\w./:+][\w./:+-]{{0,120}})",
         without=r"nvcc|--build-arg|\bninja\b|^\s*(?:File|raise) ",
     ),
     Reader(
         "argument",
         ("non-default args: ", "ServerArgs("),
-        r"'?\b(?P<key>[a-z][a-z0-9_]{2,60})(?:': |=)'?(?P<value>[\w./:+-]{1,120})",
+        # What is followed by a parenthesis is the name of a type: server_args=ServerArgs(...).
+        r"'?\b(?P<key>[a-z][a-z0-9_]{2,60})(?:': |=)'?(?P<value>[\w./:+-]{1,120})(?P<more>\()?",
     ),
 )

@@ -20,6 +20,7 @@ _ALIKE = 100  # lines that are the same but for numbers: as many as there may be
 _LOOK = 2_000  # lines after which it is looked at what is found too often
 _RECORD = 500  # lines of one record: text that has more is taken for lines of their own
 _DIGITS = b"0123456789"
+_MARKS = (b'"', b"'''", b'")', b'",')
 # Colours stand within messages of compilers: "\x1b[01;31merror: \x1b[0m".
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\))")
 
@@ -39,6 +40,7 @@ class Hit(NamedTuple):
     raw: bytes  # without its end; of a very long line what stands around the literal
     literals: tuple[bytes, ...]
     head: bytes = b""  # the line that the record begins with, where it is another one
+    is_closed: bool = False  # whether a line of the record before this one ends in a quotation mark
     alike: int = 1  # how many lines were the same but for numbers, this one included
 
 
@@ -122,7 +124,7 @@ def _in_block(block: bytes, cut: int, searched: _Searched, before: int, records:
         line = block[first:at].rstrip(b"\r")
         hit = Hit(number, line, searched.literals.among(line))
         if (alike := searched.alike(hit)) <= _ALIKE:
-            yield hit._replace(alike=alike, head=records.head(block, first))
+            yield hit._replace(alike=alike, head=records.head(block, first), is_closed=records.is_closed)
     records.head(block, cut)
     records.seen = 0
 
@@ -133,19 +135,22 @@ class _Records:
     def __init__(self) -> None:
         self._last = b""  # the line that the record before `seen` begins with
         self.seen = 0  # up to where in the block that is known
+        self.is_closed = False  # whether a line of it, up to there, ends in a quotation mark
 
     def head(self, block: bytes, first: int) -> bytes:
         """The line that the record before a place in the block begins with; empty where none is known."""
-        end = first
+        end, is_closed = first, False
         for _ in range(_RECORD):
             if end <= self.seen:
                 break
             begin = block.rfind(b"\n", self.seen, end - 1) + 1 or self.seen
             if is_record(line := block[begin : min(end, begin + _LINE)]):
-                self._last = line
+                self._last, self.is_closed = line, False
                 break
+            is_closed = is_closed or line.rstrip().endswith(_MARKS)
             end = begin
         else:
-            self._last = b""
+            self._last, self.is_closed = b"", False
+        self.is_closed = self.is_closed or is_closed
         self.seen = max(first, self.seen)
         return self._last

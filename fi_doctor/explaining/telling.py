@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from fi_doctor.explaining.gpus import sm_of
@@ -10,7 +11,12 @@ from fi_doctor.explaining.patterns import every, search
 from fi_doctor.explaining.readers import READERS, Reader
 from fi_doctor.model import LogFact
 
-_ENGINES = ("vllm", "sglang", "tensorrt-llm")
+ENGINES = ("vllm", "sglang", "tensorrt-llm")
+# How the engines call their processes, in what stands before a line.
+_PROCESSES = (
+    ("vllm", re.compile(r"EngineCore|APIServer|VllmWorker|Worker_(?:TP|DP|PP|EP)|RayWorkerWrapper|RayWorkerProc")),
+    ("sglang", re.compile(r"(?:(?:DP|PP)\d+ )*TP\d+(?: EP\d+)?$")),
+)
 
 
 def literals() -> frozenset[bytes]:
@@ -21,6 +27,9 @@ def literals() -> frozenset[bytes]:
 def told(line: Line, found: tuple[bytes, ...]) -> Iterator[LogFact]:
     """What a line tells in which these literals stand, with what follows from it."""
     standing = {literal.decode() for literal in found}
+    for engine, named in _PROCESSES if line.rank else ():
+        if named.match(line.rank) is not None:
+            yield LogFact(name="engine", value=engine, file=line.file, line=line.number)
     for reader in READERS:
         if standing.isdisjoint(reader.literals):
             continue
@@ -33,13 +42,16 @@ def told(line: Line, found: tuple[bytes, ...]) -> Iterator[LogFact]:
 
 
 def _fact(reader: Reader, groups: dict[str, str], line: Line) -> LogFact | None:
+    if groups.get("advice") or groups.get("more"):
+        return None
     value, key = groups["value"].strip().rstrip(".,;"), reader.key or groups.get("key", "")
     if reader.name == "sm":
         value = _capability(value)
     elif reader.name == "torch_cuda" and "." not in value:
         value = f"{value[:-1]}.{value[-1]}"
     elif reader.name == "engine":
-        value = "tensorrt-llm" if value.lower().startswith(("tensorrt", "trt")) else value
+        value = "tensorrt-llm" if value.lower().startswith(("tensorrt", "trt")) else value.lower()
+        value = "sglang" if value.startswith("server") else value
     elif reader.name == "argument":
         key = key.replace("-", "_")
     elif reader.name == "installed":
@@ -55,7 +67,7 @@ def _capability(text: str) -> str:
 
 def _following(fact: LogFact) -> Iterator[LogFact]:
     """The compute capability of a GPU that is named, the engine of a package."""
-    if fact.name == "package" and fact.key in _ENGINES:
+    if fact.name == "package" and fact.key in ENGINES:
         yield LogFact(name="engine", value=fact.key, file=fact.file, line=fact.line)
     if fact.name == "gpu" and (sm := sm_of(fact.value)) is not None:
         yield LogFact(name="sm", value=str(sm), file=fact.file, line=fact.line)

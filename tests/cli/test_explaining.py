@@ -172,6 +172,34 @@ def test_what_cannot_be_meant_is_said(asked):
         explain(asked)
 
 
+@pytest.mark.parametrize("options", [{"env_files": ("none.txt",)}, {}], ids=["an environment", "a log"])
+def test_one_file_that_cannot_be_read_takes_nothing_from_the_others(options, tmp_path, capfd):
+    (tmp_path / "x.log").write_bytes(LOG)
+    names = [str(tmp_path / "x.log"), *([] if options else [str(tmp_path / "none.log")])]
+    code = explain(AskedExplain(names=tuple(names), formats=("json",), **options))
+    out, err = capfd.readouterr()
+    found = json.loads(out)
+    assert (code, found["diagnoses"][0]["cause"]) == (2, "nvcc-not-found")
+    assert found["helps"][0].startswith("not read: ")
+    assert "none." in found["helps"][0]
+    assert "error: " in err
+
+
+def test_an_environment_without_a_log_that_can_be_read_is_an_error(tmp_path):
+    (tmp_path / "env.txt").write_bytes(b"compute capability: 120\n")
+    with pytest.raises(UsageError):
+        explain(AskedExplain(names=(str(tmp_path / "none.log"),), env_files=(str(tmp_path / "env.txt"),)))
+
+
+@pytest.mark.parametrize(("environment", "is_said"), [(b"hello\n", True), (b"compute capability: 120\n", False)])
+def test_an_environment_that_tells_nothing_is_named(environment, is_said, tmp_path, capfd):
+    (tmp_path / "x.log").write_bytes(LOG)
+    (tmp_path / "env.txt").write_bytes(environment)
+    code, found = told(capfd, tmp_path / "x.log", env_files=(str(tmp_path / "env.txt"),))
+    assert code == 0
+    assert any("env.txt tells nothing" in line for line in found["helps"]) is is_said
+
+
 def test_the_machine_counts_before_what_the_log_tells(tmp_path, capfd, monkeypatch):
     report = document.read(examples.data(examples.names()[0]), "example")
     monkeypatch.setattr(explaining, "_here", lambda python, knowledge: report)

@@ -59,7 +59,7 @@ def test_where_the_first_error_is_not_in_the_log_its_beginning_is_asked_for():
 
 
 def test_a_setting_is_recommended_only_where_the_version_reads_it():
-    old = diagnosed(TOO_NEW, "compute capability: 120\nvllm: 0.10.1\nflashinfer-python: 0.6.13\nvLLM serve")
+    old = diagnosed(TOO_NEW, "compute capability: 120\nvllm: 0.4.0\nflashinfer-python: 0.6.13\nvLLM serve")
     new = diagnosed(TOO_NEW, "compute capability: 120\nvllm: 0.25.1\nflashinfer-python: 0.6.13")
     assert not any("SAMPLER" in line for line in old.diagnoses[0].remedies)
     assert any("SAMPLER" in line for line in new.diagnoses[0].remedies)

@@ -65,6 +65,34 @@ def test_a_line_without_facts_tells_none(text):
     assert diagnosed(text).facts == ()
 
 
+ADVICE = (
+    "unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL",
+    "For debugging consider passing CUDA_LAUNCH_BLOCKING=1",
+    "set the environment variable `VLLM_ALLOW_LONG_MAX_MODEL_LEN=1`",
+    "You can use float16 instead by setting --dtype=half",
+    "for example: --dtype=half",
+    "Try increasing --gpu-memory-utilization 0.95 or --max-model-len 4096",
+    "Please install flashinfer-python==0.6.4",
+    "foo needs flashinfer-python 0.6.4 or newer",
+    "FP8 requires compute capability 8.9",
+    "only for GPUs with compute capability 9.0 or higher",
+)
+
+
+@pytest.mark.parametrize("text", ADVICE)
+def test_advice_and_what_is_asked_for_are_no_facts(text):
+    assert diagnosed(text).facts == ()
+
+
+def test_the_name_of_a_type_is_no_argument():
+    assert [one.name for one in diagnosed("server_args=ServerArgs(").facts] == ["engine"]
+
+
+def test_what_stands_beside_a_demand_is_a_fact():
+    facts = diagnosed("ERROR: vllm 0.11.0 requires torch==2.8.0, but you have torch 2.9.0 which is incompatible").facts
+    assert [(one.key, one.value) for one in facts if one.name == "package"] == [("vllm", "0.11.0"), ("torch", "2.9.0")]
+
+
 def test_each_fact_has_its_line():
     [fact] = [one for one in diagnosed("x\ny\nGPU 0: Tesla T4").facts if one.name == "gpu"]
     assert (fact.file, fact.line) == ("log", 4)

@@ -1,0 +1,115 @@
+"""Facts to which a message gives the lie: a build that ended for what the stated nvcc can do took another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from packaging.version import Version
+
+from fi_doctor.conditions.log_relations import driver_cuda
+from fi_doctor.conditions.ranges import parse_version
+from fi_doctor.explaining.matching import Match
+from fi_doctor.model import Fault, LogFact, LogFacts, Missing
+
+# The first nvcc that takes an architecture, and the first that does not any more; with f from 12.9 on.
+# Sources: the release notes of CUDA 10.0 to 13.0, nvcc --list-gpu-arch.
+_SINCE = {75: "10.0", 80: "11.0", 86: "11.1", 87: "11.4", 89: "11.8", 90: "11.8", 100: "12.8", 101: "12.8"}
+_SINCE |= {103: "12.9", 120: "12.8", 121: "12.9", 88: "13.0", 110: "13.0"}
+_SUFFIXED = {"90a": "12.0", "100f": "12.9", "101f": "12.9", "120f": "12.9"}
+_UNTIL = {101: "13.0", **dict.fromkeys((50, 52, 53, 60, 61, 62, 70, 72), "13.0")}
+_OLDEST = "9.0"
+# cause -> what speaks against it where it is given with a log, and what that means.
+_AGAINST = {
+    "nvcc-not-found": (("nvcc", ""), "which the process that compiles does not find"),
+    "flashinfer-not-installed": (("package", "flashinfer-python"), "which the Python that failed does not see"),
+    "gpu-not-visible": (("gpu", ""), "which this process does not see"),
+}
+_TOO_OLD = "driver-too-old-for-toolkit"  # the cause that a driver may be too new for
+_TOOLS = ("nvcc", "driver", "driver_cuda", "torch_cuda", "cuda_home", "sm")
+_TOGETHER = {"driver": ("driver", "driver_cuda"), "driver_cuda": ("driver", "driver_cuda"), "sm": ("sm", "gpu")}
+_FIND = {
+    "nvcc": (
+        "see which nvcc it took: grep -rhE '^(nvcc|cuda_home) =' ~/.cache/flashinfer --include=build.ninja | sort -u, "
+        "then --version of that one; in the environment of the server: echo $CUDA_HOME $FLASHINFER_NVCC; which -a nvcc"
+    ),
+    "driver": (
+        "see which libcuda it loads, in the container of the server: ldconfig -p | grep libcuda.so; echo "
+        "$LD_LIBRARY_PATH (a cuda-compat or a stub before the driver's own); pip list | grep -E 'cu1[23]'"
+    ),
+    "torch_cuda": "see which torch it loads: python -c 'import torch; print(torch.__file__, torch.version.cuda)'",
+    "package": "see which Python it is: python -c 'import sys; print(sys.executable)' where the server is started",
+    "sm": (
+        "see for which GPUs it compiles and which it has: echo $FLASHINFER_CUDA_ARCH_LIST $TORCH_CUDA_ARCH_LIST and "
+        "nvidia-smi -L in the container of the server"
+    ),
+    "gpu": "see what it may use: nvidia-smi -L and echo $CUDA_VISIBLE_DEVICES in the container of the server",
+}
+
+
+class Belied(NamedTuple):
+    """A fact that does not agree with a message."""
+
+    fact: LogFact
+    means: str  # "which knows compute_120a: the build took another one"
+
+    @property
+    def said(self) -> str:
+        """What is stated where, and what that means."""
+        where = f"line {self.fact.line} of {self.fact.file}" if self.fact.line else self.fact.file
+        return f"{where} states {self.fact.key or self.fact.name.replace('_', ' ')} {self.fact.value}, {self.means}"
+
+    @property
+    def find(self) -> str:
+        """How to find what it was instead."""
+        return _FIND.get(self.fact.name, _FIND["driver" if self.fact.name.startswith("driver") else "nvcc"])
+
+
+def belied(fault: Fault, matches: Iterable[Match], facts: LogFacts, given: tuple[LogFact, ...]) -> Belied | None:
+    """The fact that cannot be, where a message of this fault is right. given: facts that are not the log's own."""
+    for match in matches:
+        architecture = match.captured.get("architecture", "") if match.sign.source == "nvcc" else ""
+        stated = facts.of("nvcc")
+        if architecture and stated and all(_knows(fact.value, architecture) for fact in stated):
+            return Belied(stated[0], f"which knows compute_{architecture}: the build took another one")
+    if fault.cause == _TOO_OLD:
+        return _too_new(facts)
+    (name, key), means = _AGAINST.get(fault.cause, (("", ""), ""))
+    against = next((fact for fact in given if (fact.name, fact.key) == (name, key)), None)
+    return Belied(against, means) if against is not None else None
+
+
+def without(facts: LogFacts, one: Belied) -> LogFacts:
+    """The facts less those of the same kind: nothing is claimed of them."""
+    names = _TOGETHER.get(one.fact.name, (one.fact.name,)) if one.fact.name in _TOOLS else ()
+    return LogFacts(facts=tuple(fact for fact in facts.facts if fact.name not in names))
+
+
+def tools(facts: LogFacts, given: tuple[LogFact, ...]) -> tuple[Belied, ...]:
+    """The given facts about toolkits, driver and GPU, each as if it were another, for a message that they rule out."""
+    first = {fact.name: fact for fact in reversed(given) if fact.name in _TOOLS and fact in facts.facts}
+    means = "with which this message does not come about: another one brought it"
+    return tuple(Belied(first[name], means) for name in _TOOLS if name in first)
+
+
+def _too_new(facts: LogFacts) -> Belied | None:
+    """A driver that runs the CUDA of torch."""
+    runs, torch = driver_cuda(facts), facts.of("torch_cuda")
+    if isinstance(runs, Missing) or not torch:
+        return None
+    limit, built = parse_version(runs[0]), parse_version(torch[0].value)
+    if limit is None or built is None or limit < built:
+        return None
+    fact = (*facts.of("driver"), *facts.of("driver_cuda"))[0]
+    means = f"which runs CUDA {runs[0]}, and torch is of {torch[0].value}: another driver or a newer library was loaded"
+    return Belied(fact, means)
+
+
+def _knows(nvcc: str, architecture: str) -> bool:
+    """Whether an nvcc takes an architecture, "90a"; one that is not in the table is not known."""
+    version, number = parse_version(nvcc), int(architecture.rstrip("af"))
+    since = _SUFFIXED.get(architecture) or _SINCE.get(number) or (_OLDEST if number in _UNTIL else None)
+    if version is None or since is None:
+        return False
+    release = Version(f"{version.major}.{version.minor}")
+    return Version(since) <= release and (number not in _UNTIL or release < Version(_UNTIL[number]))

@@ -1,0 +1,151 @@
+"""Words of users, models and documents in a log: they tell nothing of the server, whatever errors they speak of."""
+
+from __future__ import annotations
+
+import re
+
+from fi_doctor.explaining.lines import Level, Line
+from fi_doctor.explaining.patterns import search
+
+# What servers say of the texts that they are sent and send. Sources: vllm/entrypoints/logger.py,
+# sglang/srt/utils/request_logger.py, uvicorn.
+_REQUEST = (
+    r"^(?:Received request|Request \S+ details|Generated response|Receive(?:d)? OpenAI|Receive: obj=|Finish: obj=)"
+    r"|\b(?:prompt|Prompt|messages|input_text|body)['\"]?[:=]|['\"]role['\"]: ?['\"]"
+    r"|\"(?:GET|POST|PUT|DELETE|HEAD|OPTIONS) \S+ HTTP/\d"
+)
+# Nothing else, whoever logged it: a turn of a chat, the body of a request, records of SGLang, which have no level.
+_SENT = (
+    r"^(?:(?:Receive|Finish): obj=|Received? OpenAI)|\brequest_body['\"]?[:=]"
+    r"|\\?['\"]role\\?['\"]: ?\\?['\"](?:user|assistant|system|tool)\\?['\"], ?\\?['\"]content\\?['\"]: ?"
+)
+# A record whose arguments follow the text, quoted, ends in its own line.
+_ENDED = r"\bparams: |prompt_token_ids|lora_request|HTTP/\d|[)}\]]\s*$"
+
+# After these, a colon or a quotation mark, any program may write what people and models say.
+_ASKED = r"prompts?|questions?|query|queries|(?:asked|asks|asking)(?: about)?|utterance|transcript"
+_FOUND = (
+    r"chunks?|passages?|snippets?|documents?|docs?|messages?|contents?|answer(?:s|ed)?|repl(?:y|ies|ied)|completions?"
+    r"|generat(?:ed|ion)|said|says|wrote|typed|tickets?|comments?|summary|title|subject|contexts?|inputs?|text"
+)
+_QUOTED = r"results?|tokenizing|embedding|args|arguments"  # only in quotation marks
+# Of each of them a part: most lines have none, and are not searched.
+_WORDS = (
+    *("prompt", "question", "quer", "ask", "utter", "transcript", "chunk", "passage", "snippet", "doc", "message"),
+    *("content", "answer", "repl", "complet", "generat", "said", "says", "wrote", "typed", "ticket", "comment"),
+    *("context", "input", "text", "result", "tokenizing", "embedding", "arg"),
+    *("summary", "title", "subject", "user", "human", "assistant", "q:", "q ", "q="),
+)
+_MEANT = r"(?:[ _-](?:text|body|content|message|string|was|is|for|id|no|\w{0,12}\d\w{0,12}|#\d+)|\[\d+\]){0,3}"
+_OPENED = r"['\"]? ?(?:[:=]|->|=>){1,2} ?(?:[bruf]?(?P<quote>'''|\"\"\"|\\?['\"`])|[^\s\d])| ?(?P<mark>['\"`])"
+# Of bounded length, so in linear time.
+_LABEL = re.compile(
+    rf"(?<![\w.])(?:\w{{0,20}}_)?(?:{_ASKED}|(?P<weak>{_FOUND})){_MEANT}(?:{_OPENED})"
+    rf"|(?<![\w.])(?P<only>{_QUOTED})(?:['\"]?[:=] ?| )\[?(?P<only_mark>['\"`])",
+    re.IGNORECASE | re.ASCII,
+)
+# Where nobody says of what kind the line is, only as its first words.
+_BEGINS = re.compile(
+    rf"(?P<weak>)\W{{0,3}}(?:(?:the|user|human|client|customer|new|incoming) ){{0,2}}"
+    rf"(?:{_ASKED}|user|human|assistant|Q|retrieved (?:chunk|passage|document)s?|generated (?:text|output))"
+    rf"{_MEANT}(?:{_OPENED})",
+    re.IGNORECASE | re.ASCII,
+)
+_ASKS = re.compile(rf"\b(?:{_ASKED}|{_FOUND})\W*$", re.IGNORECASE | re.ASCII)
+_QUIET = re.compile(
+    r"\b(?:INFO|DEBUG|TRACE|NOTICE)\b|\[(?:info|debug)\b|\b(?:level|severity)['\"]?[=:] ?['\"]?(?:info|debug)\b"
+    r"|^[ID]\d{4} \d\d:|[ |](?:info|debug) ?[:|]"
+)
+_ALARMED = re.compile(r"\b(?:ERROR|CRITICAL|FATAL|SEVERE|WARN(?:ING)?)\b")
+# A program that speaks of an error of its own, be it in an answer that it got.
+_LOUD = re.compile(r"ERROR|CRITICAL|FATAL|[Ee]rror|[Ee]xception|[Ff]ail|Traceback|stderr|[Ff]atal|crash|panic|killed")
+_HEAD = 100  # characters in which a line says what it is
+_MOST = 8  # quotations in a line
+_SURE = ('"', "'''", '"""')  # what opens a quotation for sure: the others are apostrophes, too
+
+
+def is_request(line: Line) -> bool:
+    """Whether a line tells what a client sent or was sent, and nothing else."""
+    if line.level not in (Level.INFO, Level.NONE):
+        return False
+    return (_is_logged(line) and search(_REQUEST, line.text) is not None) or search(_SENT, line.text) is not None
+
+
+def is_open(line: Line) -> bool:
+    """Whether the lines after it, up to the next one of a logger, are of the same request."""
+    return is_request(line) and line.level is Level.INFO and search(_ENDED, line.text) is None
+
+
+def is_quoting(line: Line) -> bool:
+    """Whether the lines after it, up to one that ends in a quotation mark, are words of the same speaker."""
+    return _cut(line)[1]
+
+
+def is_quiet(text: str) -> bool:
+    """Whether a line whose level was not told calls itself information, in whatever form."""
+    return _QUIET.search(text[:_HEAD]) is not None and _ALARMED.search(text[:_HEAD]) is None
+
+
+def is_asked(head: Line) -> bool:
+    """Whether a record ends where words of others begin: what follows may be theirs."""
+    return head.text.rstrip().endswith((":", "=", ": |")) and _ASKS.search(head.text) is not None
+
+
+def unspoken(line: Line) -> Line:
+    """The line without the words of others: what stands in quotation marks, or all that follows."""
+    text, _ = _cut(line)
+    return line if text == line.text else line._replace(text=text)
+
+
+def _is_logged(line: Line) -> bool:
+    return line.level is Level.INFO or line.text.startswith(("Received request", "Generated response"))
+
+
+def _cut(line: Line) -> tuple[str, bool]:
+    """What is left of a line, and whether its last quotation goes on in the next one."""
+    text = line.text
+    low = text.lower()
+    if line.level in (Level.ERROR, Level.WARNING) or not any(word in low for word in _WORDS):
+        return text, False
+    is_said = line.is_quiet or line.level is Level.INFO or is_quiet(text)
+    kept, at = "", 0
+    for _ in range(_MOST):
+        found = _LABEL.search(text, at) if is_said else _BEGINS.match(text)
+        if found is None or _is_own(text, found):
+            break
+        quote = _mark(found)
+        if quote is None:
+            return kept + text[at : found.end() - 1], False
+        end = _end(text, found.end(), quote)
+        kept += text[at : found.end()]
+        if end < 0:
+            return kept, quote in _SURE
+        at, is_said = end, True
+    return kept + text[at:], False
+
+
+def _mark(found: re.Match[str]) -> str | None:
+    """The quotation mark that opens what is said, if any does."""
+    groups = found.groupdict()
+    return groups["quote"] or groups["mark"] or groups.get("only_mark")
+
+
+def _is_own(text: str, found: re.Match[str]) -> bool:
+    """Whether the program speaks of an error of its own: said before, or after a word that errors are told with too."""
+    if _LOUD.search(text, 0, found.start()) is not None:
+        return True
+    if not found["weak"] or _mark(found):
+        return False
+    has_number = any(char.isdigit() for char in found[0])
+    return has_number or _LOUD.search(text, found.start(), found.end() + len("{error")) is not None
+
+
+def _end(text: str, start: int, quote: str) -> int:
+    """Where a quotation ends: at a mark with no letter after it, for what is within a word is an apostrophe."""
+    at = start
+    while (at := text.find(quote, at)) >= 0:
+        after = text[at + len(quote) : at + len(quote) + 1]
+        if text[at - 1] != "\\" and not (after.isalnum() or after == "_"):
+            return at
+        at += 1
+    return -1
