@@ -36,6 +36,7 @@ _UNTOLD = (
     "server.parent",
     "server.user",
     "interpreter.serving",
+    "system.hostname",
     "system.memory_available_mib",
     "system.memory_left_mib",
     "flashinfer.symbols",

@@ -42,7 +42,6 @@ FOLLOWS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("gpus.mig", ("gpus.cuda_sees", *_GPU[:-1]), "CUDA sees instances, which have no NVLink"),
     ("gpus.nvlinks", ("gpus.peers",), "GPUs reach each other by them"),
     ("gpus.driver", ("libraries.cuda", "machine.driver_files", "gpus.memory_total_mib"), "files of the driver"),
-    ("gpus.driver", ("gpus.*",), "what NVML tells, if only it can be asked"),
     ("environment.CUDA_HOME", (*_TOOLKIT, "flashinfer.stale_modules"), "FlashInfer takes the toolkit it names"),
     ("environment.CUDA_PATH", (*_TOOLKIT, "flashinfer.stale_modules"), "it is taken where CUDA_HOME is not set"),
     ("environment.FLASHINFER_NVCC", ("toolkit.jit",), "it names the compiler"),

@@ -56,6 +56,7 @@ _OF_A_PROCESS = re.compile(r"(?:^|_)(?:RANK|PID|PORT|UUID|SESSION|CACHE_TAG)(?:_
 # 64, 96, 128, 192 GiB and so on. /dev/shm is half of the memory unless somebody sets it.
 _ALMOST = ("system.memory_total_mib", "system.shm_mib")
 _SERIAL = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
+_SERIALS = re.compile(rf"{_SERIAL.pattern}(?:,{_SERIAL.pattern})*")  # how many there are, the count of GPUs tells
 _PCI = re.compile(r"\b(?:[0-9a-fA-F]{4,8}:)[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
 _NODE = re.compile(r"^/dev/nvidia\d+$")
 _OF_A_GPU = ("name", "sm", "memory_total_mib", "mig", "iommu", "compute_mode")
@@ -96,7 +97,7 @@ def _common(name: str, told: Told) -> Told:
 
 def _without_serials(text: str) -> str:
     if "-" in text:
-        text = _SERIAL.sub(r"\1", text)
+        text = _SERIALS.sub("serial numbers", text)
     return _PCI.sub("a PCI address", text) if ":" in text else text
 
 
@@ -121,19 +122,19 @@ def _gpus(value: dict[str, Any]) -> Iterator[tuple[str, Told]]:
         if any(field in one for one in gpus):
             yield f"gpus.{field}", _alike([_words(one.get(field)) for one in gpus])
     yield "gpus.nvlinks", _alike([_links_up(one.get("nvlinks")) for one in gpus])
-    yield "gpus.acs_bridges", _alike([_amount(one.get("acs_bridges"), "bridge") for one in gpus])
+    yield "gpus.acs_bridges", _alike([_amount(one.get("acs_bridges")) for one in gpus])
     order = value.get("cuda_order")
     yield "gpus.cuda_sees", str(len(order)) if isinstance(order, list) else _words(order)
     yield "gpus.peers", _peers(value.get("links"), [one.get("uuid") for one in gpus])
 
 
 def _alike(values: list[str]) -> str:
-    """One value where all GPUs have it, else each with the numbers of its GPUs: "GPU 1: on; others: off"."""
+    """The value that all GPUs have, else those that few of them have: "17 of 18 up on GPU 1"."""
     kinds = sorted(set(values), key=lambda one: (-values.count(one), one))
     if len(kinds) < 2:
         return kinds[0] if kinds else ""
-    rare = [f"GPU {number}: {value}" for number, value in enumerate(values) if value != kinds[0]]
-    return "; ".join([*rare, f"others: {kinds[0]}"])
+    numbers = {kind: [str(number) for number, value in enumerate(values) if value == kind] for kind in kinds[1:]}
+    return ", ".join(f"{kind} on GPU {' '.join(of)}" for kind, of in numbers.items())
 
 
 def _words(value: Any) -> str:
@@ -148,8 +149,8 @@ def _links_up(value: Any) -> str:
     return f"{sum(map(bool, value))} of {len(value)} up" if value else "none"
 
 
-def _amount(value: Any, noun: str) -> str:
-    return f"{len(value)} {noun}s" if isinstance(value, list) else _words(value)
+def _amount(value: Any) -> str:
+    return str(len(value)) if isinstance(value, list) else _words(value)
 
 
 def _peers(value: Any, uuids: list[Any]) -> Told:

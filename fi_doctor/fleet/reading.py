@@ -192,7 +192,10 @@ class Reader:
 
     def _text(self, text: str) -> str:
         """The text without secrets, kept once."""
-        return self._texts.setdefault(text, secrets.hidden(text))
+        found = self._texts.get(text)
+        if found is None:
+            found = self._texts[text] = secrets.hidden(text)
+        return found
 
 
 def key_of(reading: Reading) -> tuple[object, ...]:

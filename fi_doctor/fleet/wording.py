@@ -9,10 +9,11 @@ from pathlib import PurePosixPath
 from fi_doctor.diagnosis import fact_changes
 from fi_doctor.diagnosis.fact_changes import Told
 from fi_doctor.fleet.comparing import ABSENT, Apart
-from fi_doctor.reports.text import clean
+from fi_doctor.reports.text import clean, wrap
 
 _LONGEST = 44  # characters of a value
-_LENGTHS = (_LONGEST, 30, 20, 14)
+_LENGTHS = (_LONGEST, 30, 20, 14, 9)
+_MOST_LINES = 2
 _UNKNOWN = "not known: "
 # What a fact is called; {} stands for what follows its table.
 _CALLED = {
@@ -24,6 +25,7 @@ _CALLED = {
     "gpus.mig": "MIG:",
     "gpus.nvlinks": "NVLink:",
     "gpus.peers": "paths between GPUs:",
+    "gpus.acs_bridges": "PCI bridges with ACS above a GPU:",
     "gpus.compute_mode": "compute mode",
     "gpus.cuda_sees": "GPUs that CUDA sees:",
     "gpus.memory_total_mib": "GPU memory in MiB:",
@@ -101,28 +103,16 @@ def lines(name: str, aparts: Sequence[tuple[Apart, int]], width: int) -> tuple[s
 
     aparts: each with the number of further subjects that are otherwise in the same way.
     """
+    sentences: list[str] = []
     for longest in _LENGTHS:
         sentences = [f"{said(one, longest)}{f' ({alike} more like it)' if alike else ''}" for one, alike in aparts]
-        if (found := _in_two(name, sentences, width)) is not None:
-            return found
+        if len(found := wrap(f"{name}: {'; '.join(sentences)}", width, "", "  ")) <= _MOST_LINES:
+            return tuple(found)
     for kept in range(len(sentences) - 1, 0, -1):
-        if (found := _in_two(name, [*sentences[:kept], f"and {len(sentences) - kept} more"], width)) is not None:
-            return found
-    more = [f"  and {len(sentences) - 1} more"] if len(sentences) > 1 else []
-    return (_cut(f"{name}: {sentences[0]}", width), *more)
-
-
-def _in_two(name: str, sentences: list[str], width: int) -> tuple[str, ...] | None:
-    """The sentences in one line or two, broken between them; None where they do not fit."""
-    whole = f"{name}: {'; '.join(sentences)}"
-    if len(whole) <= width:
-        return (whole,)
-    for first in range(len(sentences), -1, -1):
-        one = f"{name}: {'; '.join(sentences[:first])}".rstrip() + (";" if 0 < first < len(sentences) else "")
-        two = f"  {'; '.join(sentences[first:])}"
-        if max(len(one), len(two)) <= width:
-            return one, two
-    return None
+        text = f"{name}: {'; '.join(sentences[:kept])}; and {len(sentences) - kept} more"
+        if len(found := wrap(text, width, "", "  ")) <= _MOST_LINES:
+            return tuple(found)
+    return tuple(_cut(line, width) for line in found[:_MOST_LINES])
 
 
 def _pair(apart: Apart, longest: int) -> tuple[str, str]:
@@ -152,9 +142,9 @@ def _of_variable(apart: Apart, others: str, longest: int) -> str:
     name = called(apart.fact)
     here, there = _pair(apart, longest)
     if apart.here == ABSENT:
-        return f"{name} is not set, on {others} it is {there}"
+        return f"{name} is not set, {others} have {there}"
     if apart.others == ABSENT:
-        return f"{name} is set to {here}, on {others} it is not set"
+        return f"{name}={here}, not set on {others}"
     return f"{name}={here}, {others} {there}"
 
 

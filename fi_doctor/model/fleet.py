@@ -13,10 +13,10 @@ FLEET_SCHEMA = "fi-doctor.fleet/1.0"
 class Weight(Closed):
     """What depends on a difference, the least first."""
 
-    NOTHING = "nothing known"  # no rule, and no row that was looked at, rests on such a fact
-    MAY = "may"  # a rule or a row can rest on such a fact; it makes no difference here
-    FINDING = "finding"  # a finding came or went, and its rule reads the fact
-    VERDICT = "verdict"  # a verdict differs, and its row can rest on the fact
+    NOTHING = "nothing that is known"  # no rule, and no row that was looked at, rests on such a fact
+    MAY = "rows can"  # rest on such a fact; it makes no difference here
+    FINDING = "a finding"  # a finding came or went, and its rule reads the fact
+    VERDICT = "a verdict"  # a verdict differs, and its row can rest on the fact
 
 
 class Value(Data, frozen=True):
