@@ -10,6 +10,7 @@ from fi_doctor.diagnosis.fact_changes import Told
 from fi_doctor.fleet import following, judging, wording
 from fi_doctor.fleet.comparing import MOST, Apart, Compared
 from fi_doctor.fleet.judging import Judge
+from fi_doctor.fleet.nodes import natural
 from fi_doctor.fleet.reading import Reading
 from fi_doctor.fleet.weighing import MOST_COMPARED, Scales, Weighed
 from fi_doctor.model.fleet import Drift, Following, NodeGroup, Split, Value, Weight
@@ -69,7 +70,7 @@ class Explainer:
         return (f"Of {MOST_COMPARED} groups it was looked at which verdicts change; of the others what can rest on it",)
 
     def _group(self, kind: Kind) -> NodeGroup:
-        names = tuple(sorted(self._readings[at].name for at in kind.members))
+        names = tuple(self._readings[at].name for at in kind.members)
         aparts = self._aparts(kind)
         usual = self._usual(kind)
         rows = self._rows_apart(kind, usual)
@@ -134,16 +135,15 @@ class Explainer:
             value = dict(self._sides(kind)).get(fact)
             if value is not None:
                 nodes[value] += [self._readings[at].name for at in kind.members]
-        ordered = sorted(nodes.items(), key=lambda item: (-len(item[1]), min(item[1])))
-        parts = [f"{wording.value(value, fact)} on {group_name(sorted(names))}" for value, names in ordered[:4]]
+        nodes = {value: sorted(names, key=natural) for value, names in nodes.items()}
+        ordered = sorted(nodes.items(), key=lambda item: (-len(item[1]), natural(item[1][0])))
+        parts = [f"{wording.value(value, fact)} on {group_name(names)}" for value, names in ordered[:4]]
         more = [f"and {len(ordered) - 4} more values"] if len(ordered) > 4 else []
         return Split(
             fact=fact,
             said=f"{wording.called(fact)} {', '.join([*parts, *more])}",
             weight=weighed.weight if weighed else Weight.NOTHING,
-            values=tuple(
-                Value(value=wording.value(value, fact, 1000), nodes=tuple(sorted(of))) for value, of in ordered
-            ),
+            values=tuple(Value(value=wording.value(value, fact, 1000), nodes=tuple(of)) for value, of in ordered),
         )
 
 

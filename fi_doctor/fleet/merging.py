@@ -69,7 +69,7 @@ def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
         groups=groups,
         splits=splits,
         judgements=tuple(map(_judgement, judge.reports, judge.recorded)),
-        unread=tuple(sorted(unread, key=lambda one: (one.name, one.source))),
+        unread=tuple(sorted(unread, key=lambda one: (nodes.natural(one.name), one.source))),
         notes=(*notes, *told, *explainer.notes()),
         variables=differing,
         gate=gating.of_fleet(every, judge.reports, unread, groups, splits),
@@ -102,7 +102,7 @@ def _kinds(readings: Sequence[Reading], numbers: Sequence[int], compared: Compar
                 frozenset(side for number in one.sections for side in compared.sides.get(number, ())),
             )
         by_content[shape[one.sections], standing[numbers[at]]].append(at)
-    members = sorted(by_content.values(), key=lambda of: (-len(of), readings[of[0]].name))
+    members = sorted(by_content.values(), key=lambda of: (-len(of), of[0]))
     return [Kind(tuple(of), readings[of[0]], numbers[of[0]]) for of in members]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 
@@ -28,7 +29,12 @@ def distinct(readings: Sequence[Reading]) -> tuple[list[Reading], tuple[str, ...
     kept, told = _with_names(kept)
     notes.sort()
     more = [f"and {len(notes) - _MOST_NOTED} more nodes of which the newest report counts"] if len(notes) > 20 else []
-    return sorted(kept, key=lambda one: (one.name, one.source)), (*notes[:_MOST_NOTED], *more, *told)
+    return sorted(kept, key=lambda one: (natural(one.name), one.source)), (*notes[:_MOST_NOTED], *more, *told)
+
+
+def natural(name: str) -> tuple[str | int, ...]:
+    """What names are sorted by: numbers in them by their amount, node-9 before node-10."""
+    return tuple(int(part) if number % 2 else part for number, part in enumerate(re.split(r"([0-9]{1,18})", name)))
 
 
 def _machine(one: Reading) -> Hashable:
