@@ -8,7 +8,6 @@ import msgspec
 import typer
 
 from fi_doctor.cli.options import (
-    AsRecorded,
     Config,
     FailOn,
     FeatureOption,
@@ -44,7 +43,7 @@ class AskedFleet(msgspec.Struct, frozen=True, kw_only=True):
     knowledge: str | None = None
 
 
-@app.callback(help="Every node of a fleet at once: who is odd and why, and whether what was asked for holds.")
+@app.callback(help="Reports of many nodes: who is odd, and why.")
 def fleet(  # noqa: PLR0913 - the options of a command
     context: typer.Context,
     *,
@@ -62,7 +61,9 @@ def fleet(  # noqa: PLR0913 - the options of a command
             "--driver", metavar="NODE", help="Where vLLM is started: its variables are compared with the others'."
         ),
     ] = None,
-    as_recorded: AsRecorded = False,
+    as_recorded: Annotated[
+        bool, typer.Option("--as-recorded", help="The verdicts as they were written, not today's.")
+    ] = False,
     feature: FeatureOption = None,
     require: Require = None,
     fail_on: FailOn = None,
@@ -81,7 +82,7 @@ def fleet(  # noqa: PLR0913 - the options of a command
     no_config: NoConfig = False,
     knowledge: Knowledge = None,
 ) -> int:
-    """Every node of a fleet at once."""
+    """Reports of many nodes: who is odd, and why."""
     if context.invoked_subcommand is not None:
         return 0
     asked = AskedFleet(

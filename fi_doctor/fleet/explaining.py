@@ -14,7 +14,7 @@ from fi_doctor.fleet.nodes import natural
 from fi_doctor.fleet.reading import Reading
 from fi_doctor.fleet.weighing import MOST_COMPARED, Scales, Weighed
 from fi_doctor.model.fleet import Drift, Following, NodeGroup, Split, Value, Weight
-from fi_doctor.reports.text import clean
+from fi_doctor.reports.text import clean, wrap
 
 WIDTH = 80
 _NAMES = 30  # columns for the names of a group
@@ -112,13 +112,11 @@ class Explainer:
 
     def _by_rows(self, names: tuple[str, ...], rows: tuple[str, ...], kind: Kind, usual: Kind) -> tuple[str, ...]:
         here, there = dict(self._standing[kind.judged]), dict(self._standing[usual.judged])
-        row = rows[0]
-        more = f", and {len(rows) - 1} more" if len(rows) > 1 else ""
-        report = self._judge.reports[kind.judged]
-        why = next((one.why for one in report.features if one.name == row), "")
-        change = f"{row} {here.get(row, 'not there')}, the others {there.get(row, 'not there')}{more}"
-        first = f"{group_name(names)}: no fact that configures it differs"
-        return short_of(f"{first}; {change}", 2 * WIDTH), *([short_of(f"  {why}", WIDTH)] if why else [])
+        told = sorted(rows, key=lambda name: (here.get(name) == "works", name.startswith(judging.FINDING), name))
+        changes = [f"{row} {here.get(row, 'is not there')}, the others {there.get(row, 'without')}" for row in told[:2]]
+        more = [f"and {len(rows) - 2} more"] if len(rows) > 2 else []
+        said = f"{group_name(names)}: nothing that configures it differs; {'; '.join([*changes, *more])}"
+        return tuple(wrap(said, WIDTH, "", "  ")[:2])
 
     def _weights_of_sides(self, subjects: dict[str, list[str]]) -> dict[str, Weighed]:
         """What depends on the subjects of splits, by the two largest kinds that are on different sides."""

@@ -43,7 +43,12 @@ def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
     workers should have: a report of its own, or a node's name.
     as_recorded: verdicts as they were written; else those of another knowledge are judged again.
     """
-    reader, found, unread = Reader(), list[Reading](), list[Unread]()
+
+    def stands(doctor: Doctor) -> bool:
+        """Whether its verdicts are taken as they were written: it knew what is known here."""
+        return as_recorded or (doctor.version, doctor.knowledge) == (__version__, kb.version)
+
+    reader, found, unread = Reader(stands), list[Reading](), list[Unread]()
     for one in reports:
         read = _read(one, reader)
         if isinstance(read, Unread):
@@ -51,7 +56,7 @@ def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
         else:
             found.append(read)
     readings, told = nodes.distinct(found)
-    judge = Judge(reader, request, kb, specs, as_recorded=as_recorded)
+    judge = Judge(reader, request, kb, specs)
     numbers = [judge.judge(one) for one in readings]
     compared = compare(readings, reader)
     kinds = _kinds(readings, numbers, compared, judge)

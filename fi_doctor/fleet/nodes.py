@@ -61,11 +61,12 @@ def _with_names(kept: list[Reading]) -> tuple[list[Reading], list[str]]:
         for name, of in sorted(hosts.items())
         if len({one.serials for one in of if one.serials}) > 1
     ][:_MOST_NOTED]
-    named = []
+    named, pythons = [], defaultdict(set)
+    for one in kept:
+        pythons[one.name].add(one.executable)
     for number, one in enumerate(kept):
         if counts[one.name] > 1:
-            same = [other for other in kept if other.name == one.name]
-            apart = one.executable if len({other.executable for other in same}) == len(same) else one.source
+            apart = one.executable if len(pythons[one.name]) == counts[one.name] else one.source
             named.append(one._replace(name=f"{one.name} ({apart or number + 1})"))
         else:
             named.append(one)
