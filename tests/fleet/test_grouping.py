@@ -10,7 +10,7 @@ import simulated
 from fi_doctor.errors import UsageError
 from fi_doctor.fleet.reading import NodeReport
 
-BASE = simulated.base(gpus=2)
+BASE = simulated.light(simulated.base(gpus=2))
 
 
 def nodes(*changes, names=None, base=BASE):
