@@ -47,6 +47,7 @@ def main():
     begins, _, _ = printed("-m", "fi_doctor", "plan", "--example", "2xh200-flashinfer-0.5.3", *words).partition(LOST)
     text = fill(text, "plan", begins)
     text = fill(text, "recorded", printed("benchmarks/recorded.py"))
+    text = fill(text, "fleet", printed("benchmarks/fleet.py", "--show", "19"))
     text = fill(text, "builds", printed("benchmarks/builds.py"))
     text = fill(text, "selection", printed("benchmarks/selection.py", "summary"))
     text = fill(text, "chaos-gpu", "\n".join(map(on_gpu, sorted((ROOT / "tests/chaos/gpu").glob("h200-*")))))

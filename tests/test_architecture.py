@@ -70,9 +70,11 @@ ARROWS = {
     "explaining": PURE | {"conditions", "knowledge"},
     "knowing": PURE | {"facts", "knowledge", "probing"},
     "locked": PURE | {"__init__", "pipeline", "facts", "probing", "knowledge", "diagnosis", "locking"},
+    "fleet": PURE | {"__init__", "pipeline", "conditions", "diagnosis", "reports"},
     "cli": PURE
     | {
         "__init__",
+        "fleet",
         "processes",
         "filling",
         "pipeline",

@@ -292,7 +292,9 @@ def features(  # noqa: PLR0913 - the options of a command
 def schema(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="report, difference, policy, lock, coverage, cache, explain or plan."),
+        typer.Argument(
+            metavar="NAME", help="report, difference, policy, lock, coverage, cache, explain, plan or fleet."
+        ),
     ],
 ) -> int:
     """The JSON Schema of what fi-doctor writes or reads."""

@@ -20,6 +20,7 @@ _MODULES = {
     "cache": "fi_doctor.reports.caching",
     "explain": "fi_doctor.reports.explained",
     "plan": "fi_doctor.reports.plans",
+    "fleet": "fi_doctor.fleet.rendering",
 }
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

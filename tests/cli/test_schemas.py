@@ -52,6 +52,7 @@ def test_locks_have_a_schema_where_there_are_locks():
         "cache",
         "explain",
         "plan",
+        "fleet",
     )
 
 
