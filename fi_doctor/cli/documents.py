@@ -295,8 +295,6 @@ def schema(
         typer.Argument(
             metavar="NAME", help="report, difference, policy, lock, coverage, cache, explain, plan or fleet."
         ),
-            metavar="NAME", help="report, difference, policy, lock, coverage, cache, explain, plan or fleet."
-        ),
     ],
 ) -> int:
     """The JSON Schema of what fi-doctor writes or reads."""
