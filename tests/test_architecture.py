@@ -18,11 +18,12 @@ ARROWS = {
     "conditions": PURE,
     "guarding": set(),
     "processes": {"guarding"},
-    "sandbox": PURE | {"processes"},
+    "acting": set(),
+    "sandbox": PURE | {"acting", "processes"},
     "workers": set(),
     "reports": PURE,
-    "facts": PURE | {"sandbox", "workers"},
-    "probing": PURE | {"sandbox", "conditions", "workers"},
+    "facts": PURE | {"acting", "sandbox", "workers"},
+    "probing": PURE | {"acting", "sandbox", "conditions", "workers"},
     "knowledge": PURE | {"conditions"},
     "diagnosis": PURE | {"conditions"},
     "locking": PURE | {"facts"},
@@ -54,6 +55,7 @@ ARROWS = {
     "cli": PURE
     | {
         "__init__",
+        "acting",
         "processes",
         "pipeline",
         "facts",

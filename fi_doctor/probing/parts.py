@@ -23,6 +23,8 @@ def folder(facts: Facts, scratch: Path | None, passing: Path) -> Path:
     cannot be kept. What else decides (flags, sources) stands in the ninja file of a part, so that ninja sees it change.
     """
     base = scratch if scratch is not None else _own()
+    if facts.running_uid != facts.system.uid:  # who runs there makes it, and cannot write into what is ours
+        return (scratch or passing) / "parts"
     found = (base or passing) / "parts" / _key(facts)
     try:
         found.mkdir(parents=True, exist_ok=True)
