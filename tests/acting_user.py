@@ -31,6 +31,21 @@ def lack():
     return acting.obstacle(ACCOUNT) or ("" if python() else "no Python that other users can start")
 
 
+@functools.cache
+def lack_of_looks():
+    """As lack, or why the environment of that user's processes cannot be read, by which they are found."""
+    if lack():
+        return lack()
+    with subprocess.Popen([python(), "-c", "input()"], stdin=subprocess.PIPE, user=UID, group=GID) as child:
+        try:
+            Path(f"/proc/{child.pid}/environ").read_bytes()
+        except OSError as error:
+            return f"no CAP_SYS_PTRACE: {error}"
+        finally:
+            child.kill()
+    return ""
+
+
 @contextlib.contextmanager
 def open_folder():
     """A temporary folder that everybody may enter, as the ones of pytest are not."""

@@ -177,7 +177,7 @@ AS_USER = (
         ways.signalled(signal.SIGKILL, "chaos.waits", for_user=True),
         None,
         -9,
-        needs=acting_user.lack,
+        needs=acting_user.lack_of_looks,
     ),
 )
 
