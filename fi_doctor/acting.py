@@ -72,6 +72,16 @@ def obstacle(account: Account, proc: Path = Path("/proc/self")) -> str:
     return ""
 
 
+def is_led_astray(path: Path) -> bool:
+    """Whether a link on the way there belongs to another user than root and this one, who decides where it leads."""
+    for one in (path, *path.parents):
+        with contextlib.suppress(OSError):
+            state = one.lstat()
+            if stat.S_ISLNK(state.st_mode) and state.st_uid not in (0, os.geteuid()):
+                return True
+    return False
+
+
 @contextlib.contextmanager
 def folder(
     prefix: str,
