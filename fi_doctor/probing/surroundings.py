@@ -217,9 +217,18 @@ def reproduce(  # noqa: PLR0913 - the whole of what a process was started with, 
     if only_build or not planned.spec.runs_by_hand:
         depth = Depth.BUILD if only_build else planned.depth
         options = ["--record-fd=1", f"--depth={depth}", *(f"--variant={name}" for name in names)]
-        return " ".join([*words, *map(shlex.quote, [str(HARNESS), *options, planned.spec.path])])
+        return _as_whom(facts, [*words, *map(shlex.quote, [str(HARNESS), *options, planned.spec.path])])
     named = () if names == tuple(planned.spec.variants) else filter(None, names)  # without names all are run
-    return " ".join([*words, *map(shlex.quote, [planned.spec.path, *named])])
+    return _as_whom(facts, [*words, *map(shlex.quote, [planned.spec.path, *named])])
+
+
+def _as_whom(facts: Facts, words: list[str]) -> str:
+    """The words as a line of a shell, which does it as the user as whom it was done."""
+    line = " ".join(words)
+    if isinstance(facts.machine, Missing) or not isinstance(facts.machine.started_as, int):
+        return line
+    user = facts.machine.user
+    return f"sudo -H -u '#{user.uid}' -g '#{user.gid}' sh -c {shlex.quote(line)}"
 
 
 def _shown_variables(planned: PlannedProbe, facts: Facts, child: Mapping[str, str], base: Path | None) -> list[str]:

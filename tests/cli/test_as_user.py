@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 
 import acting_user
+import factory as make
 import pytest
 from cli_command import Command
 from jit_stack import Stack
@@ -16,6 +18,7 @@ from fi_doctor.cli import serving
 from fi_doctor.facts import Gathering, machine, packages, wrappers
 from fi_doctor.facts.users import named_user
 from fi_doctor.model import Missing
+from fi_doctor.probing import surroundings
 from fi_doctor.reports import answer
 
 real = pytest.mark.skipif(bool(acting_user.lack()), reason=acting_user.lack() or "-")
@@ -68,6 +71,19 @@ def test_the_interpreter_builds_and_probes_are_that_users(stack, fresh):
     assert any(line.startswith(f"Everything was built by user {acting_user.UID}, {where}") for line in report["bounds"])
     assert list((stack.doctor.folder / "tmp").iterdir()) == []
     assert owners(stack.doctor.folder / ".cache") == {os.geteuid()}  # what fi-doctor itself remembers
+
+
+def test_the_line_that_does_it_by_hand_does_it_as_that_user():
+    from serving import machine as sample
+    from serving import user
+
+    facts = make.facts(machine=sample(started_as=1000, user=user(gid=7)))
+    line = surroundings._as_whom(facts, ['A="$(mktemp -d)"', "python", "'a probe.py'"])
+    assert shlex.split(line) == [
+        *("sudo", "-H", "-u", "#1000", "-g", "#7", "sh", "-c"),
+        "A=\"$(mktemp -d)\" python 'a probe.py'",
+    ]
+    assert surroundings._as_whom(make.facts(machine=sample()), ["python", "x"]) == "python x"
 
 
 @real
