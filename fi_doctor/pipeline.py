@@ -116,11 +116,15 @@ def diagnose(  # noqa: PLR0913 - what is asked, what is known, what is examined
     if wanted is not None and chosen is not None:
         chosen = chosen.told(answer.result()) if answer is not None else chosen
         report = _with_upgrade(_deployed(report, wanted, chosen, kb, sm), kb, specs, stated)
-    bounds = () if request.depth is Depth.STATIC else (*memory.held_back(facts, request), *unbounded())
+    bounds = () if request.depth is Depth.STATIC else (*memory.held_back(facts, request), *_told(facts, request))
     seconds = round(time.monotonic() - begun, 1)
     target = target and leaning.leant(target, facts, report.features, planned)
     report = replace(report, seconds=seconds, builds=builds, bounds=bounds, target=target)
     return secrets.without(report, secrets.held(gathering.environ, os.environ))
+
+
+def _told(facts: Facts, request: Request) -> tuple[str, ...]:
+    return *unbounded(uid=facts.running_uid), *surroundings.used_cache(facts, request)
 
 
 def _started(  # noqa: PLR0913, PLR0917 - as diagnose

@@ -19,7 +19,7 @@ from typing import IO, Protocol
 
 from msgspec.structs import replace
 
-from fi_doctor import processes
+from fi_doctor import acting, processes
 from fi_doctor.model import Data
 
 POLL_S = 0.2
@@ -70,13 +70,15 @@ def run(  # noqa: PLR0913  # the one door to a process: what varies between its 
     itself, set just after its start. Never raises because of the command: Result.error tells why it did not start.
     Safe in several threads at once. With fork the child does not come from argv, cwd and pass_fds, its streams are
     merged, and NotForked is raised where it did not start. leaves_orphans=False: an orphan without a marker is
-    somebody else's while this one runs.
+    somebody else's while this one runs. Who it runs as, the variables say (acting.VARIABLE).
     """
     begun = time.monotonic()
     marker = _new_marker(processes.HOUSEHOLD.guard(_start_guard))
     outputs = (_Tail(max_output), _Tail(max_output))
 
-    environ = {**(os.environ if env is None else env), processes.MARKER: marker}
+    variables = os.environ if env is None else env
+    account = acting.account_of(variables)
+    environ = {**acting.without_word(variables), processes.MARKER: marker}
 
     def spawn() -> _Child:
         if fork is not None:
@@ -91,13 +93,18 @@ def run(  # noqa: PLR0913  # the one door to a process: what varies between its 
             pass_fds=tuple(pass_fds),
             start_new_session=True,
             bufsize=0,
+            # Before it becomes the program. The kernel takes all capabilities from who was root and is no more. What
+            # is installed to raise rights may still do so, as for the server: CUDA has nvidia-modprobe make devices.
+            user=account.uid if account else None,
+            group=account.gid if account else None,
+            extra_groups=account.groups if account else None,
         )
 
     with processes.HOUSEHOLD.open_door():
         try:
             child = processes.HOUSEHOLD.start(spawn, suspect=leaves_orphans)
         except (OSError, ValueError) as exc:
-            return replace(_result(argv, begun, outputs), error=_in_words(argv, exc))
+            return replace(_result(argv, begun, outputs), error=_in_words(argv, exc, account))
         try:
             _limit_memory(child.pid, memory_mib)
             timed_out = _attend(child, outputs, begun + timeout_s, on_poll)
@@ -189,8 +196,10 @@ def _new_marker(guarded: str) -> str:
     return ":".join([*filter(None, [outer]), guarded, os.urandom(8).hex()])
 
 
-def _in_words(argv: Sequence[str], exc: OSError | ValueError) -> str:
+def _in_words(argv: Sequence[str], exc: OSError | ValueError, account: acting.Account | None) -> str:
     if isinstance(exc, OSError):
+        if account and exc.filename is None:  # it did not come to start the program
+            return f"no process can be started as user {account.uid}: {exc.strerror or exc}"
         return f"{exc.filename or argv[0]}: {exc.strerror or exc}"
     return str(exc)
 

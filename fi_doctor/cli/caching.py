@@ -30,6 +30,7 @@ from fi_doctor.model import (
     Package,
     Request,
     command,
+    secrets,
 )
 from fi_doctor.probing import estimates, memory
 from fi_doctor.reports import caching
@@ -53,6 +54,7 @@ def cache(asked: AskedCache) -> int:
     found = _read(asked)
     if asked.prunes:
         found = _pruned(found, asked)
+    found = secrets.without(found, secrets.held(os.environ))
     if asked.is_json or asked.is_yaml:
         text = caching.to_json(found) if asked.is_json else caching.to_yaml(found)
     else:

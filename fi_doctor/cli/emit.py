@@ -16,6 +16,8 @@ from fi_doctor.errors import UsageError
 
 _STREAM = re.compile(r"/dev/(?:stdin|stdout|stderr|fd/\d+)|/proc/(?:self|thread-self|\d+)/fd/\d+")
 
+# Links were followed when the name was looked at; whoever owns the folder may have laid one since.
+_AS_IT_IS = os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40  # as many as the kernel follows
 _OUR_STREAM = re.compile(r"/dev/(stdin|stdout|stderr)|(?:/dev|/proc/self)/fd/(\d{1,9})")
 
@@ -76,7 +78,8 @@ def write(text: str, output: str | None, option: str = "-o") -> None:
             with target.open("ab") as stream:
                 stream.write(data)
         elif _is_mounted(target):
-            target.write_bytes(data)
+            with os.fdopen(os.open(target, os.O_WRONLY | os.O_TRUNC | _AS_IT_IS), "wb") as there:
+                there.write(data)
         else:
             _write_file(data, target)
     except BrokenPipeError:
@@ -88,7 +91,8 @@ def write(text: str, output: str | None, option: str = "-o") -> None:
 def append(text: str, path: str, option: str) -> None:
     """The text at the end of a file that others add to as well. Errors: as `write`."""
     try:
-        with _target(path).open("ab") as file:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _AS_IT_IS
+        with os.fdopen(os.open(_target(path), flags, 0o666), "ab") as file:
             file.write(text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise _unwritable(path, error.strerror or str(error), option) from error
@@ -166,7 +170,7 @@ def _why_not(target: pathlib.Path, kind: int) -> str:
 def _is_mounted(target: pathlib.Path) -> bool:
     """Whether it is a file that is mounted by itself, as /dev/termination-log in a pod: no other can take its name."""
     try:
-        there = target.stat()
+        there = target.lstat()
         return stat.S_ISREG(there.st_mode) and there.st_dev != target.parent.stat().st_dev
     except OSError:
         return False
@@ -179,8 +183,8 @@ def _write_file(data: bytes, target: pathlib.Path) -> None:
         with scratch:
             scratch.write(data)
             scratch.flush()
+            os.fchmod(scratch.fileno(), _mode(target))  # not by its name, in whose place a link may be by now
             os.fsync(scratch.fileno())
-        pathlib.Path(scratch.name).chmod(_mode(target))
         pathlib.Path(scratch.name).replace(target)
     except BaseException:
         pathlib.Path(scratch.name).unlink(missing_ok=True)
@@ -190,7 +194,7 @@ def _write_file(data: bytes, target: pathlib.Path) -> None:
 def _mode(target: pathlib.Path) -> int:
     """The permissions of the file that is there, else those that the user gives new files."""
     try:
-        return stat.S_IMODE(target.stat().st_mode)
+        return stat.S_IMODE(target.lstat().st_mode) & 0o777
     except FileNotFoundError:
         umask = os.umask(0)
         os.umask(umask)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from typing import TYPE_CHECKING, NamedTuple
 
 from fi_doctor.errors import TargetError, UsageError
 from fi_doctor.facts.machine import Serving
+from fi_doctor.facts.packages import SURVEY_SCRIPT
 from fi_doctor.model import Missing
 
 if TYPE_CHECKING:
     from fi_doctor.facts.server import Process
+    from fi_doctor.model import User
 
 
 class Examined(NamedTuple):
@@ -47,8 +50,18 @@ def examined(python: str | None, as_user: str | None, pid: int | None) -> Examin
         return Examined(ours, None, None)
     from fi_doctor.facts.users import named_user
 
-    serving = Serving(named_user(as_user, os.environ))
+    user = named_user(as_user, os.environ)
+    serving = Serving(user, kept="" if user.is_own else _why_kept(user))
     return Examined(ours, serving.environ(os.environ), serving)
+
+
+def _why_kept(user: User) -> str:
+    """Why nothing can be started as that user; "" where it can."""
+    from fi_doctor import acting
+    from fi_doctor.facts.reach import why_not_started
+
+    obstacle = acting.obstacle(acting.Account(user.uid, user.gid, user.groups))
+    return obstacle or why_not_started(user, str(SURVEY_SCRIPT.parent), tempfile.gettempdir())
 
 
 def _check_trust(process: Process) -> None:

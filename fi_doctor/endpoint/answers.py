@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 from fi_doctor.endpoint.pages import Pages
 from fi_doctor.endpoint.sources import Source
-from fi_doctor.model import Missing
+from fi_doctor.model import Missing, secrets
 
 Headers = list[tuple[str, str]]
 StartResponse = Callable[[str, Headers], object]
@@ -88,7 +89,10 @@ class Endpoint:
             return _words("405 Method Not Allowed", "it can only be read", [("Allow", ", ".join(_READ_ONLY))])
         found = self._source.now()
         if isinstance(found, Missing):
-            return _words("503 Service Unavailable", f"no report: {_printable(found.reason)}")
+            return _words(
+                "503 Service Unavailable",
+                f"no report: {_printable(secrets.hidden(found.reason, secrets.held(os.environ)))}",
+            )
         age = found.age_s(self._clock())
         return self._health(found, age) if path == _HEALTH else _page(found, age, path, known)
 

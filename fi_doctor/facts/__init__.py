@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from fi_doctor import acting
+from fi_doctor.errors import TargetError
 from fi_doctor.facts import packages, toolkit, toolkits, wrappers
 from fi_doctor.facts.binaries import Reader
 from fi_doctor.facts.contents import read_vllm
@@ -98,8 +101,8 @@ class Gathering:
         self._read_named, self._find_libraries, self._serving = named, libraries, serving
         self.environ = dict(os.environ if environ is None else environ)
         pool = Workers()
-        self._python = python
-        self._survey = pool.submit(packages.survey, python, self.environ)
+        self._python, self._refused = python, ""  # why it is not started as the user who serves
+        self._survey = pool.submit(self._read_survey)
         self._start = pool.submit(self._read_start)
         self._compilers = pool.submit(toolkit.ask_compilers, self.environ)
         self._wheels = pool.submit(lambda: toolkits.ask_wheels(self._survey.result().sys_path, self.environ))
@@ -150,7 +153,7 @@ class Gathering:
             ray_copies=self._ray.result(),
             installed_on=read_installed_on(seen),
         )
-        return with_machine(facts, seen, self.environ, self._serving)
+        return with_machine(facts, seen, self.environ, self._serving, self._refused)
 
     def again(self, assignments: tuple[Assignment, ...], facts: Facts) -> Gathering:
         """Reading begun anew for a process in which these variables are set too, once this one is finished.
@@ -172,6 +175,17 @@ class Gathering:
         if reader is None:
             return Missing(reason="they were not read")
         return reader.finish(package if isinstance(package, Missing) else package.cache_dir)
+
+    def _read_survey(self) -> packages.Survey:
+        """By the user who serves or, where that one cannot start the interpreter, as this one."""
+        try:
+            return packages.survey(self._python, self.environ)
+        except TargetError as error:
+            account = acting.account_of(self.environ)
+            if account is None or os.strerror(errno.EACCES) not in error.why:
+                raise
+            self._refused = f"user {account.uid} cannot use {self._python}: {error.why}"
+            return packages.survey(self._python, {**acting.without_word(self.environ), "PYTHONNOUSERSITE": "1"})
 
     def _read_start(self) -> wrappers.Start:
         return wrappers.start(self._python, self._survey.result(), self.environ)

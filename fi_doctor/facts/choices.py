@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from fi_doctor import sandbox
+from fi_doctor import acting, sandbox
 from fi_doctor.model import Data, Evidence, Missing
 from fi_doctor.model.choices import Choice, Rejected, Served
 
@@ -88,12 +87,12 @@ def ask(  # noqa: PLR0913 - a model, how it is served, and where
         "variables": dict(engine.get("variables") or {}),
         "cells": [{"id": "asked", "config": model, "engine": keywords}],
     }
-    with tempfile.TemporaryDirectory(prefix="fi-doctor-choices-") as folder:
-        asked, answered = Path(folder, "request.json"), Path(folder, "answer.json")
-        asked.write_text(json.dumps(request), encoding="utf-8")
+    files = {"request.json": json.dumps(request).encode()}
+    with acting.folder("fi-doctor-choices-", acting.account_of(environ), files=files) as (_, folder):
+        asked, answered = folder / "request.json", folder / "answer.json"
         result = sandbox.run([*python, str(_SCRIPT), str(asked), str(answered)], timeout_s=TIMEOUT_S, env=environ)
         try:
-            data = answered.read_bytes()
+            data = acting.read_answer(answered)
         except OSError:
             return Missing(reason=_silence(result))
     return read(data)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
+from fi_doctor import acting
 from fi_doctor.facts import cgroups
 from fi_doctor.facts.driver_files import read_driver_files
 from fi_doctor.facts.environment import neutralise
@@ -30,19 +31,40 @@ class Serving(NamedTuple):
 
     user: User
     process: Process | None = None
+    kept: str = ""  # why nothing can be started as that user, who is another one
 
     def environ(self, ours: Mapping[str, str]) -> dict[str, str]:
         """The variables of what serves: the process's own, or ours in the home of that user.
 
-        Python is kept from the packages in another user's home: what that user has put there would run as this one.
+        Where that user is another one they say that children are started as that one, who is told of no folders of
+        ours. Where that cannot be, Python is kept from the packages in that home: they would run as this user.
         """
         if self.process:
             return dict(self.process.environ)
-        return {**ours, "HOME": self.user.home, **({} if self.user.is_own else {"PYTHONNOUSERSITE": "1"})}
+        user, home = self.user, {"HOME": self.user.home}
+        if user.is_own:
+            return {**ours, **home}
+        if self.kept:
+            return {**ours, **home, "PYTHONNOUSERSITE": "1"}
+        name = str(user.uid) if isinstance(user.name, Missing) else user.name
+        word = acting.word_for(acting.Account(user.uid, user.gid, user.groups))
+        theirs = {one: value for one, value in ours.items() if not _is_private(one, value, ours.get("HOME", ""))}
+        return {**theirs, **home, "USER": name, "LOGNAME": name, acting.VARIABLE: word}
+
+    def started_as(self, refused: str) -> int | Missing | None:
+        """For Machine. refused: why the interpreter could not be started as that user after all."""
+        if self.process or self.user.is_own:
+            return None
+        why = self.kept or refused
+        return Missing(reason=why) if why else self.user.uid
 
 
-def with_machine(facts: Facts, seen: Survey, environ: Mapping[str, str], serving: Serving | None) -> Facts:
+def with_machine(
+    facts: Facts, seen: Survey, environ: Mapping[str, str], serving: Serving | None, refused: str = ""
+) -> Facts:
     """The facts with the machine read, and where somebody else serves, as they are for that one.
+
+    refused: why the interpreter was not started as the user who serves.
 
     Raises TargetError where the process has ended meanwhile: what was read does not belong together.
     """
@@ -64,6 +86,7 @@ def with_machine(facts: Facts, seen: Survey, environ: Mapping[str, str], serving
         network=read_network(facts.flashinfer, environ, Path("/proc", name)),
         unreachable=read_unreachable(seen, user, around.mounts) if serving and around.root == "/" else (),
         driver_files=read_driver_files(environ, elsewhere=around.root if around.root != "/" else ""),
+        started_as=serving.started_as(refused) if serving else None,
     )
     system = _of_process(facts.system, process) if process else facts.system
     if process:
@@ -79,6 +102,13 @@ def with_machine(facts: Facts, seen: Survey, environ: Mapping[str, str], serving
         server=process.server if process else facts.server,
         system=system,
         flashinfer=_of_user(facts.flashinfer, machine) if serving else facts.flashinfer,
+    )
+
+
+def _is_private(name: str, value: str, home: str) -> bool:
+    """Whether a variable names a folder of the XDG specification that is for the user of this process alone."""
+    return name == "XDG_RUNTIME_DIR" or (
+        name.startswith("XDG_") and len(home) > 1 and Path(value).is_relative_to(Path(home))
     )
 
 

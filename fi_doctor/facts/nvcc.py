@@ -10,11 +10,10 @@ import errno
 import os
 import re
 import shlex
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from fi_doctor import sandbox
+from fi_doctor import acting, sandbox
 from fi_doctor.facts import asking
 from fi_doctor.facts.commandline import option_values, split_words, which
 from fi_doctor.model import Missing, Nvcc
@@ -118,8 +117,11 @@ def read_folders(words: Sequence[str], environ: Mapping[str, str]) -> Folders | 
     host = ["-ccbin", environ["CC"]] if "CC" in environ else []
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # what it leaves when it is ended; where none can be made, it will say so
-            own = tempfile.TemporaryDirectory(prefix="fi-doctor-nvcc-", dir=environ.get("TMPDIR"))
-            environ = {**environ, "TMPDIR": stack.enter_context(own)}
+            account = acting.account_of(environ)
+            # Not in a place of another user, whose paths may lead elsewhere in the next moment.
+            place = None if account else environ.get("TMPDIR")
+            _, own = stack.enter_context(acting.folder("fi-doctor-nvcc-", account, place=place))
+            environ = {**environ, "TMPDIR": str(own)}
         said = asking.ask(words, *host, "--dryrun", "-x", "cu", "-E", os.devnull, environ=environ)
     if is_absent(said.error):
         return Folders((), (), ())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from fi_doctor.facts import permissions
 from fi_doctor.facts.environment import neutralise
-from fi_doctor.facts.mounts import Mount, mount_of
+from fi_doctor.facts.mounts import Mount, mount_of, read_mounts
 from fi_doctor.facts.packages import Survey
 from fi_doctor.model import User
 
@@ -27,6 +27,13 @@ def read_unreachable(survey: Survey, user: User, mounts: list[Mount]) -> tuple[s
         if why:
             told.append(neutralise(f"{path}: {why}"))
     return tuple(told)
+
+
+def why_not_started(user: User, *ours: str) -> str:
+    """Why that user cannot reach these folders of ours, in words; "" where nothing is known against it."""
+    mounts = read_mounts("self")
+    closed = next((why for why in (_why_closed(path, user, mounts) for path in ours) if why), "")
+    return f"that user cannot enter fi-doctor's own folders: {neutralise(closed)}" if closed else ""
 
 
 def _needed(survey: Survey) -> Iterator[str]:

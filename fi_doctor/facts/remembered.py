@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import platformdirs
 
+from fi_doctor import acting
 from fi_doctor.facts.asking import ask
 from fi_doctor.facts.files import read_whole
 
@@ -137,8 +138,8 @@ def keep(path: Path, data: bytes) -> None:
 
 
 def _is_trusted(path: Path) -> bool:
-    """Whether what is there belongs to root or to this user. Errors: OSError."""
-    return path.stat().st_uid in (0, os.geteuid())
+    """Whether what is there belongs to root or to this user, and no link of others leads there. Errors: OSError."""
+    return path.stat().st_uid in (0, os.geteuid()) and not acting.is_led_astray(path)
 
 
 def _scan(folder: str, endings: tuple[str, ...], without: str) -> Iterator[Found]:

@@ -6,14 +6,13 @@ inside/starting.py does it. It takes a minute or more for each model, and is don
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from fi_doctor import sandbox
+from fi_doctor import acting, sandbox
 from fi_doctor.facts.choices import is_flashinfer
 from fi_doctor.facts.start_log import read_log
 from fi_doctor.model import Data, Evidence, Missing
@@ -66,9 +65,9 @@ def start(
     read nor written.
     """
     request = {"config": model, "engine": engine, "fresh": fresh}
-    with tempfile.TemporaryDirectory(prefix="fi-doctor-start-") as folder:
-        asked, answered = Path(folder, "request.json"), Path(folder, "answer.json")
-        asked.write_text(json.dumps(request), encoding="utf-8")
+    files = {"request.json": json.dumps(request).encode()}
+    with acting.folder("fi-doctor-start-", acting.account_of(environ), files=files) as (_, folder):
+        asked, answered = folder / "request.json", folder / "answer.json"
         result = sandbox.run(
             [*python, "-u", str(_SCRIPT), str(asked), str(answered)],
             timeout_s=TIMEOUT_S,
@@ -76,7 +75,10 @@ def start(
             merge=True,
             max_output=_LOG_BYTES,
         )
-        data = answered.read_bytes() if answered.exists() else b""
+        try:
+            data = acting.read_answer(answered)
+        except OSError:
+            data = b""
     return read(data, result.stdout.decode(errors="replace"), _ending(result))
 
 

@@ -57,12 +57,13 @@ def read_system(environ: Mapping[str, str] | None = None, root: Path = Path("/")
     )
 
 
-def unbounded(root: Path = Path("/")) -> tuple[str, ...]:
-    """What nothing bounds of what probes may take, as sentences."""
-    is_held = os.geteuid() != 0 and resource.getrlimit(resource.RLIMIT_NPROC)[0] != resource.RLIM_INFINITY
+def unbounded(root: Path = Path("/"), uid: int | None = None) -> tuple[str, ...]:
+    """What nothing bounds of what probes may take, as sentences. uid: as whom they run, where not as this user."""
+    is_root = (os.geteuid() if uid is None else uid) == 0
+    is_held = not is_root and resource.getrlimit(resource.RLIMIT_NPROC)[0] != resource.RLIM_INFINITY
     if is_held or cgroups.limits_processes(root):
         return ()
-    who = "no limit of processes holds root" if os.geteuid() == 0 else "this user has no limit of processes (ulimit -u)"
+    who = "no limit of processes holds root" if is_root else "the user has no limit of processes (ulimit -u)"
     return (f"Nothing bounds how many processes a probe may start: {who}, and no control group has one (pids.max)",)
 
 

@@ -6,11 +6,22 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from fi_doctor import acting
 from fi_doctor.facts.packages import Survey, find_interpreter
 
 # Shells, Python, the sandbox and the survey itself set these.
 _NOT_TAKEN = frozenset(
-    {"FI_DOCTOR_CHILD", "LC_CTYPE", "OLDPWD", "PWD", "PYTHONDONTWRITEBYTECODE", "PYTHONSAFEPATH", "SHLVL", "_"}
+    {
+        acting.VARIABLE,  # no child decides whom the others run as
+        "FI_DOCTOR_CHILD",
+        "LC_CTYPE",
+        "OLDPWD",
+        "PWD",
+        "PYTHONDONTWRITEBYTECODE",
+        "PYTHONSAFEPATH",
+        "SHLVL",
+        "_",
+    }
 )
 
 

@@ -30,7 +30,7 @@ from fi_doctor.model import (
     ProbeSpec,
     selects,
 )
-from fi_doctor.model.secrets import HIDDEN
+from fi_doctor.model.secrets import HIDDEN, held, hidden
 
 _SITES = ("site-packages", "dist-packages")  # where Python reads .pth files
 _CODE = re.compile(r"^import[ \t]", re.MULTILINE)  # a line that is run. Source: site.addpackage
@@ -228,7 +228,8 @@ class Inputs:
         value = self._environ.get(name)
         if value is None:
             return ABSENT
-        is_plain = value and len(value) <= _LONGEST and shown(name, value) == value != HIDDEN
+        is_secret = shown(name, value) != value or hidden(value, held(self._environ)) != value
+        is_plain = value and len(value) <= _LONGEST and not is_secret and value != HIDDEN
         return f"={value}" if is_plain or not value else of_text(value)
 
     def _setting(self, name: str) -> str:

@@ -286,6 +286,11 @@ class Facts(Data, frozen=True):
         return self.system.uid if isinstance(self.machine, Missing) else self.machine.user.uid
 
     @property
+    def running_uid(self) -> int:
+        """The user as whom everything is started: the one who serves, where root can become that one."""
+        return self.system.uid if isinstance(self.machine, Missing) else self.machine.running_uid(self.system.uid)
+
+    @property
     def vllm_version(self) -> str:
         """Of the installed vLLM; "" where none is installed or its version is not known."""
         return self.version_of("vllm")

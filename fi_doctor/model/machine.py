@@ -75,3 +75,10 @@ class Machine(Data, frozen=True, tag_field="kind", tag="machine"):
     driver_files: DriverFiles
     # Of the interpreter and its packages what another serving user surely cannot reach, each with the reason.
     unreachable: tuple[str, ...] = ()
+    # As which user the interpreter, compilers and probes were started, where another user than this one was to serve;
+    # Missing where it was this one all the same, with the reason; None where no other one was named.
+    started_as: int | Missing | None = None
+
+    def running_uid(self, ours: int) -> int:
+        """As whom everything is started, where this process is of user `ours`."""
+        return self.started_as if isinstance(self.started_as, int) else ours

@@ -42,7 +42,7 @@ def opened(
 ) -> Iterator[Bench]:
     """What the processes for these probes share, for request.budget_s from now on; its folders go afterwards."""
     with (
-        surroundings.scratch(facts, request) as base,
+        surroundings.scratch(facts, request, environ) as base,
         surroundings.own_folder(environ) as variables,
         template.started(tried, facts, variables, base) as forker,
     ):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import platformdirs
 
+from fi_doctor import acting
 from fi_doctor.model import Facts, Missing
 
 KEPT_S = 30 * 24 * 3600.0  # since they were last used
@@ -23,6 +24,8 @@ def folder(facts: Facts, scratch: Path | None, passing: Path) -> Path:
     cannot be kept. What else decides (flags, sources) stands in the ninja file of a part, so that ninja sees it change.
     """
     base = scratch if scratch is not None else _own()
+    if facts.running_uid != facts.system.uid:  # who runs there makes it, and cannot write into what is ours
+        return (scratch or passing) / "parts"
     found = (base or passing) / "parts" / _key(facts)
     try:
         found.mkdir(parents=True, exist_ok=True)
@@ -35,12 +38,13 @@ def folder(facts: Facts, scratch: Path | None, passing: Path) -> Path:
 
 
 def _own() -> Path | None:
-    """fi-doctor's own cache, unless it is another user's: files of ours would be in that user's way."""
+    """fi-doctor's own cache, unless it is another user's, or a link of one leads there."""
     base = Path(platformdirs.user_cache_dir("fi-doctor"))
     # Not Path.exists, which raises where permissions deny the look.
     nearest = next((path for path in (base, *base.parents) if os.path.exists(path)), None)  # noqa: PTH110
     try:
-        return base if nearest is not None and nearest.stat().st_uid == os.getuid() else None
+        is_ours = nearest is not None and nearest.stat().st_uid == os.getuid()
+        return base if is_ours and not acting.is_led_astray(base) else None
     except OSError:
         return None
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
-from fi_doctor import sandbox
+from fi_doctor import acting, sandbox
 from fi_doctor.errors import UsageError
 from fi_doctor.model import Depth, Facts, FlashInfer, Missing, PlannedProbe, Request
 
@@ -42,8 +42,10 @@ _REPRODUCED = ("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PAT
 
 
 @contextlib.contextmanager
-def scratch(facts: Facts, request: Request) -> Iterator[Path | None]:
+def scratch(facts: Facts, request: Request, environ: Mapping[str, str]) -> Iterator[Path | None]:
     """A folder for every cache and for temporary files, removed afterwards; None when the machine's own are used.
+
+    It belongs to whom children with these variables run as.
 
     Some caches (the CuTe DSL's) lie in TMPDIR: where caches are to stay warm, it stays as it is.
     """
@@ -52,8 +54,7 @@ def scratch(facts: Facts, request: Request) -> Iterator[Path | None]:
         return
     with contextlib.ExitStack() as stack:
         try:
-            folder = stack.enter_context(_folder())
-            (folder / CACHES["TMPDIR"]).mkdir()
+            folder = stack.enter_context(_folder(environ, CACHES["TMPDIR"]))
         except OSError as exc:
             raise _no_folder(exc, foreign_cache(facts)) from exc
         yield folder
@@ -69,26 +70,21 @@ def own_folder(environ: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
     with contextlib.ExitStack() as stack:
         variables = environ
         with contextlib.suppress(OSError):
-            variables = {**environ, OWN_FOLDER: str(stack.enter_context(_folder()))}
+            variables = {**environ, OWN_FOLDER: str(stack.enter_context(_folder(environ)))}
         yield variables
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[Path]:
+def _folder(environ: Mapping[str, str], *folders: str) -> Iterator[Path]:
     """A folder of this run, removed afterwards, as are those of runs that were killed. Raises OSError."""
-    folder = Path(tempfile.mkdtemp(prefix=_RUN)).absolute()
-    try:
-        held = _hold(folder)
-    except OSError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    sandbox.remove_when_killed(str(folder))
-    _remove_left(folder.parent)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(held)
+    with acting.folder(_RUN, acting.account_of(environ), folders=folders) as (ours, theirs):
+        held = _hold(ours)
+        try:
+            sandbox.remove_when_killed(str(ours))
+            _remove_left(ours.parent)
+            yield theirs
+        finally:
+            os.close(held)
 
 
 def _hold(folder: Path) -> int:
@@ -145,20 +141,33 @@ def _no_folder(exc: OSError, foreign: str) -> UsageError:
 
 def foreign_cache(facts: Facts) -> str:
     """Why the machine's cache must not be written to, as a sentence; "" when it may."""
-    if facts.serving_uid != facts.system.uid:
+    if facts.serving_uid != facts.running_uid:
         return (
-            f"user {facts.serving_uid} serves and this is user {facts.system.uid}: everything is built in a scratch "
+            f"user {facts.serving_uid} serves and this is user {facts.running_uid}: everything is built in a scratch "
             "folder, since files of ours would break that user's cache"
         )
     if isinstance(facts.flashinfer, Missing) or isinstance(facts.flashinfer.cache_owner, Missing):
         return ""
     owner = facts.flashinfer.cache_owner
-    if owner == facts.system.uid:
+    if owner == facts.running_uid:
         return ""
+    who = "this is" if facts.running_uid == facts.system.uid else "everything runs as"
     return (
-        f"FlashInfer's cache below {facts.flashinfer.cache_base} belongs to user {owner} and this is user "
-        f"{facts.system.uid}: everything is built in a scratch folder, since files of ours would break its server"
+        f"FlashInfer's cache below {facts.flashinfer.cache_base} belongs to user {owner} and {who} user "
+        f"{facts.running_uid}: everything is built in a scratch folder, since files of ours would break its server"
     )
+
+
+def used_cache(facts: Facts, request: Request) -> tuple[str, ...]:
+    """Where that was built which root started as another user, in sentences."""
+    machine = facts.machine
+    if isinstance(machine, Missing) or not isinstance(machine.started_as, int) or isinstance(facts.flashinfer, Missing):
+        return ()
+    if request.fresh_cache or foreign_cache(facts):
+        return (f"Everything was built by user {machine.started_as}, in a scratch folder of that user",)
+    base = facts.flashinfer.cache_base
+    where = f"below {base}" if isinstance(base, str) else "in the usual place"
+    return (f"Everything was built by user {machine.started_as}, in the cache of that user's server {where}",)
 
 
 def environment(
@@ -182,7 +191,7 @@ def shared_environment(facts: Facts, environ: Mapping[str, str], base: Path | No
     if base is not None:
         child.update({name: str(base / folder) for name, folder in CACHES.items()})
         child.update(_kept_cubins(facts, environ))
-        if facts.serving_uid != facts.system.uid:  # HOME is then that user's, where we leave nothing
+        if facts.serving_uid != facts.running_uid:  # HOME is then that user's, where we leave nothing
             child["TVM_FFI_CACHE_DIR"] = str(base / "tvm_ffi")
     return child
 
@@ -208,9 +217,18 @@ def reproduce(  # noqa: PLR0913 - the whole of what a process was started with, 
     if only_build or not planned.spec.runs_by_hand:
         depth = Depth.BUILD if only_build else planned.depth
         options = ["--record-fd=1", f"--depth={depth}", *(f"--variant={name}" for name in names)]
-        return " ".join([*words, *map(shlex.quote, [str(HARNESS), *options, planned.spec.path])])
+        return _as_whom(facts, [*words, *map(shlex.quote, [str(HARNESS), *options, planned.spec.path])])
     named = () if names == tuple(planned.spec.variants) else filter(None, names)  # without names all are run
-    return " ".join([*words, *map(shlex.quote, [planned.spec.path, *named])])
+    return _as_whom(facts, [*words, *map(shlex.quote, [planned.spec.path, *named])])
+
+
+def _as_whom(facts: Facts, words: list[str]) -> str:
+    """The words as a line of a shell, which does it as the user as whom it was done."""
+    line = " ".join(words)
+    if isinstance(facts.machine, Missing) or not isinstance(facts.machine.started_as, int):
+        return line
+    user = facts.machine.user
+    return f"sudo -H -u '#{user.uid}' -g '#{user.gid}' sh -c {shlex.quote(line)}"
 
 
 def _shown_variables(planned: PlannedProbe, facts: Facts, child: Mapping[str, str], base: Path | None) -> list[str]:

@@ -202,7 +202,14 @@ def _serving(machine: Machine, server: Server | Missing) -> str:
     said = [f"cannot write {refused} of {amount(total, 'folder')}"] if refused else []
     said += [f"{unknown} of {amount(total, 'folder')} not known"] if unknown else []
     told = "; ".join(said) or (f"can write all {amount(total, 'folder')}" if total else "")
-    return f"{who}, {told}" if told else who
+    return ", ".join(filter(None, (who, told, _started_as(machine))))
+
+
+def _started_as(machine: Machine) -> str:
+    """Whether everything was started as the user who serves, and why not; "" where that is this one."""
+    if isinstance(machine.started_as, Missing):
+        return f"who starts nothing here: {clean(machine.started_as.reason, 200)}"
+    return "" if machine.started_as is None else "as whom everything was started"
 
 
 def _short(reason: str, facts: Facts) -> str:

@@ -98,7 +98,7 @@ def read(data: bytes, name: str) -> Report:
     """
     document = plain(data, name)
     try:
-        return secrets.without(msgspec.convert(document, type=Report))
+        return secrets.without(msgspec.convert(document, type=Report), secrets.held(os.environ))
     except msgspec.ValidationError as error:
         raise DataError(f'"{name}" is not a whole report', why=_located(str(error)), todo=_REWRITE) from error
     except RecursionError as error:

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import acting_user
 import ways
 
 INTERRUPTED = "fi-doctor: interrupted; no verdict"
@@ -154,6 +155,38 @@ MACHINE = (
     ),
 )
 
+AS_USER = (
+    Fault(
+        "another user's probe that leaves deaf children without environment",
+        ways.for_user("chaos.deaf"),
+        {"chaos.deaf": ("works", "")},
+        0,
+        needs=acting_user.lack,
+    ),
+    Fault(
+        "another user's probe that hangs with deaf children",
+        ways.for_user("fake.hang"),
+        {"fake.hang": ("broken", "still running after 1 s")},
+        1,
+        needs=acting_user.lack,
+    ),
+    Fault(
+        "SIGTERM while another user's probe runs",
+        ways.signalled(signal.SIGTERM, "chaos.waits", for_user=True),
+        None,
+        143,
+        TERMINATED,
+        needs=acting_user.lack,
+    ),
+    Fault(
+        "SIGKILL while another user's probe runs",
+        ways.signalled(signal.SIGKILL, "chaos.waits", for_user=True),
+        None,
+        -9,
+        needs=acting_user.lack_of_looks,
+    ),
+)
+
 BUILT = {"chaos.module_b": ("works", "")}
 BUILDS = (
     Fault(
@@ -200,4 +233,4 @@ SIGNALS = (
     Fault("a reader that goes away", ways.unheard("fake.raised"), None, 1),
 )
 
-ALL = (*PROBES, *MACHINE, *BUILDS, *SIGNALS)
+ALL = (*PROBES, *MACHINE, *AS_USER, *BUILDS, *SIGNALS)

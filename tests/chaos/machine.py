@@ -95,9 +95,9 @@ class Machine:
         """A probe makes this file once it runs."""
         return self.folder / "begun"
 
-    def words(self, *features, budget=f"{BUDGET_S:g}s"):
+    def words(self, *features, budget=f"{BUDGET_S:g}s", options=()):
         rows = [word for name in (*SOUND, *features) for word in ("--feature", name)]
-        return ["check", *rows, "--depth", "run", "--format", "json", "--jobs", "2", "--budget", budget]
+        return ["check", *rows, "--depth", "run", "--format", "json", "--jobs", "2", "--budget", budget, *options]
 
     def argv(self, *features, **options):
         return [sys.executable, "-m", "fi_doctor", *self.words(*features, **options)]
@@ -122,10 +122,12 @@ class Machine:
         seconds = time.monotonic() - begun
         return [Done(one.returncode, *text, seconds) for one, text in zip(children, said, strict=True)]
 
-    def check(self, *features, budget=f"{BUDGET_S:g}s", **changes):
+    def check(self, *features, budget=f"{BUDGET_S:g}s", options=(), **changes):
         """Run it to its end without the start of an interpreter."""
         begun = time.monotonic()
-        done = self._forked(self.words(*features, budget=budget), self.environ(**changes), str(self.folder), "")
+        done = self._forked(
+            self.words(*features, budget=budget, options=options), self.environ(**changes), str(self.folder), ""
+        )
         return Done(done.returncode, done.stdout, done.stderr, time.monotonic() - begun)
 
     def processes(self):

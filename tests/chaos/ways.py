@@ -16,6 +16,7 @@ import sys
 import termios
 import time
 
+import acting_user
 import jit_stack
 from machine import Done
 from waiting import wait_for
@@ -86,11 +87,24 @@ def _memory_group(limit):
         group.rmdir()
 
 
-def signalled(number, *features, after_s=None, **variables):
-    """Told to end once the probe runs, or so many seconds after the start."""
+def for_user(*features):
+    """As root with --as-user, whose processes are that user's."""
+    return lambda machine: machine.check(*features, options=_of_user(machine))
+
+
+def _of_user(machine):
+    machine.tmp.chmod(0o1777)
+    return "--as-user", f"{acting_user.UID}:{acting_user.GID}", "--python", acting_user.python()
+
+
+def signalled(number, *features, after_s=None, for_user=False, **variables):
+    """Told to end once the probe runs, or so many seconds after the start. for_user: as above."""
 
     def run(machine):
-        child = _started(machine, machine.argv(*features), **variables)
+        options = _of_user(machine) if for_user else ()
+        if for_user:
+            machine.folder.chmod(0o777)
+        child = _started(machine, machine.argv(*features, options=options), **variables)
         if after_s is None:
             wait_for(machine.begun.exists)
         else:

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from cli_command import ROOT, Command, in_three_parts, outcome, script, shipped
 from msgspec.structs import replace
+from test_secrets import ENVIRON, PASSWORD, TOKEN, leaked
 
 from fi_doctor import pipeline
 from fi_doctor.model import Depth, Report, Request
@@ -64,11 +65,12 @@ class Machine:
         self._drivers()
         self.env = {
             "PYTHONPATH": f"{self.site}{os.pathsep}{ROOT}",
-            "LD_LIBRARY_PATH": str(folder / "driver"),
+            "LD_LIBRARY_PATH": f"{folder}/driver:/opt/{PASSWORD}",
             "FLASHINFER_WORKSPACE_BASE": str(folder / "ws"),
             "CUDA_VISIBLE_DEVICES": "GPU-11111111-2222-3333-4444-555555555555",
             "FAKE_CUDA_SEES": "0",
             "XDG_CACHE_HOME": str(folder / "memory"),
+            **ENVIRON,  # secrets, as a server has them
             # What a report has of each: a check looks at no other rows, which would be measured.
             "FI_DOCTOR_FEATURE": ",".join(f"{family}*" for family in KEPT),
         }
@@ -179,6 +181,15 @@ def test_a_locked_check_gives_the_locked_verdicts_without_cuda_and_without_torch
     assert locked.marks["cuda"].exists()
     locked("check", "--feature", "import.torch")
     assert locked.marks["torch"].exists()
+
+
+def test_no_lock_holds_a_secret_nor_what_is_said_of_another_one(locked):
+    text = locked.lock.read_text()
+    assert leaked(text) == []
+    assert "=" not in json.loads(text)["inputs"]["variable:LD_LIBRARY_PATH"]  # its digest
+    done = locked("check", "--locked", "--frozen", LD_LIBRARY_PATH=f"{locked.folder}/driver:/opt/{TOKEN}")
+    assert "LD_LIBRARY_PATH" in done.stderr
+    assert leaked(done.stdout + done.stderr) == []
 
 
 def test_the_command_itself_imports_nothing_that_is_examined(locked):

@@ -357,3 +357,5 @@ def test_a_user_may_have_a_limit_of_processes(machine, monkeypatch, limit, is_bo
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
     assert bool(unbounded(machine({}))) != is_bound
+    assert bool(unbounded(machine({}), uid=1001)) != is_bound
+    assert unbounded(machine({}), uid=0)  # root has no limit, whoever asks

@@ -449,7 +449,7 @@ def test_a_cache_of_another_user_is_left_alone(bare_facts, flashinfer_facts):
 
 def test_with_a_fresh_cache_every_cache_is_inside_one_folder_that_is_gone_afterwards(bare_facts):
     planned = plan(specs("returned"), bare_facts, RUN)[0]
-    with surroundings.scratch(bare_facts, replace(RUN, fresh_cache=True)) as base:
+    with surroundings.scratch(bare_facts, replace(RUN, fresh_cache=True), {}) as base:
         child = surroundings.environment(planned, bare_facts, {"TRITON_CACHE_DIR": "/home/me"}, base, jobs=3)
         assert base.is_dir()
     assert not base.exists()
