@@ -67,16 +67,23 @@ class Belied(NamedTuple):
 
 def belied(fault: Fault, matches: Iterable[Match], facts: LogFacts, given: tuple[LogFact, ...]) -> Belied | None:
     """The fact that cannot be, where a message of this fault is right. given: facts that are not the log's own."""
-    for match in matches:
-        architecture = match.captured.get("architecture", "") if match.sign.source == "nvcc" else ""
-        stated = facts.of("nvcc")
-        if architecture and stated and all(_knows(fact.value, architecture) for fact in stated):
-            return Belied(stated[0], f"which knows compute_{architecture}: the build took another one")
+    for architecture in _refused(matches):
+        if knowing := [fact for fact in facts.of("nvcc") if _knows(fact.value, architecture)]:
+            return Belied(knowing[0], f"which knows compute_{architecture}: the build took another one")
     if fault.cause == _TOO_OLD:
         return _too_new(facts)
     (name, key), means = _AGAINST.get(fault.cause, (("", ""), ""))
     against = next((fact for fact in given if (fact.name, fact.key) == (name, key)), None)
     return Belied(against, means) if against is not None else None
+
+
+def fitting(matches: Iterable[Match], facts: LogFacts) -> LogFacts:
+    """The facts, of several nvcc only those that do not know what was refused."""
+    for architecture in _refused(matches):
+        fit = [fact for fact in facts.of("nvcc") if not _knows(fact.value, architecture)]
+        if fit:
+            return LogFacts(facts=tuple(fact for fact in facts.facts if fact.name != "nvcc" or fact in fit))
+    return facts
 
 
 def without(facts: LogFacts, one: Belied) -> LogFacts:
@@ -90,6 +97,12 @@ def tools(facts: LogFacts, given: tuple[LogFact, ...]) -> tuple[Belied, ...]:
     first = {fact.name: fact for fact in reversed(given) if fact.name in _TOOLS and fact in facts.facts}
     means = "with which this message does not come about: another one brought it"
     return tuple(Belied(first[name], means) for name in _TOOLS if name in first)
+
+
+def _refused(matches: Iterable[Match]) -> list[str]:
+    """The architectures that an nvcc refused: "120a"."""
+    found = (match.captured.get("architecture", "") for match in matches if match.sign.source == "nvcc")
+    return [architecture for architecture in found if architecture]
 
 
 def _too_new(facts: LogFacts) -> Belied | None:

@@ -76,8 +76,9 @@ def _agreeing(
     fault: Fault, matches: tuple[Match, ...], facts: LogFacts, kinds: tuple[str, ...], given: tuple[LogFact, ...]
 ) -> Candidate | None:
     """A fault by the facts, less those to which its lines give the lie."""
-    against = contradicting.belied(fault, matches, facts, given)
-    return _despite(fault, matches, facts, kinds, against) if against else _candidate(fault, matches, facts, kinds)
+    fit = contradicting.fitting(matches, facts)
+    against = contradicting.belied(fault, matches, fit, given)
+    return _despite(fault, matches, fit, kinds, against) if against else _candidate(fault, matches, fit, kinds)
 
 
 def _despite(

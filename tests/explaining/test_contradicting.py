@@ -48,6 +48,13 @@ def test_what_the_log_itself_states_of_nvcc_counts_as_little():
     assert "13.0" not in found.diagnoses[0].title
 
 
+def test_of_several_nvcc_the_one_that_does_not_know_it_counts():
+    stated = "compute capability: 120\nCUDA toolkit: 13.0\nCuda compilation tools, release 12.4, V12.4.131\n"
+    found = told(f"{FATAL}120a'", stated)
+    assert "12.4.131" in found.diagnoses[0].title
+    assert "states" not in found.answer
+
+
 def test_what_a_given_nvcc_alone_rules_out_is_told_with_it():
     found = told(NONE, "compute capability: 120\nCUDA toolkit: 13.0\n")
     assert [(one.cause, one.confidence.value) for one in found.diagnoses] == [("jit-arch-too-new-for-nvcc", "medium")]
