@@ -20,7 +20,6 @@ from fi_doctor.cluster import connecting, shipping
 from fi_doctor.cluster.ray_grid import RayGrid
 from fi_doctor.cluster.rounds import Answer, Ask, Rounds
 
-
 SETTLE_S = 10.0  # what Ray starts beside each raylet takes the CPUs for some seconds; no cluster in use is that young
 
 

@@ -26,7 +26,7 @@ class Order(NamedTuple):
     cpus: float = 0  # 0: it runs on a cluster that is full, too
     environment: str = ""  # which of the runtime environments
     script: str = ""  # a file below fi_doctor/inside, instead of fi-doctor
-    variables: tuple[tuple[str, str], ...] = ()  # for the child, beside those of the worker
+    variables: tuple[tuple[str, str], ...] = ()  # for the child, beside those of the worker; "": without that one
     bundle: tuple[object, int] | None = None  # a placement group and which part of it, instead of the node
 
 
@@ -80,6 +80,15 @@ class Grid(Protocol):
 
     def free_gpus(self) -> Mapping[str, float]:
         """How many GPUs nobody has, by the id of the node; empty where that is not known."""
+
+    def reserve(self, bundles: Sequence[int], strategy: str, wait_s: float) -> object | None:
+        """A placement group with that many GPUs in each bundle; None where they do not come free in time."""
+
+    def release(self, group: object) -> None:
+        """Give it back, with all that runs in it."""
+
+    def bundle_nodes(self, group: object) -> tuple[str, ...]:
+        """The id of each bundle's node."""
 
 
 def named(rows: Sequence[tuple[str, str, str]]) -> dict[str, str]:

@@ -98,6 +98,24 @@ class RayGrid:
             return {}
         return {str(node): float(row.get("GPU", 0)) for node, row in found.items()}
 
+    def reserve(self, bundles: Sequence[int], strategy: str, wait_s: float) -> object | None:
+        """A placement group with that many GPUs in each bundle; None where they do not come free in time."""
+        groups = importlib.import_module("ray.util.placement_group")
+        group = groups.placement_group([{"GPU": count} for count in bundles], strategy=strategy)
+        if group.wait(wait_s):
+            return group  # type: ignore[no-any-return] # Ray is not imported where types are looked at
+        groups.remove_placement_group(group)
+        return None
+
+    def release(self, group: object) -> None:
+        """Give it back, with all that runs in it."""
+        importlib.import_module("ray.util.placement_group").remove_placement_group(group)
+
+    def bundle_nodes(self, group: object) -> tuple[str, ...]:
+        """The id of each bundle's node."""
+        table = importlib.import_module("ray.util.placement_group").placement_group_table(group)
+        return tuple(node for _, node in sorted(table["bundles_to_node_id"].items()))
+
     def _result(self, reference: Any) -> Result:
         errors = self._ray.exceptions
         try:

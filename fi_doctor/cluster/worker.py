@@ -25,8 +25,10 @@ def run(
     """
     HOUSEHOLD.has_others = True  # a worker may have children that are Ray's
     environ = {**environment(os.environ, str(_OWN.parent), gpus), **dict(variables)}
-    if script:
-        argv = (sys.executable, "-I", str(_OWN / "inside" / script), *words)
+    for name in (name for name, value in variables if not value):
+        del environ[name]
+    if script:  # not isolated: it imports what serves, wherever PYTHONPATH has it
+        argv = (sys.executable, str(_OWN / "inside" / script), *words)
     else:
         argv = (sys.executable, "-I", "-c", _START, str(_OWN.parent), *words)
     done = sandbox.run(argv, timeout_s=limit_s, env=environ, max_output=_MOST_OUTPUT, leaves_orphans=False)
