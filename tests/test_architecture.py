@@ -52,9 +52,11 @@ ARROWS = {
     "explaining": PURE | {"conditions", "knowledge"},
     "knowing": PURE | {"facts", "knowledge", "probing"},
     "locked": PURE | {"__init__", "pipeline", "facts", "probing", "knowledge", "diagnosis", "locking"},
+    "fleet": PURE | {"__init__", "pipeline", "diagnosis", "reports"},
     "cli": PURE
     | {
         "__init__",
+        "fleet",
         "processes",
         "pipeline",
         "facts",

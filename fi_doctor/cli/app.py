@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fi_doctor.cli import bundling, documents, exporting, linting, publishing, scripts
+from fi_doctor.cli import bundling, documents, exporting, fleet, linting, publishing, scripts
 from fi_doctor.cli.options import (
     AsRecorded,
     AsUser,
@@ -68,6 +68,7 @@ app = typer.Typer(
 )
 app.add_typer(scripts.app, name="probes")
 app.add_typer(bundling.app, name="knowledge")
+app.add_typer(fleet.app, name="fleet")
 
 
 @app.callback(invoke_without_command=True)

@@ -29,7 +29,7 @@ from fi_doctor.model import (
     selects,
 )
 from fi_doctor.probing import catalog, foreign
-from fi_doctor.reports import document, failures, issue, lists, redaction, rulings
+from fi_doctor.reports import document, failures, files, issue, lists, redaction, rulings
 from fi_doctor.reports.text import wrap
 
 
@@ -275,7 +275,7 @@ def recorded(asked: Asked) -> Report:
 def document_of(name: str) -> Report:
     """A report by the name of its file, or of an example where there is no such file."""
     if name == "-":
-        return document.read(sys.stdin.buffer.read(document.MAX_BYTES + 1), "stdin")
+        return document.read(sys.stdin.buffer.read(files.MAX_BYTES + 1), "stdin")
     path = pathlib.Path(name)
     if name in examples.names() and not os.path.lexists(path):
         return document.read(examples.data(name), f"example {name}")

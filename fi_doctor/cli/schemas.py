@@ -19,6 +19,7 @@ _MODULES = {
     "coverage": "fi_doctor.reports.coverage",
     "cache": "fi_doctor.reports.caching",
     "explain": "fi_doctor.reports.explained",
+    "fleet": "fi_doctor.fleet.rendering",
 }
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

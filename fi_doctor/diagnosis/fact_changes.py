@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import msgspec
@@ -36,6 +36,7 @@ _UNTOLD = (
     "server.parent",
     "server.user",
     "interpreter.serving",
+    "system.hostname",
     "system.memory_available_mib",
     "system.memory_left_mib",
     "flashinfer.symbols",
@@ -119,6 +120,24 @@ def change(name: str, before: Told, after: Told) -> FactChange:
     )
 
 
+def leaves(name: str, kind: str, value: Any, untold: Container[str] = _UNTOLD) -> Iterator[tuple[str, Told]]:
+    """Each fact below a name. kind: the name without the numbers of lists; untold: kinds that are left out."""
+    if kind in untold:
+        return
+    if isinstance(value, dict) and value.get("kind") == "missing" and "reason" in value:
+        yield name, f"not known: {value['reason']}"
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            if key not in _FOLLOWING or name == "flashinfer":
+                yield from leaves(f"{name}.{key}", f"{kind}.{key}", one, untold)
+    elif isinstance(value, (list, tuple)) and any(isinstance(one, dict) for one in value):
+        for number, one in enumerate(value):
+            known_by = one.get("path", one.get("uuid", number)) if isinstance(one, dict) else number
+            yield from leaves(f"{name}[{known_by}]", kind, one, untold)
+    else:
+        yield name, said(value)
+
+
 def _items(value: Told) -> tuple[str, ...] | None:
     if isinstance(value, str):
         return () if value == _ABSENT else None
@@ -136,7 +155,7 @@ def _length(value: Told) -> str:
 def _told(facts: Facts) -> Iterator[tuple[str, Told]]:
     plain = msgspec.to_builtins(facts, order="deterministic")
     for group in _GROUPS:
-        yield from _leaves(group, group, plain[group])
+        yield from leaves(group, group, plain[group])
     yield from _gpus(facts)
 
 
@@ -150,21 +169,3 @@ def _gpus(facts: Facts) -> Iterator[tuple[str, Told]]:
     for name in ("name", "sm", "memory_total_mib", "mig"):
         values = {said(getattr(gpu, name)) for gpu in gpus}
         yield f"gpus.{name}", ", ".join(sorted(map(_line, values)))
-
-
-def _leaves(name: str, kind: str, value: Any) -> Iterator[tuple[str, Told]]:
-    """Each fact below a name. kind: the name without the numbers of lists."""
-    if kind in _UNTOLD:
-        return
-    if isinstance(value, dict) and value.get("kind") == "missing" and "reason" in value:
-        yield name, f"not known: {value['reason']}"
-    elif isinstance(value, dict):
-        for key, one in value.items():
-            if key not in _FOLLOWING or name == "flashinfer":
-                yield from _leaves(f"{name}.{key}", f"{kind}.{key}", one)
-    elif isinstance(value, (list, tuple)) and any(isinstance(one, dict) for one in value):
-        for number, one in enumerate(value):
-            known_by = one.get("path", one.get("uuid", number)) if isinstance(one, dict) else number
-            yield from _leaves(f"{name}[{known_by}]", kind, one)
-    else:
-        yield name, said(value)

@@ -53,6 +53,7 @@ def read_system(environ: Mapping[str, str] | None = None, root: Path = Path("/")
         uid=os.getuid(),
         own_ipc_namespace=ipc,
         own_pid_namespace=pid,
+        hostname=neutralise(uname.nodename) or Missing(reason="it has none"),
     )
 
 

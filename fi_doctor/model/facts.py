@@ -254,6 +254,7 @@ class SystemFacts(Data, frozen=True):
     memory_left_mib: int | Missing = Missing(reason="it was not read")
     own_ipc_namespace: bool | Missing = Missing(reason="it was not read")  # False: the host's (--ipc=host, hostIPC)
     own_pid_namespace: bool | Missing = Missing(reason="it was not read")  # False: the host's (--pid=host, hostPID)
+    hostname: str | Missing = Missing(reason="it was not read")  # of a container its own
 
 
 class Facts(Data, frozen=True):

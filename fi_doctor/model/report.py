@@ -17,7 +17,7 @@ from fi_doctor.model.targets import Target
 from fi_doctor.model.upgrade import Upgrade
 from fi_doctor.model.words import Evidence, Scope, Severity, Verdict
 
-SCHEMA = "fi-doctor.report/1.6"
+SCHEMA = "fi-doctor.report/1.7"
 
 
 class Cell(Data, frozen=True):

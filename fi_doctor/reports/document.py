@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,19 +14,18 @@ import msgspec
 from fi_doctor.errors import DataError
 from fi_doctor.model import SCHEMA, Finding, Missing, Report, secrets
 from fi_doctor.reports import refusals
+from fi_doctor.reports.files import MAX_BYTES, data_of
 from fi_doctor.reports.refusals import MAX_DEPTH
 
 if TYPE_CHECKING:
     import yaml
 
-MAX_BYTES = 64 * 1024 * 1024
 YAML_MAX_BYTES = 8 * 1024 * 1024  # it takes some 30 times as long to read as JSON
 _SCHEMA = re.compile(r"fi-doctor\.report/(\d{1,6})\.(\d{1,6})")
 _MAJOR = 1
 # What a terminal or an editor may obey and JSON may hold raw: DEL, C1 controls, zero-width and bidirectional marks.
 _INVISIBLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _REWRITE = "fi-doctor report --yaml -o report.yaml (on the machine in question), then use that file"
-_STREAM = re.compile(r"/dev/(?:stdin|fd/\d+)|/proc/(?:self|\d+)/fd/\d+")  # open already, by whoever started us
 # Numbers beyond 64 bits are not portable JSON; only measurements, which may be words too, can hold them.
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 
@@ -55,16 +52,25 @@ def in_order(report: Report) -> Report:
 
 def to_json(report: Report) -> str:
     """The report as JSON: indented by two, Unicode kept, a newline at the end."""
-    text = json.dumps(to_builtins(report), indent=2, ensure_ascii=False, allow_nan=False)
-    return _escaped(text) + "\n"
+    return json_of(to_builtins(report))
+
+
+def json_of(plain: dict[str, Any]) -> str:
+    """Dicts, lists and scalars as JSON, in the same way."""
+    return _escaped(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def to_yaml(report: Report) -> str:
     """The report as YAML: block style, text of several lines as literal blocks, no anchors."""
+    return yaml_of(to_builtins(report))
+
+
+def yaml_of(plain: dict[str, Any]) -> str:
+    """Dicts, lists and scalars as YAML, in the same way."""
     import yaml  # noqa: PLC0415 - only when YAML is asked for
 
     text: str = yaml.dump(
-        to_builtins(report),
+        plain,
         Dumper=_dumper(),
         default_flow_style=False,
         allow_unicode=True,
@@ -81,26 +87,7 @@ def schema() -> dict[str, Any]:
 
 def read_file(path: Path) -> Report:
     """The report in a file, or in a pipe such as /dev/stdin; DataError when there is none to be had."""
-    name = os.path.join(_current_folder(), path)  # noqa: PTH118 - Path.absolute() fails where that was deleted
-    what = f'cannot read the report "{name}"'
-    is_stream = _STREAM.fullmatch(name) is not None
-    try:
-        # A pipe that nobody writes to, or a device, would be waited for; opened, it may be another than before.
-        _check_plain(path.stat().st_mode, what, is_stream=is_stream)
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if is_stream else os.O_NONBLOCK))
-        with os.fdopen(fd, "rb") as file:
-            _check_plain(os.fstat(fd).st_mode, what, is_stream=is_stream)
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise DataError(what, why=error.strerror or str(error)) from error
-    except ValueError as error:  # a name that no file can have, which only a program can give
-        raise DataError(f"cannot read the report {name!r}", why=str(error)) from error
-    return read(data, str(path))
-
-
-def _check_plain(kind: int, what: str, *, is_stream: bool) -> None:
-    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind) or is_stream):
-        raise DataError(what, why="it is not a file", todo="--from - reads stdin")
+    return read(data_of(path), str(path))
 
 
 def read(data: bytes, name: str) -> Report:
@@ -109,11 +96,7 @@ def read(data: bytes, name: str) -> Report:
     Tolerant within the major version: fields that this version does not know are ignored, and words outside a closed
     set become that set's unknown. DataError says what is wrong, with the path into the data.
     """
-    document = _parse(data, name)
-    if not isinstance(document, dict):
-        raise _no_report(name, f"expected a mapping, got {_kind(document)}")
-    _check_schema(document.get("schema"), name)
-    _check_numbers(document, name)
+    document = plain(data, name)
     try:
         return secrets.without(msgspec.convert(document, type=Report))
     except msgspec.ValidationError as error:
@@ -122,11 +105,14 @@ def read(data: bytes, name: str) -> Report:
         raise _too_deep(name) from error
 
 
-def _current_folder() -> str:
-    try:
-        return os.getcwd()  # noqa: PTH109 - as above
-    except OSError:
-        return ""
+def plain(data: bytes, name: str) -> dict[str, Any]:
+    """The same as dicts, lists and scalars, of a schema that can be read; not looked at any further."""
+    document = _parse(data, name)
+    if not isinstance(document, dict):
+        raise _no_report(name, f"expected a mapping, got {_kind(document)}")
+    check_schema(document.get("schema"), name)
+    _check_numbers(document, name)
+    return document
 
 
 def _sm_order(sm: int | Missing) -> tuple[bool, int]:
@@ -249,17 +235,16 @@ def _check_numbers(document: object, name: str) -> None:
                 raise _no_report(name, f"it holds a number of {number.bit_length()} bits")
 
 
-def _check_schema(found: object, name: str) -> None:
+def check_schema(found: object, name: str) -> None:
+    """DataError where what a document says of its schema is not one that can be read."""
     match = _SCHEMA.fullmatch(found) if isinstance(found, str) else None
     if match is None:
         said = f'its "schema" is {found!r:.100}' if found is not None else 'it has no "schema"'
         raise _no_report(name, f"{said}; a report says {SCHEMA}")
-    major = int(match[1])
+    major, why = int(match[1]), f'its schema is "{found}"; this one reads {_MAJOR}.x'
     if major > _MAJOR:
-        why = f'its schema is "{found}"; this one reads {_MAJOR}.x'
         raise DataError(f'"{name}" was written by a newer fi-doctor', why=why, todo="pip install -U fi-doctor")
     if major < _MAJOR:
-        why = f'its schema is "{found}"; this one reads {_MAJOR}.x'
         raise DataError(f'"{name}" was written by an older fi-doctor', why=why, todo=_REWRITE)
 
 

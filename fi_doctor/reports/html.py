@@ -47,14 +47,14 @@ class _Bar(NamedTuple):
 def render(report: Report) -> str:
     """The whole report."""
     report = in_order(report)
-    style, script = ((_FOLDER / f"report.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
-    page = _environment().get_template("report.html")
+    script = (_FOLDER / "report.js").read_text(encoding="utf-8")
+    page = environment().get_template("report.html")
     return (
         page.render(
             report=report,
-            style=Markup(style),  # noqa: S704 - ours, as is the script
+            style=Markup(style()),  # noqa: S704 - ours, as is the script
             script=Markup(script),  # noqa: S704
-            policy=f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
+            policy=f"default-src 'none'; style-src {digest(style())}; script-src {digest(script)}; "
             "base-uri 'none'; form-action 'none'",
             several=len(answer.sms_of(report.features)) > 1,
             tally=_tally(report),
@@ -68,7 +68,13 @@ def render(report: Report) -> str:
     )
 
 
-def _environment() -> Environment:
+def style() -> str:
+    """The style of all pages."""
+    return (_FOLDER / "report.css").read_text(encoding="utf-8")
+
+
+def environment() -> Environment:
+    """What fills in the pages: all that is put into them is cleaned and escaped."""
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
@@ -112,7 +118,8 @@ def _breakable(name: str) -> Markup:
     return Markup("_<wbr>").join(clean(name).split("_"))
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """What a Content-Security-Policy calls a style or a script."""
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
     return f"'sha256-{digest}'"
 

@@ -8,7 +8,7 @@ The schema is that of Jenkins (xunit's junit-10.xsd).
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fi_doctor.model import Outcome, Report
@@ -22,8 +22,8 @@ _MESSAGE = 300  # characters of the attribute; the text of the element has all o
 _TAGS = {State.FAILED: "failure", State.ERROR: "error", State.SKIPPED: "skipped"}
 
 
-class _Case(NamedTuple):
-    """A test."""
+class Case(NamedTuple):
+    """A test: a row, a variant of one, or what the gate was asked."""
 
     suite: str
     name: str
@@ -34,23 +34,34 @@ class _Case(NamedTuple):
 
 def render(report: Report) -> str:
     """The whole report; never without a case."""
-    cases = [*_gate_cases(report), *_row_cases(in_order(report))]
-    root = ET.Element("testsuites", {"name": "fi-doctor", **_counts(cases)})
-    for name in dict.fromkeys(case.suite for case in cases):
-        _add_suite(root, name, [case for case in cases if case.suite == name], report)
+    found = cases(report)
+    names = dict.fromkeys(case.suite for case in found)
+    return document({name: [case for case in found if case.suite == name] for name in names}, report.created)
+
+
+def cases(report: Report) -> list[Case]:
+    """Those of the gate, then those of the rows."""
+    return [*_gate_cases(report), *_row_cases(in_order(report))]
+
+
+def document(suites: Mapping[str, Sequence[Case]], created: str) -> str:
+    """The XML of these suites, by name. created: when what they tell of was made."""
+    root = ET.Element("testsuites", {"name": "fi-doctor", **_counts(case for of in suites.values() for case in of)})
+    for name, of in suites.items():
+        _add_suite(root, name, of, created)
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
-def _gate_cases(report: Report) -> Iterator[_Case]:
+def _gate_cases(report: Report) -> Iterator[Case]:
     """The exit code, then each requirement."""
-    yield _Case("gate", EXIT_MEANINGS[0], of_gate(report.gate))
+    yield Case("gate", EXIT_MEANINGS[0], of_gate(report.gate))
     for ruling in report.gate.requirements:
         name = f"{ruling.requirement} [{ruling.source}]"
-        yield _Case("gate", clean(name, _MESSAGE), of_ruling(ruling.holds, ruling.why))
+        yield Case("gate", clean(name, _MESSAGE), of_ruling(ruling.holds, ruling.why))
 
 
-def _row_cases(report: Report) -> Iterator[_Case]:
+def _row_cases(report: Report) -> Iterator[Case]:
     outcomes = Outcomes(report)
     failed = {id(outcome) for outcome in failures.failed(report)}
     for row in report.features:
@@ -58,11 +69,11 @@ def _row_cases(report: Report) -> Iterator[_Case]:
         standing = of_row(report, row, outcomes)
         seconds = sum(sum(out.seconds.values()) for out in outcomes.of(row))
         told = tuple(line for out in outcomes.of(row) if id(out) in failed for line in _told(report, out))
-        yield _Case(family, name, standing, seconds, told)
+        yield Case(family, name, standing, seconds, told)
         if differ(row):
             for cell in row.cells:
                 variant = clean(" ".join(filter(None, (cell.probe, cell.variant))), 200)
-                yield _Case(family, f"{name}: {variant}", of_cell(cell, row, standing))
+                yield Case(family, f"{name}: {variant}", of_cell(cell, row, standing))
 
 
 def _told(report: Report, outcome: Outcome) -> Iterator[str]:
@@ -73,9 +84,9 @@ def _told(report: Report, outcome: Outcome) -> Iterator[str]:
         yield f"reproduce: {clean(outcome.reproduce, 4000)}"
 
 
-def _add_suite(root: ET.Element, name: str, cases: list[_Case], report: Report) -> None:
+def _add_suite(root: ET.Element, name: str, cases: Sequence[Case], created: str) -> None:
     skipped = sum(case.standing.state is State.SKIPPED for case in cases)
-    attributes = {"name": name, **_counts(cases), "skipped": str(skipped), "timestamp": clean(report.created, 40)}
+    attributes = {"name": name, **_counts(cases), "skipped": str(skipped), "timestamp": clean(created, 40)}
     suite = ET.SubElement(root, "testsuite", attributes)
     for case in cases:
         element = ET.SubElement(
@@ -92,7 +103,7 @@ def _add_suite(root: ET.Element, name: str, cases: list[_Case], report: Report) 
             ET.SubElement(element, "system-out").text = clean(case.standing.why, 4000)
 
 
-def _counts(cases: Iterable[_Case]) -> dict[str, str]:
+def _counts(cases: Iterable[Case]) -> dict[str, str]:
     every = list(cases)
     states = [case.standing.state for case in every]
     return {

@@ -19,7 +19,7 @@ _LIMIT = 200  # characters of a label
 _PACKAGES = {"flashinfer": "flashinfer-python", "torch": "torch", "vllm": "vllm", "sglang": "sglang"}
 
 
-class _Gauge(NamedTuple):
+class Gauge(NamedTuple):
     """A metric and its samples."""
 
     name: str
@@ -29,27 +29,29 @@ class _Gauge(NamedTuple):
 
 def render(report: Report) -> str:
     """The whole report; the same metrics in the same order whatever it holds."""
-    return "".join(line + "\n" for gauge in _gauges(in_order(report)) for line in _lines(gauge))
+    return "".join(line + "\n" for one in gauges(report) for line in lines(one))
 
 
-def _gauges(report: Report) -> Iterator[_Gauge]:
+def gauges(report: Report) -> Iterator[Gauge]:
+    """All metrics of a report, the same in the same order whatever it holds."""
+    report = in_order(report)
     gate = report.gate
-    yield _gauge("info", "Who judged, and what was judged; always 1.", [(_about(report), 1)])
+    yield gauge("info", "Who judged, and what was judged; always 1.", [(_about(report), 1)])
     said = "Exit code of the gate: 0 what was asked for holds, 1 measured and does not hold, 3 could not tell."
-    yield _gauge("gate_exit_code", said, [({}, gate.code)])
-    yield _gauge("gate_requirements", "Requirements by whether they hold.", _requirements(report))
-    yield _gauge("feature", "Verdict on a feature on an SM, and how it is known; always 1.", _features(report))
+    yield gauge("gate_exit_code", said, [({}, gate.code)])
+    yield gauge("gate_requirements", "Requirements by whether they hold.", _requirements(report))
+    yield gauge("feature", "Verdict on a feature on an SM, and how it is known; always 1.", _features(report))
     counts = Counter(row.verdict for row in report.features)
-    yield _gauge("features", "Rows by verdict.", [({"verdict": one}, counts[one]) for one in Verdict])
-    yield _gauge("measured_features", "Rows that were measured on what they need.", [({}, gate.measured)])
+    yield gauge("features", "Rows by verdict.", [({"verdict": one}, counts[one]) for one in Verdict])
+    yield gauge("measured_features", "Rows that were measured on what they need.", [({}, gate.measured)])
     grave = Counter(one.severity for one in report.findings)
-    yield _gauge("findings", "Findings by severity.", [({"severity": one}, grave[one]) for one in Severity])
+    yield gauge("findings", "Findings by severity.", [({"severity": one}, grave[one]) for one in Severity])
     found = Counter((one.id, one.severity) for one in report.findings)
     told = [({"id": name, "severity": severity}, count) for (name, severity), count in sorted(found.items())]
-    yield _gauge("finding", "Findings by id.", told)
-    yield _gauge("check_duration_seconds", "Wall time of reading, building and running.", [({}, report.seconds)])
-    yield _gauge("build_duration_seconds", "Wall time of compiling.", [({}, report.builds.build_seconds)])
-    yield _gauge("probe_duration_seconds", "Time of a probe by the stage that it went into.", _probes(report))
+    yield gauge("finding", "Findings by id.", told)
+    yield gauge("check_duration_seconds", "Wall time of reading, building and running.", [({}, report.seconds)])
+    yield gauge("build_duration_seconds", "Wall time of compiling.", [({}, report.builds.build_seconds)])
+    yield gauge("probe_duration_seconds", "Time of a probe by the stage that it went into.", _probes(report))
 
 
 def _about(report: Report) -> dict[str, str]:
@@ -101,20 +103,22 @@ def _sm(sm: int | Missing) -> str:
     return "" if isinstance(sm, Missing) else str(sm)
 
 
-def _gauge(name: str, said: str, samples: Iterable[tuple[dict[str, str], float]]) -> _Gauge:
-    return _Gauge(
+def gauge(name: str, said: str, samples: Iterable[tuple[dict[str, str], float]]) -> Gauge:
+    """A metric of ours, its labels cleaned."""
+    return Gauge(
         f"fi_doctor_{name}",
         said,
         {tuple((key, clean(text, _LIMIT)) for key, text in labels.items()): value for labels, value in samples},
     )
 
 
-def _lines(gauge: _Gauge) -> Iterator[str]:
-    yield f"# HELP {gauge.name} {gauge.help}"
-    yield f"# TYPE {gauge.name} gauge"
-    for labels, value in gauge.samples.items():
+def lines(one: Gauge) -> Iterator[str]:
+    """A metric as it is scraped."""
+    yield f"# HELP {one.name} {one.help}"
+    yield f"# TYPE {one.name} gauge"
+    for labels, value in one.samples.items():
         words = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels)
-        yield f"{gauge.name}{f'{{{words}}}' if words else ''} {_number(value)}"
+        yield f"{one.name}{f'{{{words}}}' if words else ''} {_number(value)}"
 
 
 def _escaped(text: str) -> str:

@@ -47,7 +47,7 @@ def redact(report: Report, environ: Mapping[str, str]) -> Report:
     environ: the variables of this process, which name its user and its host.
     """
     plain = msgspec.to_builtins(report)
-    names = {*_own_names(environ), *(name for text in _texts(plain) for name in _people(text))}
+    names = {*_own_names(environ), *_host(report), *(name for text in _texts(plain) for name in _people(text))}
     serials: dict[str, str] = {}
     return msgspec.convert(_everywhere(plain, frozenset(names), serials), Report)
 
@@ -66,6 +66,14 @@ def _own_names(environ: Mapping[str, str]) -> Iterator[str]:
     except KeyError:
         pass
     return (name for name in found if len(name) >= _SHORTEST and name.lower() not in _COMMON)
+
+
+def _host(report: Report) -> Iterator[str]:
+    """The name of the machine that was looked at, whole and without its domain."""
+    host = report.facts.system.hostname
+    if isinstance(host, str):
+        found = (host, host.partition(".")[0])
+        yield from (name for name in found if len(name) >= _SHORTEST and name.lower() not in _COMMON)
 
 
 def _people(text: str) -> set[str]:

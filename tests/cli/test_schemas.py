@@ -51,6 +51,7 @@ def test_locks_have_a_schema_where_there_are_locks():
         "coverage",
         "cache",
         "explain",
+        "fleet",
     )
 
 

@@ -1,0 +1,96 @@
+"""What most nodes have, fact by fact, and what each kind of node has otherwise."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from fi_doctor.diagnosis.fact_changes import Told
+from fi_doctor.fleet.reading import NONE, Reader, Reading
+
+ABSENT = "not there"
+# Most nodes are at least two thirds of those that tell; of fewer nobody can say which are the odd ones.
+MOST = 2 / 3
+# Tables of which every schema writes all: what is not in them is not there. A fact that an older report lacks
+# elsewhere was not told by it.
+_TABLES = ("environment.", "packages.", "libraries.")
+
+
+class Apart(NamedTuple):
+    """A fact that a node has otherwise than most."""
+
+    fact: str
+    here: Told
+    others: Told
+    is_rest: bool  # whether all other nodes that tell have that value, and not most of them
+
+
+class Compared(NamedTuple):
+    """All that is not the same on every node."""
+
+    drifts: dict[int, tuple[Apart, ...]]  # number of a section -> what it has otherwise than most
+    sides: dict[int, tuple[tuple[str, Told], ...]]  # number of a section -> its values of facts without a majority
+    split: dict[str, Counter[Told]]  # fact without a majority -> how many nodes have which value
+
+
+def compare(readings: Sequence[Reading], reader: Reader) -> Compared:
+    """What differs; each kind of section is looked at once, however many nodes have it."""
+    drifts: dict[int, list[Apart]] = defaultdict(list)
+    sides: dict[int, list[tuple[str, Told]]] = defaultdict(list)
+    split: dict[str, Counter[Told]] = {}
+    newest = max((one.minor for one in readings), default=0)
+    for column in zip(*(one.sections for one in readings), strict=True):
+        numbers = Counter(column)
+        del numbers[NONE]
+        if len(numbers) < 2:
+            continue
+        for fact, values in _differing(numbers, reader, newest):
+            counts: Counter[Told] = Counter()
+            for number, value in values.items():
+                counts[value] += numbers[number]
+            (usual, most), *_ = counts.most_common(1)
+            if most < MOST * counts.total():
+                split[fact] = counts
+                for number, value in values.items():
+                    sides[number].append((fact, value))
+                continue
+            for number, value in values.items():
+                if value != usual:
+                    is_rest = counts[value] + most == counts.total()
+                    drifts[number].append(Apart(fact, value, usual, is_rest))
+    return Compared(
+        {number: tuple(found) for number, found in drifts.items()},
+        {number: tuple(found) for number, found in sides.items()},
+        split,
+    )
+
+
+def _differing(numbers: Counter[int], reader: Reader, newest: int) -> Iterator[tuple[str, dict[int, Told]]]:
+    """Each fact of which these sections have more than one value -> the value of each that tells it."""
+    told = {number: reader.sections[number] for number in numbers}
+    wholes = {number: {whole for fact in section for whole in _wholes(fact)} for number, section in told.items()}
+    for fact in sorted({fact for section in told.values() for fact in section}):
+        values = {}
+        for number, section in told.items():
+            value = section.get(fact)
+            if value is not None:
+                values[number] = value
+            elif fact in wholes[number]:
+                continue  # told by its parts, which differ too
+            elif reader.section_minor[number] == newest or fact.startswith(_TABLES):
+                values[number] = _lack(fact, section)
+        if len(set(values.values())) > 1:
+            yield fact, values
+
+
+def _lack(fact: str, section: dict[str, Told]) -> Told:
+    """What stands for a fact that is not there: the reason of what it would be a part of, if that has one."""
+    said = next((section[whole] for whole in _wholes(fact) if whole in section), ABSENT)
+    return said if isinstance(said, str) else ABSENT
+
+
+def _wholes(fact: str) -> Iterator[str]:
+    """What a fact is a part of, the nearest first."""
+    while fact := fact.rpartition(".")[0]:
+        yield fact

@@ -1,0 +1,136 @@
+"""Reports of many nodes, merged: who is like whom, what sets the odd ones apart, what the gate makes of it all."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from fi_doctor import __version__
+from fi_doctor.errors import DoctorError
+from fi_doctor.fleet import gating, judging, nodes, variables
+from fi_doctor.fleet.comparing import Compared, compare
+from fi_doctor.fleet.explaining import Explainer, Kind
+from fi_doctor.fleet.judging import Judge
+from fi_doctor.fleet.reading import NodeReport, Reader, Reading
+from fi_doctor.fleet.weighing import Scales
+from fi_doctor.model import Doctor, Evidence, KnowledgeBase, ProbeSpec, Report, Request, Verdict, secrets
+from fi_doctor.model.fleet import FLEET_SCHEMA, FleetReport, Judgement, Node, Unread
+
+__all__ = ["Fleet", "NodeReport", "merge"]
+
+
+class Fleet(NamedTuple):
+    """What is told of a fleet, and a report of each judgement for what is told of nodes one by one."""
+
+    document: FleetReport
+    judged: tuple[Report, ...]  # by Node.judged; their facts without the large tables
+
+
+def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
+    reports: Iterable[NodeReport],
+    request: Request,
+    *,
+    kb: KnowledgeBase,
+    specs: tuple[ProbeSpec, ...],
+    driver: NodeReport | str | None = None,
+    notes: tuple[str, ...] = (),
+    as_recorded: bool = False,
+) -> Fleet:
+    """The fleet that these reports tell of, taken one at a time; what cannot be read is named and left out.
+
+    request: what is asked of every node. driver: where vLLM is started, whose variables the
+    workers should have: a report of its own, or a node's name.
+    as_recorded: verdicts as they were written; else those of another knowledge are judged again.
+    """
+    reader, found, unread = Reader(), list[Reading](), list[Unread]()
+    for one in reports:
+        read = _read(one, reader)
+        if isinstance(read, Unread):
+            unread.append(read)
+        else:
+            found.append(read)
+    readings, told = nodes.distinct(found)
+    judge = Judge(reader, request, kb, specs, as_recorded=as_recorded)
+    numbers = [judge.judge(one) for one in readings]
+    compared = compare(readings, reader)
+    kinds = _kinds(readings, numbers, compared, judge)
+    explainer = Explainer(kinds, compared, readings, judge, Scales(judge, kb, specs))
+    groups, splits = explainer.groups(), explainer.splits()
+    place = {number: at for at, kind in enumerate(kinds) for number in kind.members}
+    every = tuple(_node(one, numbers[at], place[at], judge) for at, one in enumerate(readings))
+    launching, differing = variables.of_driver(driver, readings, reader)
+    document = FleetReport(
+        schema=FLEET_SCHEMA,
+        doctor=Doctor(version=__version__, knowledge=kb.version, knowledge_from=kb.origin),
+        request=request,
+        created=max((one.created for one in readings), default=""),
+        nodes=every,
+        groups=groups,
+        splits=splits,
+        judgements=tuple(map(_judgement, judge.reports, judge.recorded)),
+        unread=tuple(sorted(unread, key=lambda one: (one.name, one.source))),
+        notes=(*notes, *told, *explainer.notes()),
+        variables=differing,
+        gate=gating.of_fleet(every, judge.reports, unread, groups, splits),
+        driver=launching,
+    )
+    return Fleet(document, tuple(judge.reports))
+
+
+def _read(one: NodeReport, reader: Reader) -> Reading | Unread:
+    try:
+        return reader.read(one)
+    except DoctorError as error:
+        return _unread(one, error)
+
+
+def _unread(one: NodeReport, error: DoctorError) -> Unread:
+    what, why, todo, name = map(secrets.hidden, (error.what, error.why, error.todo, one.name))
+    return Unread(name=name, what=what, why=why, todo=todo, source=secrets.hidden(one.source))
+
+
+def _kinds(readings: Sequence[Reading], numbers: Sequence[int], compared: Compared, judge: Judge) -> list[Kind]:
+    """Nodes that differ in nothing, the most first: by what they have otherwise, their side of a split, their rows."""
+    standing = [judging.standing(one) for one in judge.reports]
+    by_content: dict[object, list[int]] = defaultdict(list)
+    shape: dict[tuple[int, ...], object] = {}
+    for at, one in enumerate(readings):
+        if one.sections not in shape:
+            shape[one.sections] = (
+                frozenset(apart for number in one.sections for apart in compared.drifts.get(number, ())),
+                frozenset(side for number in one.sections for side in compared.sides.get(number, ())),
+            )
+        by_content[shape[one.sections], standing[numbers[at]]].append(at)
+    members = sorted(by_content.values(), key=lambda of: (-len(of), readings[of[0]].name))
+    return [Kind(tuple(of), readings[of[0]], numbers[of[0]]) for of in members]
+
+
+def _node(one: Reading, number: int, group: int, judge: Judge) -> Node:
+    report = judge.reports[number]
+    row = judging.worst(report)
+    return Node(
+        name=one.name,
+        group=group,
+        judged=number,
+        code=report.gate.code,
+        row=row.name if row else "",
+        verdict=row.verdict if row else Verdict.UNKNOWN,
+        evidence=row.evidence if row else Evidence.NONE,
+        created=one.created,
+        source=one.source,
+        hostname=one.hostname,
+        gpus=one.serials,
+        schema=f"fi-doctor.report/1.{one.minor}",
+        doctor=one.doctor,
+    )
+
+
+def _judgement(report: Report, is_recorded: bool) -> Judgement:  # noqa: FBT001 - of two lists side by side
+    return Judgement(
+        request=report.request,
+        features=report.features,
+        findings=report.findings,
+        gate=report.gate,
+        is_recorded=is_recorded,
+    )

@@ -1,0 +1,96 @@
+"""The variables of the place where vLLM is started, against those of its workers on other nodes."""
+
+from __future__ import annotations
+
+import difflib
+from collections import defaultdict
+from collections.abc import Sequence
+
+from fi_doctor.diagnosis.fact_changes import Told
+from fi_doctor.errors import UsageError
+from fi_doctor.fleet.explaining import group_name
+from fi_doctor.fleet.reading import GROUPS, NONE, NodeReport, Reader, Reading
+from fi_doctor.fleet.wording import value
+from fi_doctor.model import Missing, RayCopies, Report, Vllm
+from fi_doctor.model.fleet import Value, VariableDrift
+
+_ENVIRONMENT = GROUPS.index("environment")
+# What a shell or an image sets for itself, on each node its own: nobody expects it to be handed on.
+_OF_A_SHELL = ("HOME", "LANG", "LC_ALL", "PATH", "XDG_")
+
+
+def of_driver(
+    driver: NodeReport | str | None, readings: Sequence[Reading], reader: Reader
+) -> tuple[str, tuple[VariableDrift, ...]]:
+    """The driver's name, and each variable that some worker has otherwise; none where no driver is known.
+
+    driver: a report, or the name of one of the nodes. Errors: UsageError where no node is called so.
+    """
+    if driver is None:
+        return "", ()
+    reading = _named(driver, readings) if isinstance(driver, str) else reader.read(driver)
+    here = _variables(reading, reader)
+    there: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for one in readings:
+        if one.sections[_ENVIRONMENT] == reading.sections[_ENVIRONMENT]:
+            continue
+        worker = _variables(one, reader)
+        for name in here.keys() | worker.keys():
+            if here.get(name, "") != worker.get(name, ""):
+                there[name][worker.get(name, "")].append(one.name)
+    report = reader.sample(reading)
+    found = (_drift(name, here.get(name, ""), values, report) for name, values in sorted(there.items()))
+    return reading.name, tuple(one for one in found if not one.name.startswith(_OF_A_SHELL))
+
+
+def _named(name: str, readings: Sequence[Reading]) -> Reading:
+    found = next((one for one in readings if one.name == name), None)
+    if found is None:
+        near = difflib.get_close_matches(name, [one.name for one in readings], 3)
+        raise UsageError(
+            f"--driver: there is no node {name!r}",
+            why=f"nodes are called as their files; the nearest: {', '.join(near) or 'none'}",
+            todo="fi-doctor fleet --reports FOLDER --driver NODE",
+        )
+    return found
+
+
+def _variables(reading: Reading, reader: Reader) -> dict[str, str]:
+    number = reading.sections[_ENVIRONMENT]
+    section: dict[str, Told] = {} if number == NONE else reader.sections[number]
+    return {name.partition(".")[2]: value(told, longest=1000) for name, told in section.items()}
+
+
+def _drift(name: str, driver: str, values: dict[str, list[str]], report: Report) -> VariableDrift:
+    is_copied = _is_copied(name, report)
+    workers = sorted(values.items(), key=lambda item: (-len(item[1]), item[0]))
+    where = ", ".join(f"{_set(one)} on {group_name(sorted(of))}" for one, of in workers[:2])
+    copied = {
+        True: "vLLM hands the driver's to its Ray workers",
+        False: "vLLM does not hand it to Ray workers",
+        None: "not known whether vLLM hands it to Ray workers",
+    }
+    handed = copied[is_copied] if driver else "the driver has none to hand on"
+    return VariableDrift(
+        name=name,
+        driver=driver,
+        workers=tuple(Value(value=one, nodes=tuple(sorted(of))) for one, of in workers),
+        said=f"{name} is {_set(driver)} on the driver, {where}; {handed}",
+        is_copied=is_copied if driver else False,
+    )
+
+
+def _set(text: str) -> str:
+    return value(text) if text else "not set"
+
+
+def _is_copied(name: str, report: Report) -> bool | None:
+    """Whether the driver's vLLM hands the variable to Ray workers: one that it registers, or that ray_env.py names."""
+    facts = report.facts
+    if isinstance(facts.vllm, Vllm) and name in facts.vllm.variables:
+        return True
+    copies = facts.ray_copies
+    if isinstance(copies, RayCopies):
+        return name in copies.names or (bool(copies.prefixes) and name.startswith(copies.prefixes))
+    assert isinstance(copies, Missing)  # noqa: S101 - one of the two
+    return None

@@ -1,0 +1,97 @@
+"""`fi-doctor fleet --reports`: one exit code for all nodes, formats as for one machine, and what to do without any."""
+
+from __future__ import annotations
+
+import json
+
+import cli_command
+import factory as make
+import pytest
+from msgspec.structs import replace
+
+from fi_doctor.model import Missing
+from fi_doctor.reports import render
+
+
+def put(folder, name, *, broken=(), cuda="13.0.2", **options):
+    """A report of a machine of its own."""
+    uuid = f"GPU-7f7c6807-4d0a-46a4-e695-{sum(name.encode()):012x}"
+    facts = make.facts(gpus=make.gpu_facts(make.gpu(uuid=uuid)), environment={"CUDA_VERSION": cuda})
+    done = cli_command.report(facts=facts, broken=broken, **options)
+    (folder / f"{name}.json").write_text(render(done, "json"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "reports"
+    made.mkdir()
+    for name in ("node-1", "node-2", "node-3"):
+        put(made, name)
+    return made
+
+
+def test_the_odd_node_is_told_in_a_line_and_all_is_well(doctor, folder):
+    put(folder, "node-4", cuda="12.8.1")
+    done = doctor("fleet", "--no-config", "--reports", folder)
+    assert done.stdout.splitlines()[0] == "4 nodes: 4 hold, 1 odd"
+    assert "node-4: CUDA_VERSION=12.8.1, the others 13.0.2" in done.stdout
+    assert done.stderr.splitlines()[-1] == "fi-doctor: 4 nodes: 4 hold, 1 odd (exit 0)"
+    assert done.returncode == 0
+
+
+def test_a_node_that_fails_fails_the_fleet_and_a_broken_report_hides_nothing(doctor, folder):
+    put(folder, "node-4", broken=("norm.rmsnorm",))
+    (folder / "node-5.json").write_text('{"schema": ')
+    out = folder / "fleet.out"
+    done = doctor("fleet", "--no-config", "--reports", folder, "-f", f"json:{out}", "-f", f"junit:{folder / 'j.xml'}")
+    told = json.loads(out.read_text())
+    assert done.returncode == told["gate"]["code"] == 1
+    assert {one["name"]: one["code"] for one in told["nodes"]} == {
+        "node-1": 0,
+        "node-2": 0,
+        "node-3": 0,
+        "node-4": 1,
+    }
+    assert [one["name"] for one in told["unread"]] == ["node-5"]
+    assert (folder / "j.xml").read_text().count("<testsuite ") == 5
+
+
+def test_what_is_required_is_asked_of_every_node(doctor, folder):
+    done = doctor("fleet", "--no-config", "--reports", folder, "--require", "norm.rmsnorm")
+    assert done.returncode == 0
+    done = doctor("fleet", "--no-config", "--reports", folder, "--require", "rope.apply")
+    assert done.returncode == 3
+
+
+def test_a_file_that_is_cut_off_leaves_the_rest_untold_and_not_well(doctor, folder):
+    (folder / "node-5.json").write_text("")
+    assert doctor("fleet", "--no-config", "--reports", folder).returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 2, "nothing says where the reports are"),
+        (("--reports", "/nowhere"), 2, "there is no '/nowhere'"),
+        (("--reports", "{empty}"), 3, "no report in"),
+        (("--reports", "{folder}", "-f", "sarif"), 2, "sarif"),
+        (("--reports", "{folder}", "--driver", "node-9"), 2, "there is no node 'node-9'"),
+    ],
+)
+def test_mistakes_say_what_to_do(doctor, folder, words, code, said):
+    empty = folder / "empty"
+    empty.mkdir()
+    done = doctor("fleet", "--no-config", *(word.format(folder=folder, empty=empty) for word in words))
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "try: " in done.stderr
+
+
+def test_the_name_of_a_host_is_taken_out_of_a_redacted_report():
+    from fi_doctor.reports import redaction
+
+    facts = make.facts()
+    named = replace(facts, system=replace(facts.system, hostname="gpu17.rack4"))
+    text = render(redaction.redact(cli_command.report(facts=named), {}), "json")
+    assert "gpu17" not in text
+    assert isinstance(facts.system.hostname, Missing)

@@ -1,0 +1,96 @@
+"""Who is odd: a fact that most nodes have otherwise makes a node so, and half against half makes nobody so."""
+
+import copy
+import json
+import random
+
+import pytest
+import simulated
+
+from fi_doctor.errors import UsageError
+from fi_doctor.fleet.reading import NodeReport
+
+BASE = simulated.base(gpus=2)
+
+
+def nodes(*changes, names=None, base=BASE):
+    """A report for each change of facts; None: none."""
+    chance, reports = random.Random(3), []
+    for number, change in enumerate(changes):
+        mine, name = copy.deepcopy(base), names[number] if names else f"node-{number}"
+        simulated.vary(mine, chance, name)
+        mine["facts"]["environment"].pop("VLLM_HOST_IP")
+        if change is not None:
+            change(mine["facts"])
+        reports.append(NodeReport(name, json.dumps(mine).encode(), f"{name}.json"))
+    return reports
+
+
+def test_half_against_half_names_both_and_nobody_is_odd(merged):
+    found = merged(nodes(*[None] * 3, *[simulated.driver] * 3)).document
+    assert [group.is_odd for group in found.groups] == [False, False]
+    assert [split.fact for split in found.splits] == ["gpus.driver.version"]
+    assert found.splits[0].said == ("driver 580.159.04 on node-0, node-1, node-2, 570.86.10 on node-3, node-4, node-5")
+    assert "no fact decides who is odd" in found.gate.reason
+
+
+def test_two_nodes_that_differ_are_told_against_each_other(merged):
+    found = merged(nodes(None, simulated.nvcc)).document
+    assert [split.fact for split in found.splits] == ["toolkit.jit.nvcc.version"]
+    assert not any(group.is_odd for group in found.groups)
+
+
+def test_within_a_half_a_node_can_still_be_odd(merged):
+    def both(facts):
+        simulated.driver(facts)
+        simulated.shared_memory(facts)
+
+    found = merged(nodes(*[None] * 3, *[simulated.driver] * 2, both)).document
+    odd = [(group.nodes, [drift.fact for drift in group.drifts]) for group in found.groups if group.is_odd]
+    assert odd == [(("node-5",), ["system.shm_mib"])]
+    assert [split.fact for split in found.splits] == ["gpus.driver.version"]
+
+
+def test_groups_are_told_by_their_size(merged):
+    found = merged(nodes(*[None] * 7, simulated.driver, simulated.driver, simulated.kernel)).document
+    assert [len(group.nodes) for group in found.groups] == [7, 2, 1]
+
+
+def test_one_report_alone_is_no_drift(merged):
+    found = merged(nodes(None)).document
+    assert [(group.nodes, group.is_odd) for group in found.groups] == [(("node-0",), False)]
+    assert found.gate.reason.startswith("1 node: 1 holds")
+
+
+def test_a_node_that_only_its_verdicts_set_apart_is_odd_without_a_fact(merged):
+    def break_a_row(report):
+        row = next(one for one in report["features"] if one["verdict"] == "works")
+        row.update(verdict="broken", evidence="ran", why="it crashed")
+
+    reports = nodes(*[None] * 5)
+    told = json.loads(reports[4].found)
+    break_a_row(told)
+    found = merged([*reports[:4], reports[4]._replace(found=json.dumps(told).encode())]).document
+    odd = next(group for group in found.groups if group.is_odd)
+    assert odd.nodes == ("node-4",)
+    assert odd.drifts == ()
+    assert "no fact that configures it differs" in odd.said[0]
+    assert found.gate.code == 1
+    assert {node.name: node.code for node in found.nodes}["node-4"] == 1
+
+
+def test_variables_that_workers_lack_are_told_against_the_driver(merged):
+    def set_there(facts):
+        facts["environment"]["VLLM_ATTENTION_BACKEND"] = "FLASHINFER"
+        facts["environment"]["GLOO_SOCKET_IFNAME"] = "eth9"
+
+    found = merged(nodes(set_there, None, None), driver="node-0").document
+    told = {one.name: one.is_copied for one in found.variables}
+    assert found.driver == "node-0"
+    assert told == {"GLOO_SOCKET_IFNAME": False, "VLLM_ATTENTION_BACKEND": True}
+    assert "not set on node-1, node-2; vLLM does not hand it to Ray workers" in found.variables[0].said
+
+
+def test_a_driver_that_is_no_node_is_a_mistake(merged):
+    with pytest.raises(UsageError, match="there is no node 'node-x'"):
+        merged(nodes(None, None), driver="node-x")
