@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -9,15 +12,35 @@ import typer
 
 from fi_doctor.cli.options import (
     AsRecorded,
+    BudgetOrNot,
     Config,
     FailOn,
     FeatureOption,
+    JobsOrNot,
     Knowledge,
+    Model,
     NoConfig,
     Output,
+    Quiet,
     Require,
     Rows,
+    VllmArgs,
 )
+from fi_doctor.cli.ray_options import (
+    Address,
+    AllNodes,
+    AllRanks,
+    AskedRay,
+    FleetDepth,
+    Installed,
+    NcclLog,
+    NodeTimeout,
+    PpRanks,
+    RuntimeEnv,
+    TpRanks,
+    Wait,
+)
+from fi_doctor.errors import UsageError
 
 if TYPE_CHECKING:
     from fi_doctor.cli import outputs
@@ -30,7 +53,7 @@ class AskedFleet(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `fleet` as they were typed."""
 
     reports: tuple[str, ...] = ()  # folders, globs, files
-    address: str | None = None  # of a Ray cluster
+    ray: AskedRay = AskedRay()  # of which nothing counts where reports are named
     driver: str | None = None  # the node on which vLLM is started
     as_recorded: bool = False
     features: tuple[str, ...] = ()
@@ -56,10 +79,27 @@ def fleet(  # noqa: PLR0913 - the options of a command
             help="Reports of the nodes, as `report --json` or `check -f json` writes them, named by node; repeatable.",
         ),
     ] = None,
+    address: Address = None,
+    all_nodes: AllNodes = False,
+    installed: Installed = False,
+    runtime_env: RuntimeEnv = None,
+    node_timeout: NodeTimeout = None,
+    wait: Wait = "10m",
+    depth: FleetDepth = "static",
+    budget: BudgetOrNot = None,
+    jobs: JobsOrNot = None,
+    model: Model = None,
+    tp: TpRanks = None,
+    pp: PpRanks = None,
+    vllm_args: VllmArgs = None,
+    collectives: AllRanks = False,
+    nccl_log: NcclLog = None,
     driver: Annotated[
         str | None,
         typer.Option(
-            "--driver", metavar="NODE", help="Where vLLM is started: its variables are compared with the others'."
+            "--driver",
+            metavar="NODE",
+            help="Where vLLM is started: its variables are compared with the others'. Of a cluster by default: here.",
         ),
     ] = None,
     as_recorded: AsRecorded = False,
@@ -80,12 +120,37 @@ def fleet(  # noqa: PLR0913 - the options of a command
     config: Config = None,
     no_config: NoConfig = False,
     knowledge: Knowledge = None,
+    quiet: Quiet = False,
 ) -> int:
     """Every node of a fleet at once."""
     if context.invoked_subcommand is not None:
         return 0
+    given = {"--budget": budget, "--jobs": jobs, "--model": model, "--vllm-args": vllm_args}
+    given |= {} if model is None and vllm_args is None else {"--tp": tp, "--pp": pp}
+    ray = AskedRay(
+        address=address or "auto",
+        takes_all=all_nodes,
+        is_installed=installed,
+        environments=tuple(runtime_env or ()),
+        node_timeout=node_timeout,
+        wait=wait,
+        depth=depth,
+        words=_words(given, tuple(feature or ())),
+        quiet=quiet,
+    )
+    if not collectives and not nccl_log and "--tp" not in given and (tp or pp):
+        raise UsageError("--tp and --pp: of what", todo="fi-doctor fleet --collectives --tp 2, or --model MODEL --tp 2")
+    if reports and address:
+        raise UsageError("--reports and --address: files or a cluster", todo="fi-doctor fleet --reports FOLDER")
+    if collectives or nccl_log:
+        from fi_doctor.cli import outputs, ray_ranks
+        from fi_doctor.reports.collectives import FORMATS
+
+        targets = outputs.targets(tuple(format_ or ()), "--format", output, forms=FORMATS)
+        return ray_ranks.collectives(ray, (tp or 1, pp or 1), tuple(nccl_log or ()), targets)
     asked = AskedFleet(
         reports=tuple(reports or ()),
+        ray=ray,
         driver=driver,
         as_recorded=as_recorded,
         features=tuple(feature or ()),
@@ -101,16 +166,19 @@ def fleet(  # noqa: PLR0913 - the options of a command
     return check(asked)
 
 
+def _words(given: Mapping[str, object], features: tuple[str, ...]) -> tuple[str, ...]:
+    """Of `report` on each node: what was typed, as it was typed."""
+    typed = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    return (*typed, *(word for name in features for word in ("--feature", name)))
+
+
 def check(asked: AskedFleet) -> int:
     """Merge, write, and give the gate's code. Errors: UsageError, CannotTellError where there is no report."""
     from fi_doctor.cli import commands, installed, outputs
     from fi_doctor.cli.asked import Asked
     from fi_doctor.cli.settle import settle
-    from fi_doctor.errors import UsageError
     from fi_doctor.fleet import merging, rendering, sources
 
-    if not asked.reports:
-        raise UsageError("fleet: nothing says where the reports are", todo="fi-doctor fleet --reports FOLDER")
     targets = outputs.targets(asked.formats, "--format", asked.output, forms=rendering.FORMATS)
     outputs.check(targets)
     settled = settle(
@@ -128,11 +196,17 @@ def check(asked: AskedFleet) -> int:
     kb, specs = installed.known(asked.knowledge)
     known = tuple(feature.id for feature in commands.listed_features(kb, specs))
     request = commands.request_of(settled, known, kb)
-    files = sources.paths(asked.reports)
-    found = merging.merge(
-        sources.reports(files), request, kb=kb, specs=specs, driver=asked.driver, as_recorded=asked.as_recorded
-    )
-    return tell(found, targets)
+    merge = functools.partial(merging.merge, request=request, kb=kb, specs=specs, as_recorded=asked.as_recorded)
+    if asked.reports:
+        files = sources.paths(asked.reports)
+        return tell(merge(sources.reports(files), driver=asked.driver), targets)
+    from fi_doctor.cli import ray_nodes
+
+    with ray_nodes.driver() as here:
+        nodes = ray_nodes.RayNodes(asked.ray)
+        with contextlib.closing(nodes.reports()) as reports:
+            taken = list(reports)
+        return tell(merge(taken, driver=asked.driver or here.result(), notes=nodes.notes), targets)
 
 
 def tell(found: Fleet, targets: tuple[outputs.Target, ...]) -> int:

@@ -68,7 +68,10 @@ def of_logs(texts: list[tuple[str, str]], tp: int, pp: int) -> Collectives:
         pp=pp,
         placement="not run here: read from logs of NCCL, evidence predicted at most",
         logs=logs,
-        reason="logs tell the way, not whether the numbers are right",
+        code=0 if any(log.links for log in logs) else 3,
+        reason="logs tell which way was taken, not whether the numbers are right"
+        if any(log.links for log in logs)
+        else "no log tells which way NCCL took: they have to be written with NCCL_DEBUG=INFO",
     )
 
 

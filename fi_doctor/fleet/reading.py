@@ -34,6 +34,7 @@ class NodeReport(NamedTuple):
     name: str
     found: bytes | Report | DoctorError  # bytes: JSON or YAML
     source: str = ""  # the file
+    identity: str = ""  # by which whoever asked tells it from others; "": by what its report says of the machine
 
 
 class Reading(NamedTuple):
@@ -50,6 +51,7 @@ class Reading(NamedTuple):
     serials: tuple[str, ...]  # of its GPUs
     sections: tuple[int, ...]  # of each of GROUPS, NONE where the report has none; and of what was asked for
     rows: int  # its verdicts and findings, as far as they differ between reports
+    identity: str = ""  # as NodeReport
 
 
 class _Wire(msgspec.Struct):
@@ -140,6 +142,7 @@ class Reader:
             serials=identity.serials(gpus),
             sections=(*sections, self._kept("request", asked, minor)),
             rows=self._standing(wire),
+            identity=self._text(one.identity),
         )
         if key_of(reading) not in self._samples:
             # The whole is looked at once; of what is like it later every section that is new.

@@ -15,8 +15,11 @@ from fi_doctor.model import Missing, RayCopies, Report, Vllm
 from fi_doctor.model.fleet import Value, VariableDrift
 
 _ENVIRONMENT = GROUPS.index("environment")
-# What a shell or an image sets for itself, on each node its own: nobody expects it to be handed on.
-_OF_A_SHELL = ("HOME", "LANG", "LC_ALL", "PATH", "XDG_")
+# What a shell, an image or Ray sets for itself, on each node its own: nobody expects it to be handed on.
+_OF_A_SHELL = (
+    *("HOME", "LANG", "LC_ALL", "PATH", "XDG_"),
+    *("CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "OMP_NUM_THREADS", "PYTHONBREAKPOINT", "RANK", "VLLM_HOST_IP"),
+)
 
 
 def of_driver(
