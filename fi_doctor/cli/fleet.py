@@ -21,6 +21,7 @@ from fi_doctor.cli.options import (
     Model,
     NoConfig,
     Output,
+    Python,
     Quiet,
     Require,
     Rows,
@@ -164,6 +165,52 @@ def fleet(  # noqa: PLR0913 - the options of a command
         knowledge=knowledge,
     )
     return check(asked)
+
+
+@app.command()
+def warm(  # noqa: PLR0913 - the options of a command
+    *,
+    address: Address = None,
+    share: Annotated[
+        str,
+        typer.Option(
+            "--share",
+            metavar="DIR|URL",
+            help="A folder that all nodes have, or a URL for fsspec: each distinct cache is built on one node and "
+            "taken from there by the others. Without it each node builds its own.",
+        ),
+    ] = "",
+    feature: FeatureOption = None,
+    all_: Annotated[bool, typer.Option("--all", help="The modules of every row, with all its variants.")] = False,
+    jobs: JobsOrNot = None,
+    budget: Annotated[
+        str, typer.Option("--budget", metavar="TIME", help="Bound on the building, on each node.")
+    ] = "8h",
+    gentle: Annotated[
+        bool, typer.Option(help="Beside live servers: lowest priority, a quarter of the CPUs of each node.")
+    ] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be compiled.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Also where it is known to come to nothing.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    python: Python = None,
+    installed: Installed = False,
+    quiet: Quiet = False,
+) -> int:
+    """Compile beforehand, on the nodes of a Ray cluster, what servers there would.
+
+    Each distinct cache (toolkit, GPU architecture, FlashInfer, folders) is built once and shared, where there is a
+    place for it. What was shared is used only with the digest that its builder told, and each node then says whether
+    it would still compile anything.
+    """
+    from fi_doctor.cli import parse, ray_warming
+    from fi_doctor.cluster.warming import Asked
+
+    given = {"--jobs": jobs, "--budget": budget, "--python": python}
+    flags = {"--all": all_, "--gentle": gentle, "--dry-run": dry_run, "--anyway": anyway}
+    words = (*_words(given, tuple(feature or ())), *(name for name, is_on in flags.items() if is_on))
+    asked = AskedRay(address=address or "auto", is_installed=installed, quiet=quiet)
+    limit_s = parse.duration_s(budget, "--budget") + 600
+    return ray_warming.warm(asked, Asked(words, share, limit_s, is_dry=dry_run), is_json=json)
 
 
 def _words(given: Mapping[str, object], features: tuple[str, ...]) -> tuple[str, ...]:

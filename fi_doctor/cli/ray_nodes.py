@@ -75,7 +75,7 @@ def _driver() -> NodeReport:
     code, _, _, stdout, stderr, _, error = done
     if code == 0 and stdout:
         return NodeReport("driver", stdout)
-    why = error or " ".join(stderr.decode("utf-8", "replace").split())[-400:]
+    why = error or rounds.last_words(stderr)
     return NodeReport(
         "driver", CannotTellError("the driver's own check gave no report", why=why, todo="fi-doctor check")
     )

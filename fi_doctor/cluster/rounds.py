@@ -11,6 +11,7 @@ from fi_doctor.errors import CannotTellError, DoctorError
 
 GRACE_S = 20.0  # beside its own limit: a worker has to start, and what was shipped is unpacked
 _POLL_S = 0.5
+_MOST_WORDS = 600
 _TELL_S = 15.0  # between two words about who waits
 _STATIC = ("--depth", "static")
 
@@ -183,13 +184,13 @@ def read(result: Result, ticket: Ticket) -> bytes | DoctorError:
         limit = f"{ticket.order.limit_s:g} s"
         return CannotTellError(
             f"{where}: the check did not end within {limit}",
-            why=_last(result.stderr) or "it said nothing",
+            why=last_words(result.stderr) or "it said nothing",
             todo=f"fi-doctor fleet --node-timeout {2 * ticket.order.limit_s:g}s",
         )
     if result.error or result.code != 0 or not result.stdout.strip():
         how = f"signal {result.signal}" if result.signal else f"code {result.code}"
         what = "the check could not be started" if result.error else f"the check ended with {how} and no report"
-        return CannotTellError(f"{where}: {what}", why=result.error or _last(result.stderr), todo=again)
+        return CannotTellError(f"{where}: {what}", why=result.error or last_words(result.stderr), todo=again)
     return result.stdout
 
 
@@ -203,9 +204,13 @@ def waiting(tickets: list[Ticket], free: Mapping[str, float]) -> str:
     return f"waiting for one GPU each: {', '.join(rows)}"
 
 
-def _last(stderr: bytes) -> str:
+def last_words(stderr: bytes) -> str:
+    """What a child said at its end: from its "error: " on, where it ended with one of ours; else the last of it."""
     words = " ".join(stderr.decode("utf-8", "replace").split())
-    return words if len(words) < 400 else f"...{words[-400:]}"
+    before, ours, error = words.rpartition("error: ")
+    if ours and not before.endswith(("Error", "Exception")):
+        return f"{ours}{error[:_MOST_WORDS]}"
+    return words if len(words) < _MOST_WORDS else f"...{words[-_MOST_WORDS:]}"
 
 
 def _nodes(count: int) -> str:
