@@ -1,6 +1,7 @@
 """Whether the one difference that matters is found in simulated fleets, and what merging thousands of reports takes.
 
     python benchmarks/fleet.py [--seeds 200] [--alike 50] [--scale 100 1000 10000] [--jobs 2]
+    python benchmarks/fleet.py --show 19
 
 A fleet is 64 copies of a recorded machine (tests/fleet/simulated.py) that differ by nature: serial numbers, addresses,
 free memory, times, names. Each seed puts one to three drifts of real kinds on one to eight nodes each. Counted is a
@@ -8,7 +9,7 @@ fleet in which exactly these nodes are odd, each by exactly the facts that tell 
 name all of them; and of those without a drift one in which no node is odd. Then reports are written to a folder, as
 many as --scale says, 3 % of them with drifts, and merged by `fi-doctor fleet` in a process of its own: seconds and the
 most memory that it held. Exits 1 when a fleet was not explained exactly, an alike one had an odd node, 10,000 took more
-than 60 s or 1 GiB, or the time for each report grew by more than half from 1,000 on.
+than 60 s or 1 GiB, or the CPU time for each report grew by more than half from 1,000 on.
 """
 
 import argparse
@@ -36,7 +37,10 @@ def main():
     arguments.add_argument("--alike", type=int, default=50)
     arguments.add_argument("--scale", type=int, nargs="*", default=[100, 1000, 10_000])
     arguments.add_argument("--jobs", type=int, default=2)
+    arguments.add_argument("--show", type=int, help="only what `fi-doctor fleet` writes of the fleet of this seed")
     asked = arguments.parse_args()
+    if asked.show is not None:
+        return show(asked.show)
     problems = []
     with concurrent.futures.ProcessPoolExecutor(asked.jobs, multiprocessing.get_context("spawn")) as pool:
         for name, count, drifts in (("with drifts", asked.seeds, None), ("without", asked.alike, 0)):
@@ -63,6 +67,15 @@ def explained(seed, drifts=None):
     return fleet.drifts, [
         f"seed {seed}, {', '.join(fleet.drifts)}: {one}" for one in wrong(fleet, merged(fleet.reports))
     ]
+
+
+def show(seed):
+    import simulated
+
+    from fi_doctor.fleet import console
+
+    print(console.render(merged(simulated.fleet(seed).reports)), end="")
+    return 0
 
 
 def merged(reports):
@@ -112,10 +125,11 @@ def scale(numbers):
             line = pid.stderr.read().splitlines()[-1]
             _, status, usage = os.wait4(pid.pid, 0)
             seconds, mib = time.perf_counter() - start, usage.ru_maxrss >> 10
+            cpu = usage.ru_utime + usage.ru_stime
             groups = len(json.loads(pathlib.Path(folder, ".fleet").read_text())["groups"])
-        each[number] = seconds / number
+        each[number] = cpu / number
         print(
-            f"{number} reports ({size >> 20} MiB): {seconds:.1f} s, {1000 * seconds / number:.1f} ms each, at most "
+            f"{number} reports ({size >> 20} MiB): {seconds:.1f} s ({cpu:.1f} s of CPU), at most "
             f"{mib} MiB, {groups} groups, exit {os.waitstatus_to_exitcode(status)}: {line}",
             flush=True,
         )

@@ -37,6 +37,7 @@ def main():
     _, title, rest = printed("-m", "fi_doctor", "check", "--example", "2xh200-flashinfer-0.5.3").partition(UPGRADE)
     text = fill(text, "upgrade", title + rest.partition("\n\n")[0])
     text = fill(text, "recorded", printed("benchmarks/recorded.py"))
+    text = fill(text, "fleet", printed("benchmarks/fleet.py", "--show", "19"))
     text = fill(text, "builds", printed("benchmarks/builds.py"))
     text = fill(text, "selection", printed("benchmarks/selection.py", "summary"))
     if asked.explain:

@@ -52,7 +52,7 @@ ARROWS = {
     "explaining": PURE | {"conditions", "knowledge"},
     "knowing": PURE | {"facts", "knowledge", "probing"},
     "locked": PURE | {"__init__", "pipeline", "facts", "probing", "knowledge", "diagnosis", "locking"},
-    "fleet": PURE | {"__init__", "pipeline", "diagnosis", "reports"},
+    "fleet": PURE | {"__init__", "pipeline", "conditions", "diagnosis", "reports"},
     "cli": PURE
     | {
         "__init__",

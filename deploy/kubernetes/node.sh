@@ -7,6 +7,7 @@
 #   NODE_TIMEOUT     seconds after which a check that hangs is ended, by default 300
 #   NODE_FEATURES    the folder features.d of node-feature-discovery; empty: no labels
 #   NODE_TEXTFILES   the folder of node-exporter's textfile collector; empty: no metrics
+#   NODE_REPORTS     a folder for the last report, NODE_NAME.json, which `fi-doctor fleet --reports` reads; empty: none
 #   NODE_NAME        the node whose condition FlashInferReady is set by condition.py; empty: no condition
 #   NODE_PYTHON      what runs condition.py, by default python3
 #
@@ -17,12 +18,20 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 labels=${NODE_FEATURES:+$NODE_FEATURES/fi-doctor}
 metrics=${NODE_TEXTFILES:+$NODE_TEXTFILES/fi-doctor.prom}
+report=${NODE_REPORTS:+$NODE_REPORTS/${NODE_NAME:-$(uname -n)}.json}
 child=
 scratch=$(mktemp -d)
 
 forget() {
   [ -z "$labels" ] || rm -f "$labels"
   [ -z "$metrics" ] || rm -f "$metrics"
+  [ -z "$report" ] || rm -f "$report"
+}
+
+# The report under its name once it is whole: somebody may be reading.
+keep() {
+  mkdir -p "$NODE_REPORTS" && cp "$scratch/report.json" "$report.part" && mv -f "$report.part" "$report" ||
+    printf 'warning: the report of an earlier check stays in %s\n' "$NODE_REPORTS" >&2
 }
 
 leave() {
@@ -62,6 +71,7 @@ check() {
     0 | 1 | 3) [ -s "$scratch/report.json" ] || forget ;;
     *) forget && rm -f "$scratch/report.json" ;;
   esac
+  [ -z "$report" ] || [ ! -s "$scratch/report.json" ] || keep
   [ -z "${NODE_NAME:-}" ] || run "${NODE_PYTHON:-python3}" "$here/condition.py" "$NODE_NAME" "$scratch/report.json" "$gate"
   [ -z "${NODE_NAME:-}" ] || [ "$code" = 0 ] || printf 'warning: the condition of %s was not set\n' "$NODE_NAME" >&2
 }

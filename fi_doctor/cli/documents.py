@@ -285,7 +285,9 @@ def features(  # noqa: PLR0913 - the options of a command
 
 
 def schema(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="report, difference, policy, lock, coverage or explain.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="report, difference, policy, lock, coverage, cache, explain or fleet.")
+    ],
 ) -> int:
     """The JSON Schema of what fi-doctor writes or reads."""
     from fi_doctor.cli import schemas

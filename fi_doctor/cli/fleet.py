@@ -11,7 +11,6 @@ import msgspec
 import typer
 
 from fi_doctor.cli.options import (
-    AsRecorded,
     BudgetOrNot,
     Config,
     FailOn,
@@ -68,7 +67,7 @@ class AskedFleet(msgspec.Struct, frozen=True, kw_only=True):
     knowledge: str | None = None
 
 
-@app.callback(help="Every node of a fleet at once: who is odd and why, and whether what was asked for holds.")
+@app.callback(help="Many nodes, of a Ray cluster or by their reports: who is odd, and why.")
 def fleet(  # noqa: PLR0913 - the options of a command
     context: typer.Context,
     *,
@@ -103,7 +102,9 @@ def fleet(  # noqa: PLR0913 - the options of a command
             help="Where vLLM is started: its variables are compared with the others'. Of a cluster by default: here.",
         ),
     ] = None,
-    as_recorded: AsRecorded = False,
+    as_recorded: Annotated[
+        bool, typer.Option("--as-recorded", help="The verdicts as they were written, not today's.")
+    ] = False,
     feature: FeatureOption = None,
     require: Require = None,
     fail_on: FailOn = None,
@@ -123,7 +124,7 @@ def fleet(  # noqa: PLR0913 - the options of a command
     knowledge: Knowledge = None,
     quiet: Quiet = False,
 ) -> int:
-    """Every node of a fleet at once."""
+    """Reports of many nodes: who is odd, and why."""
     if context.invoked_subcommand is not None:
         return 0
     given = {"--budget": budget, "--jobs": jobs, "--model": model, "--vllm-args": vllm_args}

@@ -61,9 +61,11 @@ def _variables(fleet: FleetReport, width: int) -> Iterator[str]:
 
 
 def _groups(fleet: FleetReport, width: int) -> Iterator[str]:
-    for group in fleet.groups[:_MOST_GROUPS]:
+    first = standing(fleet.groups[0], fleet) if fleet.groups else ""
+    for number, group in enumerate(fleet.groups[:_MOST_GROUPS]):
         said = f"{amount(len(group.nodes), 'node')}{', odd' if group.is_odd else ''} ({group_name(group.nodes, 40)})"
-        yield from wrap(f"{said}: {standing(group, fleet)}", width, "  ", "    ")
+        stands = standing(group, fleet)
+        yield from wrap(f"{said}: {'as the first' if number and stands == first else stands}", width, "  ", "    ")
     rest = fleet.groups[_MOST_GROUPS:]
     if rest:
         yield f"  and {len(rest)} more groups of {amount(sum(len(one.nodes) for one in rest), 'node')}"

@@ -10,10 +10,11 @@ from fi_doctor.diagnosis.fact_changes import Told
 from fi_doctor.fleet import following, judging, wording
 from fi_doctor.fleet.comparing import MOST, Apart, Compared
 from fi_doctor.fleet.judging import Judge
+from fi_doctor.fleet.nodes import natural
 from fi_doctor.fleet.reading import Reading
 from fi_doctor.fleet.weighing import MOST_COMPARED, Scales, Weighed
 from fi_doctor.model.fleet import Drift, Following, NodeGroup, Split, Value, Weight
-from fi_doctor.reports.text import clean
+from fi_doctor.reports.text import clean, wrap
 
 WIDTH = 80
 _NAMES = 30  # columns for the names of a group
@@ -69,7 +70,7 @@ class Explainer:
         return (f"Of {MOST_COMPARED} groups it was looked at which verdicts change; of the others what can rest on it",)
 
     def _group(self, kind: Kind) -> NodeGroup:
-        names = tuple(sorted(self._readings[at].name for at in kind.members))
+        names = tuple(self._readings[at].name for at in kind.members)
         aparts = self._aparts(kind)
         usual = self._usual(kind)
         rows = self._rows_apart(kind, usual)
@@ -111,13 +112,11 @@ class Explainer:
 
     def _by_rows(self, names: tuple[str, ...], rows: tuple[str, ...], kind: Kind, usual: Kind) -> tuple[str, ...]:
         here, there = dict(self._standing[kind.judged]), dict(self._standing[usual.judged])
-        row = rows[0]
-        more = f", and {len(rows) - 1} more" if len(rows) > 1 else ""
-        report = self._judge.reports[kind.judged]
-        why = next((one.why for one in report.features if one.name == row), "")
-        change = f"{row} {here.get(row, 'not there')}, the others {there.get(row, 'not there')}{more}"
-        first = f"{group_name(names)}: no fact that configures it differs"
-        return short_of(f"{first}; {change}", 2 * WIDTH), *([short_of(f"  {why}", WIDTH)] if why else [])
+        told = sorted(rows, key=lambda name: (here.get(name) == "works", name.startswith(judging.FINDING), name))
+        changes = [f"{row} {here.get(row, 'is not there')}, the others {there.get(row, 'without')}" for row in told[:2]]
+        more = [f"and {len(rows) - 2} more"] if len(rows) > 2 else []
+        said = f"{group_name(names)}: nothing that configures it differs; {'; '.join([*changes, *more])}"
+        return tuple(wrap(said, WIDTH, "", "  ")[:2])
 
     def _weights_of_sides(self, subjects: dict[str, list[str]]) -> dict[str, Weighed]:
         """What depends on the subjects of splits, by the two largest kinds that are on different sides."""
@@ -134,16 +133,15 @@ class Explainer:
             value = dict(self._sides(kind)).get(fact)
             if value is not None:
                 nodes[value] += [self._readings[at].name for at in kind.members]
-        ordered = sorted(nodes.items(), key=lambda item: (-len(item[1]), min(item[1])))
-        parts = [f"{wording.value(value, fact)} on {group_name(sorted(names))}" for value, names in ordered[:4]]
+        nodes = {value: sorted(names, key=natural) for value, names in nodes.items()}
+        ordered = sorted(nodes.items(), key=lambda item: (-len(item[1]), natural(item[1][0])))
+        parts = [f"{wording.value(value, fact)} on {group_name(names)}" for value, names in ordered[:4]]
         more = [f"and {len(ordered) - 4} more values"] if len(ordered) > 4 else []
         return Split(
             fact=fact,
             said=f"{wording.called(fact)} {', '.join([*parts, *more])}",
             weight=weighed.weight if weighed else Weight.NOTHING,
-            values=tuple(
-                Value(value=wording.value(value, fact, 1000), nodes=tuple(sorted(of))) for value, of in ordered
-            ),
+            values=tuple(Value(value=wording.value(value, fact, 1000), nodes=tuple(of)) for value, of in ordered),
         )
 
 

@@ -23,7 +23,7 @@ def render(fleet: FleetReport) -> str:
             style=Markup(style),  # noqa: S704 - ours
             policy=f"default-src 'none'; style-src {html.digest(style)}; base-uri 'none'; form-action 'none'",
             odd=[one for one in fleet.groups if one.is_odd],
-            nodes=sorted(fleet.nodes, key=lambda one: (one.code == 0, one.name)),
+            nodes=sorted(fleet.nodes, key=lambda one: one.code == 0),
             standing=standing,
             group_name=group_name,
             amount=amount,

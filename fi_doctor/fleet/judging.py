@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from fi_doctor import __version__, pipeline
+from fi_doctor import pipeline
 from fi_doctor.diagnosis import findings, gate
 from fi_doctor.fleet.reading import Reader, Reading, key_of
 from fi_doctor.model import (
@@ -25,17 +25,16 @@ from fi_doctor.model import (
 # The worst first; what cannot be told is worse than what is known not to be there.
 _WORST = (Verdict.WRONG_RESULT, Verdict.BROKEN, Verdict.UNKNOWN, Verdict.UNSUPPORTED, Verdict.WORKS)
 
+FINDING = "the finding "  # before the ids of those that stand beside rows
+
 
 class Judge:
     """Judges readings, each kind of them once."""
 
-    def __init__(
-        self, reader: Reader, request: Request, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...], *, as_recorded: bool
-    ) -> None:
+    def __init__(self, reader: Reader, request: Request, kb: KnowledgeBase, specs: tuple[ProbeSpec, ...]) -> None:
         self.reports: list[Report] = []  # one for each number
         self.recorded: list[bool] = []  # whether its verdicts stand as they were written
         self._reader, self._request, self._kb, self._specs = reader, request, kb, specs
-        self._as_recorded = as_recorded
         self._numbers: dict[tuple[object, ...], int] = {}
 
     def judge(self, reading: Reading) -> int:
@@ -44,7 +43,7 @@ class Judge:
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.reports)
-            self.recorded.append(self._stands(reading))
+            self.recorded.append(self._reader.stands(reading.doctor))
             self.reports.append(_light(self._judged(self._reader.sample(reading), as_recorded=self.recorded[-1])))
         return number
 
@@ -52,13 +51,6 @@ class Judge:
         """The judged report with all its facts, for a comparison."""
         judged, report = self.reports[self.judge(reading)], self._reader.sample(reading)
         return replace(report, request=judged.request, features=judged.features, findings=judged.findings)
-
-    def _stands(self, reading: Reading) -> bool:
-        """Whether its verdicts stand as they were written: who wrote them knew what is known here."""
-        return self._as_recorded or (reading.doctor.version, reading.doctor.knowledge) == (
-            __version__,
-            self._kb.version,
-        )
 
     def _judged(self, report: Report, *, as_recorded: bool) -> Report:
         asked = replace(
@@ -87,7 +79,7 @@ def worst(report: Report) -> FeatureRow | None:
 def standing(report: Report) -> frozenset[tuple[str, str]]:
     """What of its verdicts makes nodes unlike each other: rows with their verdicts, findings that are no mere notes."""
     rows = ((row.name, str(row.verdict)) for row in report.features)
-    grave = ((f"finding {one.id}", str(one.severity)) for one in report.findings if one.severity.rank > 0)
+    grave = ((f"{FINDING}{one.id}", str(one.severity)) for one in report.findings if one.severity.rank > 0)
     return frozenset((*rows, *grave))
 
 

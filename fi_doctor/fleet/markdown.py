@@ -58,7 +58,7 @@ def _groups(fleet: FleetReport) -> Iterator[str]:
 
 def _nodes(fleet: FleetReport) -> Iterator[str]:
     yield from ("## Nodes", "", "| node | exit | worst row | verdict |", "| --- | --- | --- | --- |")
-    for node in sorted(fleet.nodes, key=lambda one: (one.code == 0, one.name))[:_MOST_NODES]:
+    for node in sorted(fleet.nodes, key=lambda one: one.code == 0)[:_MOST_NODES]:
         yield f"| {words(node.name)} | {node.code} | {words(node.row)} | {node.verdict} ({node.evidence}) |"
     if len(fleet.nodes) > _MOST_NODES:
         yield f"| and {len(fleet.nodes) - _MOST_NODES} more | | | |"

@@ -43,7 +43,12 @@ def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
     workers should have: a report of its own, or a node's name. notes: looked at once all reports are taken.
     as_recorded: verdicts as they were written; else those of another knowledge are judged again.
     """
-    reader, found, unread = Reader(), list[Reading](), list[Unread]()
+
+    def stands(doctor: Doctor) -> bool:
+        """Whether its verdicts are taken as they were written: it knew what is known here."""
+        return as_recorded or (doctor.version, doctor.knowledge) == (__version__, kb.version)
+
+    reader, found, unread = Reader(stands), list[Reading](), list[Unread]()
     for one in reports:
         read = _read(one, reader)
         if isinstance(read, Unread):
@@ -51,7 +56,7 @@ def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
         else:
             found.append(read)
     readings, told = nodes.distinct(found)
-    judge = Judge(reader, request, kb, specs, as_recorded=as_recorded)
+    judge = Judge(reader, request, kb, specs)
     numbers = [judge.judge(one) for one in readings]
     compared = compare(readings, reader)
     kinds = _kinds(readings, numbers, compared, judge)
@@ -69,7 +74,7 @@ def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
         groups=groups,
         splits=splits,
         judgements=tuple(map(_judgement, judge.reports, judge.recorded)),
-        unread=tuple(sorted(unread, key=lambda one: (one.name, one.source))),
+        unread=tuple(sorted(unread, key=lambda one: (nodes.natural(one.name), one.source))),
         notes=(*notes, *told, *explainer.notes()),
         variables=differing,
         gate=gating.of_fleet(every, judge.reports, unread, groups, splits),
@@ -102,7 +107,7 @@ def _kinds(readings: Sequence[Reading], numbers: Sequence[int], compared: Compar
                 frozenset(side for number in one.sections for side in compared.sides.get(number, ())),
             )
         by_content[shape[one.sections], standing[numbers[at]]].append(at)
-    members = sorted(by_content.values(), key=lambda of: (-len(of), readings[of[0]].name))
+    members = sorted(by_content.values(), key=lambda of: (-len(of), of[0]))
     return [Kind(tuple(of), readings[of[0]], numbers[of[0]]) for of in members]
 
 

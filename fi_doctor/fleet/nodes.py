@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 
@@ -28,7 +29,12 @@ def distinct(readings: Sequence[Reading]) -> tuple[list[Reading], tuple[str, ...
     kept, told = _with_names(kept)
     notes.sort()
     more = [f"and {len(notes) - _MOST_NOTED} more nodes of which the newest report counts"] if len(notes) > 20 else []
-    return sorted(kept, key=lambda one: (one.name, one.source)), (*notes[:_MOST_NOTED], *more, *told)
+    return sorted(kept, key=lambda one: (natural(one.name), one.source)), (*notes[:_MOST_NOTED], *more, *told)
+
+
+def natural(name: str) -> tuple[str | int, ...]:
+    """What names are sorted by: numbers in them by their amount, node-9 before node-10."""
+    return tuple(int(part) if number % 2 else part for number, part in enumerate(re.split(r"([0-9]{1,18})", name)))
 
 
 def _machine(one: Reading) -> Hashable:
@@ -57,11 +63,12 @@ def _with_names(kept: list[Reading]) -> tuple[list[Reading], list[str]]:
         for name, of in sorted(hosts.items())
         if len({one.serials for one in of if one.serials}) > 1
     ][:_MOST_NOTED]
-    named = []
+    named, pythons = [], defaultdict(set)
+    for one in kept:
+        pythons[one.name].add(one.executable)
     for number, one in enumerate(kept):
         if counts[one.name] > 1:
-            same = [other for other in kept if other.name == one.name]
-            apart = one.executable if len({other.executable for other in same}) == len(same) else one.source
+            apart = one.executable if len(pythons[one.name]) == counts[one.name] else one.source
             named.append(one._replace(name=f"{one.name} ({apart or number + 1})"))
         else:
             named.append(one)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
 
+from fi_doctor.conditions import machine
 from fi_doctor.diagnosis.fact_changes import Told
 from fi_doctor.errors import DataError, DoctorError
 from fi_doctor.fleet import identity
-from fi_doctor.model import Doctor, Finding, Missing, Report, Request, secrets
+from fi_doctor.model import Doctor, Facts, Finding, Missing, Report, Request, secrets
 from fi_doctor.reports import document, files, refusals
 
 # Groups of facts in which nodes can drift; what is told of `sources` and `calls` follows from the files of packages.
@@ -26,6 +28,12 @@ GROUPS = (
 
 
 NONE = -1
+# What rules ask of facts that differ by nature (free memory, what else runs there): nodes that differ in one of these
+# are not judged alike.
+MOMENTARY = (
+    *("folders_full", "folders_low", "gpu_memory_taken", "exclusive_in_use", "jobs_beyond_memory"),
+    "cutlass_sources_unwritable",
+)
 
 
 class NodeReport(NamedTuple):
@@ -50,6 +58,8 @@ class Reading(NamedTuple):
     executable: str  # of the interpreter
     serials: tuple[str, ...]  # of its GPUs
     sections: tuple[int, ...]  # of each of GROUPS, NONE where the report has none; and of what was asked for
+    # Which of MOMENTARY hold on its facts; () where the verdicts stand as they were written.
+    moment: tuple[bool, ...]
     rows: int  # its verdicts and findings, as far as they differ between reports
     identity: str = ""  # as NodeReport
 
@@ -84,6 +94,12 @@ _Rows = tuple[_Row, ...]
 _Findings = list[Finding]  # of another name than the tuple: what was decoded is remembered by it
 
 
+class _Judged(msgspec.Struct):
+    """What a report is judged again by."""
+
+    facts: Facts
+
+
 class _System(msgspec.Struct):
     hostname: str | Missing = ""
 
@@ -95,7 +111,9 @@ class _Interpreter(msgspec.Struct):
 class Reader:
     """Reads reports, and keeps what is in them: sections by number, and a sample of each kind of report."""
 
-    def __init__(self) -> None:
+    def __init__(self, stands: Callable[[Doctor], bool]) -> None:
+        """stands: whether the verdicts of a doctor are taken as they were written."""
+        self.stands = stands
         self.sections: list[dict[str, Told]] = []  # number -> the facts that configure, by name
         self.section_minor: list[int] = []  # number -> the schema that it is told in
         self._by_digest: dict[tuple[str, bytes], int] = {}
@@ -141,6 +159,7 @@ class Reader:
             executable=python,
             serials=identity.serials(gpus),
             sections=(*sections, self._kept("request", asked, minor)),
+            moment=() if self.stands(doctor) else _moment(data),
             rows=self._standing(wire),
             identity=self._text(one.identity),
         )
@@ -203,7 +222,13 @@ class Reader:
 
 def key_of(reading: Reading) -> tuple[object, ...]:
     """What reports have in common that are judged alike: facts that configure, verdicts, who judged."""
-    return reading.sections, reading.rows, reading.doctor.version, reading.doctor.knowledge
+    return reading.sections, reading.rows, reading.moment, reading.doctor.version, reading.doctor.knowledge
+
+
+def _moment(data: bytes) -> tuple[bool, ...]:
+    facts = msgspec.json.decode(data, type=_Judged).facts
+    answers = (machine.SUBJECTS[name][1](facts) for name in MOMENTARY)
+    return tuple(isinstance(one, tuple) and bool(one) for one in answers)
 
 
 def _decode(data: bytes, name: str) -> tuple[_Wire, bytes]:

@@ -39,13 +39,17 @@ def reports(files: Sequence[str]) -> Iterator[NodeReport]:
 
 def names(files: Sequence[str]) -> list[str]:
     """The paths without the folders and endings that all of them have: "node-7" for all/node-7/tmp/report.json."""
-    parts = [Path(path).with_suffix("").parts for path in files]
+    parts = [Path(_without_ending(path)).parts for path in files]
     if len(parts) == 1:
         return [parts[0][-1]]
     first = next((n for n, of in enumerate(zip(*parts, strict=False)) if len(set(of)) > 1), 0)
     reverse = zip(*(reversed(of) for of in parts), strict=False)
     last = next((n for n, of in enumerate(reverse) if len(set(of)) > 1), 0)
     return ["/".join(of[first : len(of) - last] or of[-1:]) for of in parts]
+
+
+def _without_ending(path: str) -> str:
+    return next((path.removesuffix(ending) for ending in ENDINGS if path.endswith(ending)), path)
 
 
 def _held(path: str) -> bytes | DataError:

@@ -67,7 +67,7 @@ def _variables(reading: Reading, reader: Reader) -> dict[str, str]:
 def _drift(name: str, driver: str, values: dict[str, list[str]], report: Report) -> VariableDrift:
     is_copied = _is_copied(name, report)
     workers = sorted(values.items(), key=lambda item: (-len(item[1]), item[0]))
-    where = ", ".join(f"{_set(one)} on {group_name(sorted(of))}" for one, of in workers[:2])
+    where = ", ".join(f"{_set(one)} on {group_name(of)}" for one, of in workers[:2])
     copied = {
         True: "vLLM hands the driver's to its Ray workers",
         False: "vLLM does not hand it to Ray workers",
@@ -77,7 +77,7 @@ def _drift(name: str, driver: str, values: dict[str, list[str]], report: Report)
     return VariableDrift(
         name=name,
         driver=driver,
-        workers=tuple(Value(value=one, nodes=tuple(sorted(of))) for one, of in workers),
+        workers=tuple(Value(value=one, nodes=tuple(of)) for one, of in workers),
         said=f"{name} is {_set(driver)} on the driver, {where}; {handed}",
         is_copied=is_copied if driver else False,
     )

@@ -16,6 +16,16 @@ from fi_doctor.model.fleet import Weight
 MOST_COMPARED = 100
 
 
+# Facts that conditions of rules ask for, beside those that a row can rest on; fi_doctor/conditions reads them.
+READ_BY_RULES = (
+    *("gpus.mig", "gpus.nvlinks", "gpus.acs_bridges", "gpus.iommu", "gpus.compute_mode", "gpus.peers"),
+    *("gpus.cuda_sees", "gpus.visible_devices", "system.shm_mib", "system.container", "system.own_ipc_namespace"),
+    *("system.cpus", "machine.folders", "machine.network", "machine.driver_files", "machine.user", "host_limits"),
+    *("triton_ptxas", "ray_copies", "binaries", "site", "server.", "interpreter.version", "vllm.altered"),
+    *("flashinfer.", "toolkit."),
+)
+
+
 class Weighed(NamedTuple):
     """What depends on a subject."""
 
@@ -42,8 +52,8 @@ class Scales:
         return {subject: self._of(subject, facts, rows, found, there) for subject, facts in subjects.items()}
 
     def may(self, facts: list[str], report: Report) -> bool:
-        """Whether a row of the report can rest on one of the facts."""
-        return any(self._can_rest(fact, report) for fact in facts)
+        """Whether a rule reads one of the facts, or a row of the report can rest on it."""
+        return any(fact.startswith(READ_BY_RULES) or self._can_rest(fact, report) for fact in facts)
 
     def _of(
         self,

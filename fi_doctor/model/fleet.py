@@ -14,7 +14,7 @@ class Weight(Closed):
     """What depends on a difference, the least first."""
 
     NOTHING = "nothing that is known"  # no rule, and no row that was looked at, rests on such a fact
-    MAY = "rows can"  # rest on such a fact; it makes no difference here
+    MAY = "rules or rows can"  # rest on such a fact; it makes no difference here
     FINDING = "a finding"  # a finding came or went, and its rule reads the fact
     VERDICT = "a verdict"  # a verdict differs, and its row can rest on the fact
 

@@ -1,5 +1,6 @@
 import json
 
+import cli_command
 import factory as make
 import msgspec
 import pytest
@@ -100,10 +101,9 @@ def test_a_node_that_may_not_compile_says_why():
 
 def test_nodes_are_told_apart_by_what_their_caches_are_built_for():
     facts = make.facts()
-    report = msgspec.json.encode(replace(make.report(), facts=facts))
-    lacks = msgspec.json.encode(
-        replace(make.report(), facts=replace(facts, flashinfer=Missing(reason="no flashinfer")))
-    )
+    report = msgspec.json.encode(cli_command.report(facts=facts))
+    facts = replace(facts, flashinfer=Missing(reason="no flashinfer"))
+    lacks = msgspec.json.encode(cli_command.report(facts=facts))
     answers = [
         Answer(A, "", report, 1.0),
         Answer(B, "", lacks, 1.0),

@@ -129,6 +129,16 @@ def test_the_folders_may_have_any_name(node, place, name):
     assert sorted(path.name for path in folder.iterdir()) == ["fi-doctor", "fi-doctor.prom"]
 
 
+def test_the_last_report_is_kept_under_the_name_of_the_node(node, place):
+    """For `fi-doctor fleet`; of a check without a verdict none is left."""
+    folder = place.folder / "reports"
+    assert node(CODE=1, NODE_REPORTS=folder).returncode == 1
+    assert [path.name for path in folder.iterdir()] == ["gpu7.json"]
+    assert json.loads((folder / "gpu7.json").read_text()) == json.loads(REPORT)
+    assert node(CODE=2, NODE_REPORTS=folder).returncode == 2
+    assert list(folder.iterdir()) == []
+
+
 def test_what_is_not_wanted_is_not_written(node, place):
     assert node(CODE=0, NODE_FEATURES="", NODE_TEXTFILES="", NODE_NAME="").returncode == 0
     assert (left(place), conditions(place)) == ([], [])

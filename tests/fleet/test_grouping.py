@@ -74,9 +74,22 @@ def test_a_node_that_only_its_verdicts_set_apart_is_odd_without_a_fact(merged):
     odd = next(group for group in found.groups if group.is_odd)
     assert odd.nodes == ("node-4",)
     assert odd.drifts == ()
-    assert "no fact that configures it differs" in odd.said[0]
+    assert odd.said[0].startswith("node-4: nothing that configures it differs; ")
+    assert " broken, the others works" in " ".join(" ".join(odd.said).split())
     assert found.gate.code == 1
     assert {node.name: node.code for node in found.nodes}["node-4"] == 1
+
+
+def test_a_node_whose_gpus_are_taken_is_judged_by_itself(merged):
+    """Free memory is no drift, and a rule asks for it: what today's knowledge says of one node holds for no other."""
+    reports = nodes(None, None, None, None)
+    told = json.loads(reports[2].found)
+    for gpu in told["facts"]["gpus"]["gpus"]:
+        gpu["memory_free_mib"] = 900
+    found = merged([*reports[:2], reports[2]._replace(found=json.dumps(told).encode()), reports[3]], as_recorded=False)
+    odd = [group for group in found.document.groups if group.is_odd]
+    assert [(group.nodes, group.drifts) for group in odd] == [(("node-2",), ())]
+    assert "the finding gpu-memory-taken" in " ".join(" ".join(odd[0].said).split())
 
 
 def test_variables_that_workers_lack_are_told_against_the_driver(merged):
