@@ -135,8 +135,8 @@ class Rounds:
         seconds = result.seconds if isinstance(result, Ended) else 0.0
         self._count[0] += 1
         answer = Answer(ticket.node, ticket.order.environment, found, round(seconds, 1), given.note)
-        how = f"{answer.name}: answered after {seconds:.1f} s" if isinstance(found, bytes) else found.what
-        self._tell(f"{how} ({self._count[0]} of {self._count[1]})")
+        how = f"answered after {seconds:.1f} s" if isinstance(found, bytes) else found.what
+        self._tell(f"{answer.name}: {how} ({self._count[0]} of {self._count[1]})")
         if given.note:
             self.notes.append(f"{answer.name}: {given.note}")
         return answer
@@ -154,7 +154,7 @@ class Rounds:
             elif number not in waits and now - self._began.get(number, given.since) > order.limit_s + GRACE_S:
                 self._drop(given)
                 seconds = now - given.since
-                yield self._answer(given, Lost(f"{node.name} did not answer within {seconds:.0f} s", "it is still up"))
+                yield self._answer(given, Lost(f"it did not answer within {seconds:.0f} s", "the node is still up"))
         still = [self._given[number].ticket for number in waits if number in self._given]
         if still and now - self._told > _TELL_S:
             self._told = now
@@ -175,22 +175,20 @@ class Rounds:
 
 def read(result: Result, ticket: Ticket) -> bytes | DoctorError:
     """The report that a child wrote, or why it wrote none."""
-    where = ticket.node.name
     again = "fi-doctor fleet, or fi-doctor check on that node"
     if isinstance(result, Lost):
-        what = result.what if where in result.what else f"{where}: {result.what}"
-        return CannotTellError(what, why=result.why, todo=again)
+        return CannotTellError(result.what, why=result.why, todo=again)
     if result.timed_out:
         limit = f"{ticket.order.limit_s:g} s"
         return CannotTellError(
-            f"{where}: the check did not end within {limit}",
+            f"the check did not end within {limit}",
             why=last_words(result.stderr) or "it said nothing",
             todo=f"fi-doctor fleet --node-timeout {2 * ticket.order.limit_s:g}s",
         )
     if result.error or result.code != 0 or not result.stdout.strip():
         how = f"signal {result.signal}" if result.signal else f"code {result.code}"
         what = "the check could not be started" if result.error else f"the check ended with {how} and no report"
-        return CannotTellError(f"{where}: {what}", why=result.error or last_words(result.stderr), todo=again)
+        return CannotTellError(what, why=result.error or last_words(result.stderr), todo=again)
     return result.stdout
 
 

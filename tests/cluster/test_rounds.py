@@ -57,7 +57,7 @@ def test_one_node_that_dies_costs_its_own_row():
     answers, _, said = told(FakeGrid(node("a"), node("b"), results={"b": Lost("its node died", "preempted")}))
     assert answers["a"].found == REPORT
     assert isinstance(answers["b"].found, DoctorError)
-    assert (answers["b"].found.what, answers["b"].found.why) == ("b: its node died", "preempted")
+    assert (answers["b"].found.what, answers["b"].found.why) == ("its node died", "preempted")
     assert said[1] == "b: its node died (2 of 2)"
 
 
@@ -78,7 +78,7 @@ def test_a_node_that_never_answers_is_given_up_and_the_others_are_kept():
     grid = FakeGrid(node("a"), node("b"), never=["b"])
     answers, _, _ = told(grid, limit_s=0.0)
     assert answers["a"].found == REPORT
-    assert "did not answer within" in answers["b"].found.what
+    assert "it did not answer within" in answers["b"].found.what
     assert grid.cancelled == ["b"]
 
 

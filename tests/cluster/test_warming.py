@@ -1,7 +1,5 @@
 import json
 
-import cli_command
-import factory as make
 import msgspec
 import pytest
 from fake_grid import FakeGrid, ended, node
@@ -10,7 +8,9 @@ from msgspec.structs import replace
 from fi_doctor.cluster import warming
 from fi_doctor.cluster.rounds import Answer
 from fi_doctor.errors import CannotTellError
+from fi_doctor.knowledge import examples
 from fi_doctor.model import Missing, Place, Warming, WarmModule
+from fi_doctor.reports import document
 
 KIND = warming.Kind("13.0", "0.7.2", ("90a",), "/site/flashinfer", "/home/u/.cache/flashinfer/0.7.2/90a")
 OLD = KIND._replace(nvcc="12.8")
@@ -100,18 +100,19 @@ def test_a_node_that_may_not_compile_says_why():
 
 
 def test_nodes_are_told_apart_by_what_their_caches_are_built_for():
-    facts = make.facts()
-    report = msgspec.json.encode(cli_command.report(facts=facts))
-    facts = replace(facts, flashinfer=Missing(reason="no flashinfer"))
-    lacks = msgspec.json.encode(cli_command.report(facts=facts))
+    report = examples.data("h200")
+    whole = document.read(report, "h200")
+    lacking = replace(whole, facts=replace(whole.facts, flashinfer=Missing(reason="no flashinfer")))
+    lacks = msgspec.json.encode(lacking)
     answers = [
         Answer(A, "", report, 1.0),
         Answer(B, "", lacks, 1.0),
-        Answer(C, "", CannotTellError("c: its node died"), 0.0),
+        Answer(C, "", CannotTellError("its node died"), 0.0),
     ]
     found, left = warming.kinds(answers)
+    assert [kind.words for kind in found] == ["nvcc 13.0, 90a, FlashInfer 0.7.2.post1"]
     assert list(found.values()) == [[A]]
-    assert [(one.node, one.code, one.said) for one in left] == [("b", 3, "no flashinfer"), ("c", 3, "c: its node died")]
+    assert [(one.node, one.code, one.said) for one in left] == [("b", 3, "no flashinfer"), ("c", 3, "its node died")]
 
 
 @pytest.mark.parametrize("change", [{"nvcc": "12.9"}, {"architectures": ("100a",)}, {"root": "/other"}])
