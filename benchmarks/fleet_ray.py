@@ -1,6 +1,6 @@
 """What `fi-doctor fleet` costs on a Ray cluster, and what a busy cluster and a dead node do to it: local raylets.
 
-    python benchmarks/fleet_ray.py [overhead] [busy] [killed]
+    python benchmarks/fleet_ray.py [overhead] [busy] [killed] [collectives]
 
 Each raylet is a node of its own with one GPU that is only said to be there (num_gpus=1). Ray has to be installed.
 """
@@ -8,15 +8,19 @@ Each raylet is a node of its own with one GPU that is only said to be there (num
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 import ray
 from ray.cluster_utils import Cluster
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from fi_doctor.cluster import connecting, shipping
+from fi_doctor.cluster import collectives, connecting, shipping
 from fi_doctor.cluster.ray_grid import RayGrid
 from fi_doctor.cluster.rounds import Answer, Ask, Rounds
 
@@ -43,11 +47,11 @@ def say(text):
 
 
 @contextlib.contextmanager
-def cluster(nodes):
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1, "include_dashboard": False})
+def cluster(nodes, gpus=1):
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": gpus, "include_dashboard": False})
     try:
         for number in range(1, nodes):
-            made.add_node(num_cpus=1, num_gpus=1, node_name=f"node-{number}")
+            made.add_node(num_cpus=1, num_gpus=gpus, node_name=f"node-{number}")
         made.wait_for_nodes()
         time.sleep(SETTLE_S)
         yield made
@@ -77,15 +81,27 @@ def is_report(answer: Answer) -> bool:
 
 def overhead() -> None:
     with cluster(2) as made:
-        for run in ("first, with all that is shipped", "again"):
+        for run in ("first, with all that is shipped", "again", "again"):
             begun = time.monotonic()
             with grid(made) as one:
                 answers, _, _ = rounds(one)
             took, slowest = time.monotonic() - begun, max(answer.seconds for answer in answers)
+            bare = nothing(made)
             say(
                 f"2 raylets, {run}: {sum(map(is_report, answers))} of 2 answered, {took:.1f} s in all, slowest check "
-                f"{slowest:.1f} s, {took - slowest:.1f} s beside it"
+                f"{slowest:.1f} s, {took - slowest:.1f} s beside it; a job of Ray that does nothing on each node: "
+                f"{bare:.1f} s (load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs)"
             )
+
+
+def nothing(made) -> float:
+    """Seconds that a driver takes for one task on each node that does nothing: all of it is Ray's."""
+    begun = time.monotonic()
+    with connecting.connected(made.address, None) as entered:
+        task = entered.remote(lambda: None)
+        where = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in entered.nodes()]
+        entered.get([task.options(num_cpus=0, scheduling_strategy=one).remote() for one in where])
+    return time.monotonic() - begun
 
 
 def busy() -> None:
@@ -122,6 +138,32 @@ def killed() -> None:
             say(f"3 raylets, node-2 killed in the middle: {answer.name}: {words}")
 
 
+def together() -> None:
+    """Collectives over gloo, all well; then with one rank that is stopped, as a rank that hangs."""
+    with cluster(2, gpus=2) as made, grid(made) as one:
+        for is_stopped in (False, True):
+            if is_stopped:
+                threading.Thread(target=_stop_rank, args=(3,), daemon=True).start()
+            begun = time.monotonic()
+            done = collectives.run(one, collectives.Asked(tp=2, pp=2, step_s=15), [].append)
+            say(f"2 raylets, --tp 2 --pp 2, 4 ranks: {done.reason}, {time.monotonic() - begun:.0f} s")
+            for row in [row for row in done.rows if row.verdict.is_failure][:1]:
+                say(f"    {row.backend} {row.kind} {row.operation}: {row.verdict}: {row.why}")
+
+
+def _stop_rank(number) -> None:
+    """SIGSTOP once gloo has a thread there: the rank then is in the midst of it all."""
+    while True:
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes()
+                is_rank = entry.name.isdigit() and b"rank.py" in words and f'{{"rank": {number},'.encode() in words
+                if is_rank and any("gloo" in one.read_text() for one in entry.glob("task/*/comm")):
+                    os.kill(int(entry.name), signal.SIGSTOP)
+                    return
+        time.sleep(0.01)
+
+
 class _Holder:
     """Somebody's model: it keeps what it has."""
 
@@ -130,6 +172,7 @@ class _Holder:
 
 
 if __name__ == "__main__":
-    for part in (overhead, busy, killed):
-        if len(sys.argv) < 2 or part.__name__ in sys.argv[1:]:
+    parts = {"overhead": overhead, "busy": busy, "killed": killed, "collectives": together}
+    for name, part in parts.items():
+        if len(sys.argv) < 2 or name in sys.argv[1:]:
             part()
