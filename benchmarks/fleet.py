@@ -9,7 +9,7 @@ fleet in which exactly these nodes are odd, each by exactly the facts that tell 
 name all of them; and of those without a drift one in which no node is odd. Then reports are written to a folder, as
 many as --scale says, 3 % of them with drifts, and merged by `fi-doctor fleet` in a process of its own: seconds and the
 most memory that it held. Exits 1 when a fleet was not explained exactly, an alike one had an odd node, 10,000 took more
-than 60 s or 1 GiB, or the CPU time for each report grew by more than half from 1,000 on.
+than 60 s of CPU time or 1 GiB, or the CPU time for each report grew by more than half from 1,000 on.
 """
 
 import argparse
@@ -133,8 +133,8 @@ def scale(numbers):
             f"{mib} MiB, {groups} groups, exit {os.waitstatus_to_exitcode(status)}: {line}",
             flush=True,
         )
-        if number >= 10_000 and (seconds > MOST_S or mib > MOST_MIB):
-            problems.append(f"{number} reports took {seconds:.1f} s and {mib} MiB")
+        if number >= 10_000 and (cpu > MOST_S or mib > MOST_MIB):  # by the clock counts what others do here, too
+            problems.append(f"{number} reports took {cpu:.1f} s of CPU and {mib} MiB")
     large = [number for number in numbers if number >= 1000]
     if len(large) > 1 and each[large[-1]] > 1.5 * each[large[0]]:
         problems.append(f"not linear: {each[large[0]]:.4f} s, then {each[large[-1]]:.4f} s each")

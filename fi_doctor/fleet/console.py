@@ -41,9 +41,10 @@ def _section(title: str, lines: Iterator[str]) -> list[str]:
 def _odd(fleet: FleetReport, width: int) -> Iterator[str]:
     odd = [one for one in fleet.groups if one.is_odd]
     for group in odd[:_MOST]:
-        for line in group.said:
-            indent = "    " if line.startswith("  ") else "  "
-            yield from [f"{indent[2:]}{line}"] if len(line) <= width else wrap(line.strip(), width, indent, "      ")
+        if max(map(len, group.said), default=0) <= width:
+            yield from group.said
+        else:
+            yield from wrap(" ".join(group.said), width, "", "  ")
     if len(odd) > _MOST:
         yield f"  and {len(odd) - _MOST} more groups; --format json has all"
 

@@ -111,12 +111,17 @@ class Explainer:
         return drifts, said
 
     def _by_rows(self, names: tuple[str, ...], rows: tuple[str, ...], kind: Kind, usual: Kind) -> tuple[str, ...]:
+        """What its verdicts have otherwise, rows that fail first."""
         here, there = dict(self._standing[kind.judged]), dict(self._standing[usual.judged])
-        told = sorted(rows, key=lambda name: (here.get(name) == "works", name.startswith(judging.FINDING), name))
-        changes = [f"{row} {here.get(row, 'is not there')}, the others {there.get(row, 'without')}" for row in told[:2]]
-        more = [f"and {len(rows) - 2} more"] if len(rows) > 2 else []
-        said = f"{group_name(names)}: nothing that configures it differs; {'; '.join([*changes, *more])}"
-        return tuple(wrap(said, WIDTH, "", "  ")[:2])
+        told = sorted(rows, key=lambda name: (name.startswith(judging.FINDING), here.get(name) == "works", name))
+        changes = [_change(name, here.get(name), there.get(name)) for name in told]
+        found: list[str] = []
+        for kept in (3, 2, 1):
+            more = [f"and {len(told) - kept} more"] if len(told) > kept else []
+            said = f"{group_name(names)}: nothing that configures it differs; {'; '.join([*changes[:kept], *more])}"
+            if len(found := wrap(said, WIDTH, "", "  ")) <= wording.MOST_LINES:
+                break
+        return tuple(found[: wording.MOST_LINES])
 
     def _weights_of_sides(self, subjects: dict[str, list[str]]) -> dict[str, Weighed]:
         """What depends on the subjects of splits, by the two largest kinds that are on different sides."""
@@ -159,6 +164,13 @@ def group_name(names: Sequence[str], longest: int = _NAMES) -> str:
 def short_of(text: str, longest: int) -> str:
     """The text, cut where it is longer."""
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def _change(name: str, here: str | None, there: str | None) -> str:
+    """What a row or a finding is on a node, and on the others."""
+    if name.startswith(judging.FINDING):
+        return name if there is None else f"without {name}" if here is None else f"{name} is of severity {here}"
+    return f"{name} {here or 'is not there'}, the others {there or 'without it'}"
 
 
 def _differences(aparts: Iterable[Apart]) -> list[_Difference]:

@@ -69,9 +69,14 @@ class Judge:
 
 
 def worst(report: Report) -> FeatureRow | None:
-    """The row that stands worst: of those that are required, else of those that the gate counts; None without rows."""
+    """The row that stands worst; None without rows.
+
+    Of those that are required; else of those that keep the gate from holding; else of those that vLLM calls.
+    """
     globs = (*report.request.required, *(one.feature for one in report.request.policy.requirements))
+    blamed = {name for ruling in report.gate.requirements for name in ruling.rows}
     rows = [row for row in report.features if globs and selects(globs, row.feature)]
+    rows = rows or [row for row in report.features if row.name in blamed]
     rows = rows or [row for row in report.features if row.vllm_calls] or list(report.features)
     return min(rows, key=lambda row: (_WORST.index(row.verdict), -row.evidence.rank, row.name), default=None)
 

@@ -64,7 +64,10 @@ def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
     groups, splits = explainer.groups(), explainer.splits()
     place = {number: at for at, kind in enumerate(kinds) for number in kind.members}
     every = tuple(_node(one, numbers[at], place[at], judge) for at, one in enumerate(readings))
-    launching, differing = variables.of_driver(driver, readings, reader)
+    launching = _launching(driver, readings, reader)
+    if isinstance(launching, Unread):
+        told = (*told, f"The driver's variables are not known: {launching.what}")
+        launching = None
     document = FleetReport(
         schema=FLEET_SCHEMA,
         doctor=Doctor(version=__version__, knowledge=kb.version, knowledge_from=kb.origin),
@@ -76,9 +79,9 @@ def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
         judgements=tuple(map(_judgement, judge.reports, judge.recorded)),
         unread=tuple(sorted(unread, key=lambda one: (nodes.natural(one.name), one.source))),
         notes=(*notes, *told, *explainer.notes()),
-        variables=differing,
+        variables=variables.of_driver(launching, readings, reader) if launching else (),
         gate=gating.of_fleet(every, judge.reports, unread, groups, splits),
-        driver=launching,
+        driver=launching.name if launching else "",
     )
     return Fleet(document, tuple(judge.reports))
 
@@ -93,6 +96,13 @@ def _read(one: NodeReport, reader: Reader) -> Reading | Unread:
 def _unread(one: NodeReport, error: DoctorError) -> Unread:
     what, why, todo, name = map(secrets.hidden, (error.what, error.why, error.todo, one.name))
     return Unread(name=name, what=what, why=why, todo=todo, source=secrets.hidden(one.source))
+
+
+def _launching(driver: NodeReport | str | None, readings: Sequence[Reading], reader: Reader) -> Reading | Unread | None:
+    """Where vLLM is started, as it was read; None where nobody says."""
+    if driver is None:
+        return None
+    return variables.named(driver, readings) if isinstance(driver, str) else _read(driver, reader)
 
 
 def _kinds(readings: Sequence[Reading], numbers: Sequence[int], compared: Compared, judge: Judge) -> list[Kind]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 
@@ -116,6 +116,7 @@ class Reader:
         self.stands = stands
         self.sections: list[dict[str, Told]] = []  # number -> the facts that configure, by name
         self.section_minor: list[int] = []  # number -> the schema that it is told in
+        self._decoders = {name: msgspec.json.Decoder(kind) for name, kind in get_type_hints(Facts).items()}
         self._by_digest: dict[tuple[str, bytes], int] = {}
         self._by_content: dict[object, int] = {}
         self._rows: dict[object, int] = {}
@@ -142,7 +143,6 @@ class Reader:
 
     def _reduced(self, one: NodeReport, wire: _Wire, data: bytes) -> Reading:
         minor = int(wire.schema.rpartition(".")[2])
-        gpus = msgspec.json.decode(wire.facts["gpus"]) if "gpus" in wire.facts else {}
         doctor, request = self._typed(wire.doctor, Doctor), self._typed(wire.request, Request)
         sections = [self._section(name, wire.facts[name], minor) if name in wire.facts else NONE for name in GROUPS]
         host = msgspec.json.decode(wire.facts.get("system", b"{}"), type=_System).hostname
@@ -157,7 +157,7 @@ class Reader:
             request=request,
             hostname=self._text(host) if isinstance(host, str) else "",
             executable=python,
-            serials=identity.serials(gpus),
+            serials=identity.serials(msgspec.json.decode(wire.facts.get("gpus", b"{}"))),
             sections=(*sections, self._kept("request", asked, minor)),
             moment=() if self.stands(doctor) else _moment(data),
             rows=self._standing(wire),
@@ -177,6 +177,7 @@ class Reader:
         if number is None:
             if why := refusals.of_json(bytes(raw)):
                 raise msgspec.ValidationError(why)
+            self._decoders[group].decode(raw)  # what is not as it should be is refused here
             told = {
                 self._text(name): self._told(value)
                 for name, value in identity.configuring(group, msgspec.json.decode(raw))

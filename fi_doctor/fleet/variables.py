@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from fi_doctor.diagnosis.fact_changes import Told
 from fi_doctor.errors import UsageError
 from fi_doctor.fleet.explaining import group_name
-from fi_doctor.fleet.reading import GROUPS, NONE, NodeReport, Reader, Reading
+from fi_doctor.fleet.reading import GROUPS, NONE, Reader, Reading
 from fi_doctor.fleet.wording import value
 from fi_doctor.model import Missing, RayCopies, Report, Vllm
 from fi_doctor.model.fleet import Value, VariableDrift
@@ -22,16 +22,8 @@ _OF_A_SHELL = (
 )
 
 
-def of_driver(
-    driver: NodeReport | str | None, readings: Sequence[Reading], reader: Reader
-) -> tuple[str, tuple[VariableDrift, ...]]:
-    """The driver's name, and each variable that some worker has otherwise; none where no driver is known.
-
-    driver: a report, or the name of one of the nodes. Errors: UsageError where no node is called so.
-    """
-    if driver is None:
-        return "", ()
-    reading = _named(driver, readings) if isinstance(driver, str) else reader.read(driver)
+def of_driver(reading: Reading, readings: Sequence[Reading], reader: Reader) -> tuple[VariableDrift, ...]:
+    """Each variable of the driver's that some worker has otherwise."""
     here = _variables(reading, reader)
     there: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for one in readings:
@@ -43,10 +35,11 @@ def of_driver(
                 there[name][worker.get(name, "")].append(one.name)
     report = reader.sample(reading)
     found = (_drift(name, here.get(name, ""), values, report) for name, values in sorted(there.items()))
-    return reading.name, tuple(one for one in found if not one.name.startswith(_OF_A_SHELL))
+    return tuple(one for one in found if not one.name.startswith(_OF_A_SHELL))
 
 
-def _named(name: str, readings: Sequence[Reading]) -> Reading:
+def named(name: str, readings: Sequence[Reading]) -> Reading:
+    """The node of this name. Errors: UsageError where none is called so."""
     found = next((one for one in readings if one.name == name), None)
     if found is None:
         near = difflib.get_close_matches(name, [one.name for one in readings], 3)

@@ -13,7 +13,7 @@ from fi_doctor.reports.text import clean, wrap
 
 _LONGEST = 44  # characters of a value
 _LENGTHS = (_LONGEST, 30, 20, 14, 9)
-_MOST_LINES = 2
+MOST_LINES = 2
 _UNKNOWN = "not known: "
 # What a fact is called; {} stands for what follows its table.
 _CALLED = {
@@ -106,13 +106,13 @@ def lines(name: str, aparts: Sequence[tuple[Apart, int]], width: int) -> tuple[s
     sentences: list[str] = []
     for longest in _LENGTHS:
         sentences = [f"{said(one, longest)}{f' ({alike} more like it)' if alike else ''}" for one, alike in aparts]
-        if len(found := wrap(f"{name}: {'; '.join(sentences)}", width, "", "  ")) <= _MOST_LINES:
+        if len(found := wrap(f"{name}: {'; '.join(sentences)}", width, "", "  ")) <= MOST_LINES:
             return tuple(found)
     for kept in range(len(sentences) - 1, 0, -1):
         text = f"{name}: {'; '.join(sentences[:kept])}; and {len(sentences) - kept} more"
-        if len(found := wrap(text, width, "", "  ")) <= _MOST_LINES:
+        if len(found := wrap(text, width, "", "  ")) <= MOST_LINES:
             return tuple(found)
-    return tuple(_cut(line, width) for line in found[:_MOST_LINES])
+    return tuple(_cut(line, width) for line in found[:MOST_LINES])
 
 
 def _pair(apart: Apart, longest: int) -> tuple[str, str]:

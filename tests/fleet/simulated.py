@@ -48,6 +48,14 @@ def base(name=BASES[0], gpus=8):
     return report
 
 
+def light(report):
+    """The same without the tables of files, which no drift changes, and without what was run: quick to copy."""
+    report["outcomes"], report["facts"]["calls"] = [], _missing()
+    report["facts"]["flashinfer"].update(symbols={}, admissions={}, public={}, majors={})
+    report["facts"]["vllm"].update(flags={}, keys={}, unread_variables=[], other_variables={})
+    return report
+
+
 def vary(report, chance, name):
     """The same on another node: what differs there by nature, and nothing else. It changes the report."""
     facts, system = report["facts"], report["facts"]["system"]

@@ -10,7 +10,7 @@ import simulated
 from fi_doctor.errors import UsageError
 from fi_doctor.fleet.reading import NodeReport
 
-BASE = simulated.base(gpus=2)
+BASE = simulated.light(simulated.base(gpus=2))
 
 
 def nodes(*changes, names=None, base=BASE):
@@ -102,6 +102,21 @@ def test_variables_that_workers_lack_are_told_against_the_driver(merged):
     assert found.driver == "node-0"
     assert told == {"GLOO_SOCKET_IFNAME": False, "VLLM_ATTENTION_BACKEND": True}
     assert "not set on node-1, node-2; vLLM does not hand it to Ray workers" in found.variables[0].said
+
+
+def test_a_driver_that_tells_nothing_is_named_and_the_fleet_is_told(merged):
+    found = merged(nodes(None, None), driver=NodeReport("head", b"{")).document
+    assert (found.driver, found.variables) == ("", ())
+    assert found.notes == ('The driver\'s variables are not known: "head" is not a fi-doctor report',)
+
+
+def test_reports_of_other_depths_say_so(merged):
+    reports = nodes(None, None, None)
+    told = json.loads(reports[2].found)
+    told["request"]["depth"] = "static"
+    found = merged([*reports[:2], reports[2]._replace(found=json.dumps(told).encode())]).document
+    odd = [(group.nodes, group.said) for group in found.groups if group.is_odd]
+    assert odd == [(("node-2",), ("node-2: checked at depth static, the others run",))]
 
 
 def test_a_driver_that_is_no_node_is_a_mistake(merged):
