@@ -20,6 +20,8 @@ import ray
 from ray.cluster_utils import Cluster
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from fi_doctor.cli import ray_nodes
+from fi_doctor.cli.ray_options import AskedRay
 from fi_doctor.cluster import collectives, connecting, shipping
 from fi_doctor.cluster.ray_grid import RayGrid
 from fi_doctor.cluster.rounds import Answer, Ask, Rounds
@@ -80,10 +82,12 @@ def is_report(answer: Answer) -> bool:
 
 
 def overhead() -> None:
+    """As the command enters a cluster: with what is installed here and so on every raylet, and with it shipped."""
     with cluster(2) as made:
-        for run in ("first, with all that is shipped", "again", "again"):
+        runs = [("shipped, for the first time", grid), ("shipped before", grid), *[("found installed", found)] * 3]
+        for run, enter in runs:
             begun = time.monotonic()
-            with grid(made) as one:
+            with enter(made) as one:
                 answers, _, _ = rounds(one)
             took, slowest = time.monotonic() - begun, max(answer.seconds for answer in answers)
             bare = nothing(made)
@@ -92,6 +96,11 @@ def overhead() -> None:
                 f"{slowest:.1f} s, {took - slowest:.1f} s beside it; a job of Ray that does nothing on each node: "
                 f"{bare:.1f} s (load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs)"
             )
+
+
+def found(made):
+    """The cluster as `fi-doctor fleet` enters it."""
+    return ray_nodes.grid(AskedRay(address=made.address))
 
 
 def nothing(made) -> float:

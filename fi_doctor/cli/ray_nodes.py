@@ -52,11 +52,21 @@ def driver() -> Iterator[Future[NodeReport]]:
 
 @contextlib.contextmanager
 def grid(asked: AskedRay, environments: Mapping[str, Mapping[str, Any]] | None = None) -> Iterator[RayGrid]:
-    """The cluster, entered; left again with all that runs there."""
-    with tempfile.TemporaryDirectory(prefix="fi-doctor-") as folder:
-        shipped = None if asked.is_installed else shipping.gather(Path(folder))
-        with connecting.connected(asked.address, shipped) as ray:
-            yield RayGrid(ray, is_shipped=shipped is not None, environments=environments or {})
+    """The cluster, entered; left again with all that runs there.
+
+    fi-doctor is shipped unless every node has this very one; into runtime environments it always is.
+    """
+    if asked.is_installed or not environments:
+        with connecting.connected(asked.address, None) as ray:
+            found = RayGrid(ray, is_shipped=False, environments=environments or {})
+            if asked.is_installed or found.has_ours():
+                yield found
+                return
+    with (
+        tempfile.TemporaryDirectory(prefix="fi-doctor-") as folder,
+        connecting.connected(asked.address, shipping.gather(Path(folder))) as ray,
+    ):
+        yield RayGrid(ray, is_shipped=True, environments=environments or {})
 
 
 def teller(asked: AskedRay) -> Callable[[str], None]:

@@ -17,7 +17,10 @@ Address = Annotated[
 ]
 AllNodes = Annotated[bool, typer.Option("--all-nodes", help="Nodes of the cluster without a GPU, too.")]
 Installed = Annotated[
-    bool, typer.Option("--installed", help="Use the fi-doctor that is installed on the nodes; none is shipped.")
+    bool,
+    typer.Option(
+        "--installed", help="Use whichever fi-doctor the nodes have. Default: this one, shipped where a node lacks it."
+    ),
 ]
 RuntimeEnv = Annotated[
     list[str] | None,

@@ -14,6 +14,7 @@ from fi_doctor.cluster.grid import Ended, Lost, Node, Order, Result, Ticket, nam
 from fi_doctor.cluster.shipping import NAME
 
 _POLL_S = 0.2
+_LOOK_S = 10.0  # for an idle worker; where it takes longer, shipping takes no longer
 
 
 class RayGrid:
@@ -45,6 +46,20 @@ class RayGrid:
             for row in rows
         ]
         return tuple(sorted(found, key=lambda node: node.name))
+
+    def has_ours(self) -> bool:
+        """Whether every node alive has this very fi-doctor installed, by names and sizes of its files."""
+        look = _look()
+        task = self._ray.remote(look)
+        nodes = [node for node in self.nodes() if node.is_alive]
+        try:
+            asked = [
+                task.options(num_cpus=0, max_retries=0, scheduling_strategy=_strategy(node, Order((), 0))).remote()
+                for node in nodes
+            ]
+            return set(self._ray.get(asked, timeout=_LOOK_S)) == {look()}
+        except (ValueError, self._ray.exceptions.RayError):  # a node that is gone: others may have it, or be given it
+            return False
 
     def start(self, node: Node, order: Order) -> Ticket:
         """Give an order to a node, at once; it begins when the node has what it asks for."""
@@ -198,6 +213,28 @@ def _work() -> Callable[..., tuple[Any, ...]]:
         return worker.run(words, script=script, limit_s=limit_s, gpus=gpus, variables=variables)
 
     return work
+
+
+def _look() -> Callable[[], str]:
+    """One word for the fi-doctor that an interpreter has, "" for none; sent as `_work`."""
+
+    def look() -> str:
+        import hashlib  # noqa: PLC0415 - it runs elsewhere
+        import importlib.util as finding  # noqa: PLC0415
+        import pathlib  # noqa: PLC0415
+
+        found = hashlib.sha256()
+        for package in ("fi_doctor", "fi_doctor_probes"):
+            spec = finding.find_spec(package)
+            if spec is None or not spec.submodule_search_locations:
+                return ""
+            root = pathlib.Path(next(iter(spec.submodule_search_locations)))
+            for path in sorted(root.rglob("*")):
+                if path.suffix != ".pyc" and path.is_file():
+                    found.update(f"{path.relative_to(root)} {path.stat().st_size}\n".encode())
+        return found.hexdigest()
+
+    return look
 
 
 def _board() -> type:

@@ -15,12 +15,14 @@ from packaging.requirements import Requirement
 NAME = "fi_doctor_shipped"  # the folder, and the module by which a worker finds it
 _OURS = ("fi_doctor", "fi_doctor_probes")
 _LEFT_OUT = ("__pycache__", "tests")
+# Folders of ours that only other commands read: faults of logs, recordings, schemas. A third of all files.
+_UNREAD = ("faults", "examples", "schemas")
 # Of pages and of coloured code, a third of it all: a node writes JSON.
 _UNUSED = ("jinja2", "markdown-it-py", "pygments")
 
 
 def gather(into: Path) -> Path:
-    """A folder NAME in `into`, laid out as `pip install --target` does; about 13 MB.
+    """A folder NAME in `into`, laid out as `pip install --target` does; about 14 MB.
 
     It holds compiled code: nodes have to have the same kind of processor. Ray itself asks for the same Python.
     """
@@ -92,7 +94,7 @@ def _link(source: str, target: str) -> None:
 
 def _ignored(folder: str, names: list[str]) -> set[str]:
     del folder
-    return {name for name in names if name in _LEFT_OUT}
+    return {name for name in names if name in (*_LEFT_OUT, *_UNREAD)}
 
 
 def _normal(name: str) -> str:

@@ -18,6 +18,8 @@ def test_what_writes_no_json_is_left_out(folder):
     assert not list(folder.rglob("__pycache__"))
     assert not list(folder.glob("__editable__*"))
     assert not (folder / "pygments").exists()
+    assert not list(folder.glob("fi_doctor/**/faults"))
+    assert list(folder.glob("fi_doctor/knowledge/data/rules/*/*.yaml"))
     assert not (folder / "ray").exists()
 
 
