@@ -32,6 +32,13 @@ def grid(tmp_path_factory):
         cluster.shutdown()
 
 
+def test_what_every_node_has_need_not_be_shipped(grid, monkeypatch):
+    assert grid.has_ours()
+    elsewhere = grid.nodes()[0]._replace(id="f" * 56)
+    monkeypatch.setattr(grid, "nodes", lambda: (elsewhere,))
+    assert not grid.has_ours()
+
+
 def test_every_node_of_a_cluster_whose_gpus_are_taken_writes_its_report(grid):
     held = grid.reserve((1, 1), "STRICT_SPREAD", 30)
     try:
