@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from fi_doctor.cli.options import (
+    BudgetOrNot,
     Config,
     FailOn,
     FeatureOption,
+    JobsOrNot,
     Knowledge,
+    Model,
     NoConfig,
     Output,
+    Python,
+    Quiet,
     Require,
     Rows,
+    VllmArgs,
 )
+from fi_doctor.cli.ray_options import (
+    Address,
+    AllNodes,
+    AllRanks,
+    AskedRay,
+    FleetDepth,
+    Installed,
+    NcclLog,
+    NodeTimeout,
+    PpRanks,
+    RuntimeEnv,
+    TpRanks,
+    Wait,
+)
+from fi_doctor.errors import UsageError
 
 if TYPE_CHECKING:
     from fi_doctor.cli import outputs
@@ -29,7 +53,7 @@ class AskedFleet(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `fleet` as they were typed."""
 
     reports: tuple[str, ...] = ()  # folders, globs, files
-    address: str | None = None  # of a Ray cluster
+    ray: AskedRay = AskedRay()  # of which nothing counts where reports are named
     driver: str | None = None  # the node on which vLLM is started
     as_recorded: bool = False
     features: tuple[str, ...] = ()
@@ -43,7 +67,7 @@ class AskedFleet(msgspec.Struct, frozen=True, kw_only=True):
     knowledge: str | None = None
 
 
-@app.callback(help="Reports of many nodes: who is odd, and why.")
+@app.callback(help="Many nodes, of a Ray cluster or by their reports: who is odd, and why.")
 def fleet(  # noqa: PLR0913 - the options of a command
     context: typer.Context,
     *,
@@ -55,10 +79,27 @@ def fleet(  # noqa: PLR0913 - the options of a command
             help="Reports of the nodes, as `report --json` or `check -f json` writes them, named by node; repeatable.",
         ),
     ] = None,
+    address: Address = None,
+    all_nodes: AllNodes = False,
+    installed: Installed = False,
+    runtime_env: RuntimeEnv = None,
+    node_timeout: NodeTimeout = None,
+    wait: Wait = "10m",
+    depth: FleetDepth = "static",
+    budget: BudgetOrNot = None,
+    jobs: JobsOrNot = None,
+    model: Model = None,
+    tp: TpRanks = None,
+    pp: PpRanks = None,
+    vllm_args: VllmArgs = None,
+    collectives: AllRanks = False,
+    nccl_log: NcclLog = None,
     driver: Annotated[
         str | None,
         typer.Option(
-            "--driver", metavar="NODE", help="Where vLLM is started: its variables are compared with the others'."
+            "--driver",
+            metavar="NODE",
+            help="Where vLLM is started: its variables are compared with the others'. Of a cluster by default: here.",
         ),
     ] = None,
     as_recorded: Annotated[
@@ -81,12 +122,37 @@ def fleet(  # noqa: PLR0913 - the options of a command
     config: Config = None,
     no_config: NoConfig = False,
     knowledge: Knowledge = None,
+    quiet: Quiet = False,
 ) -> int:
     """Reports of many nodes: who is odd, and why."""
     if context.invoked_subcommand is not None:
         return 0
+    given = {"--budget": budget, "--jobs": jobs, "--model": model, "--vllm-args": vllm_args}
+    given |= {} if model is None and vllm_args is None else {"--tp": tp, "--pp": pp}
+    ray = AskedRay(
+        address=address or "auto",
+        takes_all=all_nodes,
+        is_installed=installed,
+        environments=tuple(runtime_env or ()),
+        node_timeout=node_timeout,
+        wait=wait,
+        depth=depth,
+        words=_words(given, tuple(feature or ())),
+        quiet=quiet,
+    )
+    if not collectives and not nccl_log and "--tp" not in given and (tp or pp):
+        raise UsageError("--tp and --pp: of what", todo="fi-doctor fleet --collectives --tp 2, or --model MODEL --tp 2")
+    if reports and address:
+        raise UsageError("--reports and --address: files or a cluster", todo="fi-doctor fleet --reports FOLDER")
+    if collectives or nccl_log:
+        from fi_doctor.cli import outputs, ray_ranks
+        from fi_doctor.reports.collectives import FORMATS
+
+        targets = outputs.targets(tuple(format_ or ()), "--format", output, forms=FORMATS)
+        return ray_ranks.collectives(ray, (tp or 1, pp or 1), tuple(nccl_log or ()), targets)
     asked = AskedFleet(
         reports=tuple(reports or ()),
+        ray=ray,
         driver=driver,
         as_recorded=as_recorded,
         features=tuple(feature or ()),
@@ -102,16 +168,65 @@ def fleet(  # noqa: PLR0913 - the options of a command
     return check(asked)
 
 
+@app.command()
+def warm(  # noqa: PLR0913 - the options of a command
+    *,
+    address: Address = None,
+    share: Annotated[
+        str,
+        typer.Option(
+            "--share",
+            metavar="DIR|URL",
+            help="A folder that all nodes have, or a URL for fsspec: each distinct cache is built on one node and "
+            "taken from there by the others. Without it each node builds its own.",
+        ),
+    ] = "",
+    feature: FeatureOption = None,
+    all_: Annotated[bool, typer.Option("--all", help="The modules of every row, with all its variants.")] = False,
+    jobs: JobsOrNot = None,
+    budget: Annotated[
+        str, typer.Option("--budget", metavar="TIME", help="Bound on the building, on each node.")
+    ] = "8h",
+    gentle: Annotated[
+        bool, typer.Option(help="Beside live servers: lowest priority, a quarter of the CPUs of each node.")
+    ] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be compiled.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Also where it is known to come to nothing.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    python: Python = None,
+    installed: Installed = False,
+    quiet: Quiet = False,
+) -> int:
+    """Compile beforehand, on the nodes of a Ray cluster, what servers there would.
+
+    Each distinct cache (toolkit, GPU architecture, FlashInfer, folders) is built once and shared, where there is a
+    place for it. What was shared is used only with the digest that its builder told, and each node then says whether
+    it would still compile anything.
+    """
+    from fi_doctor.cli import parse, ray_warming
+    from fi_doctor.cluster.warming import Asked
+
+    given = {"--jobs": jobs, "--budget": budget, "--python": python}
+    flags = {"--all": all_, "--gentle": gentle, "--dry-run": dry_run, "--anyway": anyway}
+    words = (*_words(given, tuple(feature or ())), *(name for name, is_on in flags.items() if is_on))
+    asked = AskedRay(address=address or "auto", is_installed=installed, quiet=quiet)
+    limit_s = parse.duration_s(budget, "--budget") + 600
+    return ray_warming.warm(asked, Asked(words, share, limit_s, is_dry=dry_run), is_json=json)
+
+
+def _words(given: Mapping[str, object], features: tuple[str, ...]) -> tuple[str, ...]:
+    """Of `report` on each node: what was typed, as it was typed."""
+    typed = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    return (*typed, *(word for name in features for word in ("--feature", name)))
+
+
 def check(asked: AskedFleet) -> int:
     """Merge, write, and give the gate's code. Errors: UsageError, CannotTellError where there is no report."""
     from fi_doctor.cli import commands, installed, outputs
     from fi_doctor.cli.asked import Asked
     from fi_doctor.cli.settle import settle
-    from fi_doctor.errors import UsageError
     from fi_doctor.fleet import merging, rendering, sources
 
-    if not asked.reports:
-        raise UsageError("fleet: nothing says where the reports are", todo="fi-doctor fleet --reports FOLDER")
     targets = outputs.targets(asked.formats, "--format", asked.output, forms=rendering.FORMATS)
     outputs.check(targets)
     settled = settle(
@@ -129,11 +244,17 @@ def check(asked: AskedFleet) -> int:
     kb, specs = installed.known(asked.knowledge)
     known = tuple(feature.id for feature in commands.listed_features(kb, specs))
     request = commands.request_of(settled, known, kb)
-    files = sources.paths(asked.reports)
-    found = merging.merge(
-        sources.reports(files), request, kb=kb, specs=specs, driver=asked.driver, as_recorded=asked.as_recorded
-    )
-    return tell(found, targets)
+    merge = functools.partial(merging.merge, request=request, kb=kb, specs=specs, as_recorded=asked.as_recorded)
+    if asked.reports:
+        files = sources.paths(asked.reports)
+        return tell(merge(sources.reports(files), driver=asked.driver), targets)
+    from fi_doctor.cli import ray_nodes
+
+    with ray_nodes.driver() as here:
+        nodes = ray_nodes.RayNodes(asked.ray)
+        with contextlib.closing(nodes.reports()) as reports:
+            taken = list(reports)
+        return tell(merge(taken, driver=asked.driver or here.result(), notes=nodes.notes), targets)
 
 
 def tell(found: Fleet, targets: tuple[outputs.Target, ...]) -> int:

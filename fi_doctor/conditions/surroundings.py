@@ -122,8 +122,7 @@ def ray_not_copied(facts: Facts) -> Relation:
         name
         for name in facts.environment
         if (name.startswith("FLASHINFER_") or name in _BUILD_VARIABLES)
-        and name not in names
-        and not name.startswith(prefixes)
+        and (name in copies.kept_back or (name not in names and not name.startswith(prefixes)))
     )
 
 

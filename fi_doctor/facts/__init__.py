@@ -114,7 +114,7 @@ class Gathering:
         self._calls = pool.submit(lambda: calls(self._survey.result()))
         self._binaries = pool.submit(lambda: binaries.read_packages(self._survey.result()) if binaries else None)
         self._site = pool.submit(lambda: read_site(self._survey.result(), self._start.result().environ))
-        self._ray = pool.submit(lambda: read_ray_copies(self._survey.result()))
+        self._ray = pool.submit(lambda: read_ray_copies(self._survey.result(), self.environ))
         self._ptxas = pool.submit(lambda: read_triton_ptxas(self._survey.result(), self._start.result().environ))
 
     def finish(self, symbols: tuple[str, ...] = ()) -> Facts:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
+import json
+from collections.abc import Mapping
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from fi_doctor.facts.files import NOT_PYTHON, read_text, why_not_python
 from fi_doctor.facts.packages import Survey
@@ -16,7 +20,7 @@ _PATH = "ray/ray_env.py"
 _ALWAYS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
-def read_ray_copies(survey: Survey) -> RayCopies | Missing:
+def read_ray_copies(survey: Survey, environ: Mapping[str, str]) -> RayCopies | Missing:
     """Of the vllm that an import would get; Missing when there is none, or its file is not as we know it."""
     origin = survey.modules.get("vllm", Missing(reason="vllm was not looked for"))
     if isinstance(origin, Missing):
@@ -26,9 +30,29 @@ def read_ray_copies(survey: Survey) -> RayCopies | Missing:
     if isinstance(text, Missing):
         return text
     try:
-        return parse(text)
+        found = parse(text)
     except NOT_PYTHON as error:
         return Missing(reason=f"{path} is not Python: {why_not_python(error)}")
+    if isinstance(found, Missing):
+        return found
+    return replace(found, kept_back=read_kept_back(environ))
+
+
+def read_kept_back(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The names in the user's own list; as vLLM takes it, one that is no JSON holds nothing back.
+
+    Source: vllm/ray/ray_env.py and envs.py (VLLM_CONFIG_ROOT), 0.10.2 to 0.33.0.
+    """
+    home = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/"), ".config"))
+    root = Path(environ.get("VLLM_CONFIG_ROOT") or home / "vllm").expanduser()
+    text = read_text(root / "ray_non_carry_over_env_vars.json")
+    if isinstance(text, Missing):
+        return ()
+    try:
+        names = json.loads(text)
+    except (ValueError, RecursionError):
+        return ()
+    return tuple(sorted({str(name) for name in names})) if isinstance(names, list | dict) else ()
 
 
 def parse(text: str) -> RayCopies | Missing:

@@ -34,13 +34,13 @@ def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
     kb: KnowledgeBase,
     specs: tuple[ProbeSpec, ...],
     driver: NodeReport | str | None = None,
-    notes: tuple[str, ...] = (),
+    notes: Sequence[str] = (),
     as_recorded: bool = False,
 ) -> Fleet:
     """The fleet that these reports tell of, taken one at a time; what cannot be read is named and left out.
 
     request: what is asked of every node. driver: where vLLM is started, whose variables the
-    workers should have: a report of its own, or a node's name.
+    workers should have: a report of its own, or a node's name. notes: looked at once all reports are taken.
     as_recorded: verdicts as they were written; else those of another knowledge are judged again.
     """
 

@@ -38,7 +38,9 @@ def natural(name: str) -> tuple[str | int, ...]:
 
 
 def _machine(one: Reading) -> Hashable:
-    """What tells a machine from others: its GPUs, else how it calls itself, else how it is called here."""
+    """What tells a machine from others: who asked it, its GPUs, how it calls itself, else how it is called here."""
+    if one.identity:
+        return ("asked", one.identity)
     if one.serials:
         return one.serials
     return ("host", one.hostname) if one.hostname and _is_name(one.hostname) else ("name", one.name)

@@ -42,6 +42,7 @@ class NodeReport(NamedTuple):
     name: str
     found: bytes | Report | DoctorError  # bytes: JSON or YAML
     source: str = ""  # the file
+    identity: str = ""  # by which whoever asked tells it from others; "": by what its report says of the machine
 
 
 class Reading(NamedTuple):
@@ -60,6 +61,7 @@ class Reading(NamedTuple):
     # Which of MOMENTARY hold on its facts; () where the verdicts stand as they were written.
     moment: tuple[bool, ...]
     rows: int  # its verdicts and findings, as far as they differ between reports
+    identity: str = ""  # as NodeReport
 
 
 class _Wire(msgspec.Struct):
@@ -159,6 +161,7 @@ class Reader:
             sections=(*sections, self._kept("request", asked, minor)),
             moment=() if self.stands(doctor) else _moment(data),
             rows=self._standing(wire),
+            identity=self._text(one.identity),
         )
         if key_of(reading) not in self._samples:
             # The whole is looked at once; of what is like it later every section that is new.

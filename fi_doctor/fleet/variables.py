@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fi_doctor.diagnosis.fact_changes import Told
 from fi_doctor.errors import UsageError
@@ -15,8 +15,11 @@ from fi_doctor.model import Missing, RayCopies, Report, Vllm
 from fi_doctor.model.fleet import Value, VariableDrift
 
 _ENVIRONMENT = GROUPS.index("environment")
-# What a shell or an image sets for itself, on each node its own: nobody expects it to be handed on.
-_OF_A_SHELL = ("HOME", "LANG", "LC_ALL", "PATH", "XDG_")
+# What a shell, an image or Ray sets for itself, on each node its own: nobody expects it to be handed on.
+_OF_A_SHELL = (
+    *("HOME", "LANG", "LC_ALL", "PATH", "XDG_"),
+    *("CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "OMP_NUM_THREADS", "PYTHONBREAKPOINT", "RANK", "VLLM_HOST_IP"),
+)
 
 
 def of_driver(reading: Reading, readings: Sequence[Reading], reader: Reader) -> tuple[VariableDrift, ...]:
@@ -80,10 +83,19 @@ def _set(text: str) -> str:
 def _is_copied(name: str, report: Report) -> bool | None:
     """Whether the driver's vLLM hands the variable to Ray workers: one that it registers, or that ray_env.py names."""
     facts = report.facts
+    copies = facts.ray_copies
+    if isinstance(copies, RayCopies) and name in copies.kept_back:
+        return False
     if isinstance(facts.vllm, Vllm) and name in facts.vllm.variables:
         return True
-    copies = facts.ray_copies
     if isinstance(copies, RayCopies):
-        return name in copies.names or (bool(copies.prefixes) and name.startswith(copies.prefixes))
+        prefixes = (*copies.prefixes, *_listed(facts.environment, "VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY"))
+        names = (*copies.names, *_listed(facts.environment, "VLLM_RAY_EXTRA_ENV_VARS_TO_COPY"))
+        return name in names or name.startswith(prefixes)
     assert isinstance(copies, Missing)  # noqa: S101 - one of the two
     return None
+
+
+def _listed(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """Names with commas, as vLLM reads them."""
+    return tuple(part for one in environment.get(name, "").split(",") if (part := one.strip()))

@@ -89,3 +89,5 @@ class RayCopies(Data, frozen=True, tag_field="kind", tag="ray-copies"):
     prefixes: tuple[str, ...]  # of the release; empty up to 0.14.1
     names: tuple[str, ...]
     source: str  # "ray/ray_env.py:36"
+    # What the user's ray_non_carry_over_env_vars.json holds back, whatever else names it.
+    kept_back: tuple[str, ...] = ()

@@ -71,7 +71,11 @@ def test_a_file_that_is_cut_off_leaves_the_rest_untold_and_not_well(doctor, fold
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ((), 2, "nothing says where the reports are"),
+        (("--reports", "{folder}", "--address", "auto"), 2, "files or a cluster"),
+        (("--tp", "2"), 2, "--tp and --pp: of what"),
+        (("--address", "nowhere", "--collectives"), 2, "one rank has nobody to talk to"),
+        (("--runtime-env", "{folder}/none.yaml"), 2, "none.yaml: No such file"),
+        (("--nccl-log", "{folder}/none.log"), 2, "none.log: No such file"),
         (("--reports", "/nowhere"), 2, "there is no '/nowhere'"),
         (("--reports", "{empty}"), 3, "no report in"),
         (("--reports", "{folder}", "-f", "sarif"), 2, "sarif"),

@@ -1,0 +1,63 @@
+"""On a node, in a Ray worker: an order's child process is run, and how it ended is given back as plain values."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from fi_doctor import sandbox
+from fi_doctor.processes import HOUSEHOLD
+
+_MOST_OUTPUT = 64 << 20  # bytes, as much as a report may have
+_START = "import sys; sys.path[:0] = [sys.argv.pop(1)]; from fi_doctor.__main__ import main; main(sys.argv[1:])"
+_OWN = Path(__file__).parents[1]
+
+
+def run(
+    words: tuple[str, ...], *, script: str, limit_s: float, gpus: int, variables: tuple[tuple[str, str], ...]
+) -> tuple[int | None, int | None, bool, bytes, bytes, float, str]:
+    """The fields of `grid.Ended`: of fi-doctor with these words, or of a script of fi_doctor/inside.
+
+    The child has the environment of the worker, as what serves on this cluster would have it, but for what was added
+    there to ship fi-doctor. It is killed with all that it started, also when this worker is.
+    """
+    HOUSEHOLD.has_others = True  # a worker may have children that are Ray's
+    environ = {**environment(os.environ, str(_OWN.parent), gpus), **dict(variables)}
+    for name in (name for name, value in variables if not value):
+        del environ[name]
+    if script:  # not isolated: it imports what serves, wherever PYTHONPATH has it
+        argv = (sys.executable, str(_OWN / "inside" / script), *words)
+    else:
+        argv = (sys.executable, "-I", "-c", _START, str(_OWN.parent), *words)
+    done = sandbox.run(argv, timeout_s=limit_s, env=environ, max_output=_MOST_OUTPUT, leaves_orphans=False)
+    return (done.returncode, done.signal, done.timed_out, done.stdout, done.stderr, done.seconds, done.error)
+
+
+def environment(found: Mapping[str, str], shipped: str, gpus: int) -> dict[str, str]:
+    """That of the worker without what our own job brought: the shipped folder, and that it sees no GPU.
+
+    An older Ray sets CUDA_VISIBLE_DEVICES to nothing for a task that asks for no GPU: then the raylet's own stands.
+    """
+    environ = dict(found)
+    path = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    kept = [entry for entry in path if os.path.realpath(entry) not in (shipped, os.path.dirname(shipped))]  # noqa: PTH120
+    if len(kept) < len(path):
+        environ.pop("PYTHONPATH")
+        if kept:
+            environ["PYTHONPATH"] = os.pathsep.join(kept)
+    if not gpus and environ.get("CUDA_VISIBLE_DEVICES") == "":
+        environ.pop("CUDA_VISIBLE_DEVICES")
+        environ.update(_of_raylet(environ.get("RAY_RAYLET_PID", "")))
+    return environ
+
+
+def _of_raylet(pid: str) -> dict[str, str]:
+    """CUDA_VISIBLE_DEVICES as the node was started with, where it was and that can be read."""
+    try:
+        entries = Path(f"/proc/{int(pid)}/environ").read_bytes().split(b"\0")
+    except (OSError, ValueError):
+        return {}
+    pairs = [os.fsdecode(entry).partition("=") for entry in entries]
+    return {name: value for name, _, value in pairs if name == "CUDA_VISIBLE_DEVICES"}
