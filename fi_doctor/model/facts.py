@@ -159,8 +159,7 @@ class FlashInfer(Data, frozen=True, tag_field="kind", tag="flashinfer"):
     jit_cache_architectures: tuple[str, ...] | Missing  # as their providers say; old wheels do not
     symbols: dict[str, str | Missing]  # "flashinfer.norm.rmsnorm" -> "norm/__init__.py:41", or why it is not there
     cccl: str | Missing = Missing(reason="it was not read")  # that it brings itself; absent: the toolkit's is taken
-    # Whether ninja keeps one log for all modules (facts/builds.py), so that builds at the same time spoil it.
-    shared_ninja_log: bool = False
+    shared_ninja_log: bool = False  # one for all modules (facts/builds.py), which builds at the same time spoil
     # Module -> what its cached build.ninja says otherwise than FlashInfer would write today, "cuda_home = /usr/local;
     # now /usr/local/cuda-13.0". Empty where the installed version writes that file for every build.
     stale_modules: dict[str, str] = {}
