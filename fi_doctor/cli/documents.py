@@ -129,11 +129,10 @@ def cache(  # noqa: PLR0913 - the options of a command
 
     Exit codes: 0 nothing is bad or all that was is removed, 1 something is bad, 3 there is no FlashInfer.
     """
-    from fi_doctor.cli.caching import AskedCache
-    from fi_doctor.cli.caching import cache as look
+    from fi_doctor.cli import caching
 
-    return look(
-        AskedCache(
+    return caching.cache(
+        caching.AskedCache(
             python=python,
             prunes=prune,
             is_dry=dry_run,
@@ -292,9 +291,7 @@ def features(  # noqa: PLR0913 - the options of a command
 def schema(
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="NAME", help="report, difference, policy, lock, coverage, cache, explain, plan or fleet."
-        ),
+        typer.Argument(metavar="NAME", help="report, difference, policy, lock, coverage, cache, explain, plan, fleet."),
     ],
 ) -> int:
     """The JSON Schema of what fi-doctor writes or reads."""

@@ -60,13 +60,14 @@ _SERIALS = re.compile(rf"{_SERIAL.pattern}(?:,{_SERIAL.pattern})*")  # how many 
 _PCI = re.compile(r"\b(?:[0-9a-fA-F]{4,8}:)[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
 _NODE = re.compile(r"^/dev/nvidia\d+$")
 _OF_A_GPU = ("name", "sm", "memory_total_mib", "mig", "iommu", "compute_mode")
+_NOTHING = ((), "None")  # an empty list, and null
 
 
 def configuring(group: str, value: Any) -> Iterator[tuple[str, Told]]:
     """The facts of a group that configure the node, by name, as words. value: as a report has it."""
     for name, told in leaves(group, group, value, _UNTOLD):
-        if group == "environment" and _is_of_one(name.partition(".")[2]):
-            continue
+        if told in _NOTHING or (group == "environment" and _is_of_one(name.partition(".")[2])):
+            continue  # what is empty is not there, whether a report of another release writes it or not
         yield name, _common(name, told)
     if group == "gpus" and isinstance(value, dict):
         yield from _gpus(value)
