@@ -137,7 +137,7 @@ def fleet(  # noqa: PLR0913 - the options of a command
         node_timeout=node_timeout,
         wait=wait,
         depth=depth,
-        words=_words(given, tuple(feature or ())),
+        words=_words(given, _looked_at(feature, require)),
         quiet=quiet,
     )
     if not collectives and not nccl_log and "--tp" not in given and (tp or pp):
@@ -212,6 +212,11 @@ def warm(  # noqa: PLR0913 - the options of a command
     asked = AskedRay(address=address or "auto", is_installed=installed, quiet=quiet)
     limit_s = parse.duration_s(budget, "--budget") + 600
     return ray_warming.warm(asked, Asked(words, share, limit_s, is_dry=dry_run), is_json=json)
+
+
+def _looked_at(features: list[str] | None, required: list[str] | None) -> tuple[str, ...]:
+    """What a node looks at: all, or what is named, and then also what must work there."""
+    return (*features, *(one.partition("=")[0] for one in required or ())) if features else ()
 
 
 def _words(given: Mapping[str, object], features: tuple[str, ...]) -> tuple[str, ...]:

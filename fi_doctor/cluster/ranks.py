@@ -13,6 +13,7 @@ from fi_doctor.model.collectives import CollectiveRow
 from fi_doctor.model.words import Evidence, Verdict
 
 MARK = "@fi-doctor-rank "  # as fi_doctor/inside/rank.py
+_ITSELF = "it did not go on and ended itself"
 MEET = "gloo: all ranks meet"
 OPERATIONS = {"tp": ("all_reduce", "all_gather"), "pp": ("all_reduce", "hand_over")}
 
@@ -150,6 +151,7 @@ def stopped(ranks: Sequence[Rank]) -> str:
     last = [one for one in ranks if far.get(one.number, -1) == min(far.values(), default=0)]
     if not last:
         return "no rank stopped"
+    last.sort(key=_guilt)
     first = last[0]
     step = first.begun[-1] if first.begun else "before its first step"
     how = first.raised.get(step, first.ended)
@@ -164,6 +166,11 @@ def stopped(ranks: Sequence[Rank]) -> str:
     return words
 
 
+def _guilt(one: Rank) -> int:
+    """Of ranks that came equally far one that is gone or had to be killed comes first: the others waited for it."""
+    return 2 if one.raised else 1 if one.ended in (_ITSELF, "") else 0
+
+
 def _ending(result: Result) -> str:
     if not isinstance(result, Ended):
         return f"{result.what} ({result.why})" if result.why else result.what
@@ -172,7 +179,7 @@ def _ending(result: Result) -> str:
     if result.error:
         return f"it could not be started: {result.error}"
     if b"Timeout (" in result.stderr:  # faulthandler
-        return "it did not go on and ended itself"
+        return _ITSELF
     how = f"signal {result.signal}" if result.signal else f"code {result.code}"
     lines = [line.strip() for line in result.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
     return f"it ended with {how}{': ' + lines[-1][:300] if lines else ''}"

@@ -99,3 +99,11 @@ def test_the_name_of_a_host_is_taken_out_of_a_redacted_report():
     text = render(redaction.redact(cli_command.report(facts=named), {}), "json")
     assert "gpu17" not in text
     assert isinstance(facts.system.hostname, Missing)
+
+
+def test_nodes_look_at_what_is_named_and_at_what_must_work_there():
+    from fi_doctor.cli.fleet import _looked_at, _words
+
+    assert _looked_at(["norm.*"], ["rope.apply=verified"]) == ("norm.*", "rope.apply")
+    assert _looked_at(None, ["rope.apply"]) == ()
+    assert _words({"--jobs": 2, "--budget": None}, ("norm.*",)) == ("--jobs", "2", "--feature", "norm.*")

@@ -82,6 +82,15 @@ def test_a_rank_that_never_meets_the_others_is_a_row_of_its_own():
     assert str(found["gloo all_reduce"].verdict) == "unknown"
 
 
+def test_of_ranks_that_came_equally_far_the_frozen_one_is_named_first():
+    waits = said(device(), *steps("import torch", until=ranks.MEET), code=1, stderr=b"Timeout (0:01:10)!")
+    frozen = said(device(), *steps("import torch", until=ranks.MEET), code=None, timed_out=True)
+    further = said(device(), *steps("import torch", ranks.MEET, until=all_steps()[1]), code=1)
+    found = [ranks.read(number, "a", one) for number, one in enumerate((waits, frozen, further))]
+    words = ranks.stopped(found)
+    assert words.startswith(f"rank 1 on a stopped: {ranks.MEET}: {LIMIT}; so did rank 0; rank 2 came further")
+
+
 def test_without_torch_nothing_is_known():
     lacks = said(
         {"kind": "begun", "step": "import torch"},
