@@ -80,7 +80,7 @@ class TritonPtxas(Data, frozen=True, tag_field="kind", tag="triton-ptxas"):
     blackwell: Ptxas | Missing  # what newer Tritons take from SM100 on; Missing (absent) where they have no such file
 
 
-class RayCopies(Data, frozen=True, tag_field="kind", tag="ray-copies"):
+class RayCopies(Data, frozen=True, omit_defaults=True, tag_field="kind", tag="ray-copies"):
     """Which variables the installed vLLM hands to Ray workers, beside those that envs.py registers.
 
     Source: vllm/ray/ray_env.py.
