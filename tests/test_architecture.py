@@ -57,6 +57,7 @@ ARROWS = {
         "conditions",
         "consequences",
         "diagnosis",
+        "expecting",
         "facts",
         "knowledge",
         "pipeline",
