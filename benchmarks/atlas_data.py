@@ -4,6 +4,7 @@
 
 --rows: what benchmarks/atlas.py wrote on some machine; it is kept as tests/atlas/NAME.jsonl.xz, as it is. What ships is
 made of those files and of the reports below tests/machines: what their builds cost and how far their probes came.
+Machines that were made faulty on purpose say nothing of a release and a GPU: they are left out.
 """
 
 import argparse
@@ -14,14 +15,16 @@ import pathlib
 import msgspec
 from atlas_record import LACKS
 
+from fi_doctor.diagnosis import cells
 from fi_doctor.knowledge import atlas
+from fi_doctor.model import CellOutcome, Ending, Stage, Verdict
 
 TESTS = pathlib.Path(__file__).parents[1] / "tests"
 ROWS = TESTS / "atlas"
 _STATES = {"built": "compiled", "failed": "failed"}
 # A rank that was stopped, an nvcc that lies about its version, an architecture list of another GPU.
-_FAULTY = ("stopped-rank", "nvcc-says", "nvcc-put-right", "proved-arch-list", "proved-nvcc")
-_COUNTS = ("built", "ran", "verified")  # stages after which something of ours was tried
+FAULTY = ("stopped-rank", "nvcc-says", "nvcc-put-right", "proved-arch-list", "proved-nvcc")
+_COUNTS = (Stage.BUILT, Stage.RAN, Stage.VERIFIED)  # stages after which something of ours was tried
 
 
 class Named(msgspec.Struct):
@@ -33,6 +36,7 @@ class Named(msgspec.Struct):
     nvcc: "Named | None" = None
     jit: "Named | None" = None
     cpus: int = 0
+    sm: int = 0
 
 
 class Gpus(msgspec.Struct):
@@ -67,19 +71,12 @@ class Builds(msgspec.Struct):
     costs: dict[str, Cost] = {}
 
 
-class Cell(msgspec.Struct):
-    """How one variant ended."""
-
-    variant: str
-    stage: str
-    ending: str
-
-
 class Outcome(msgspec.Struct):
     """How one probe ended."""
 
     feature: str
-    cells: list[Cell]
+    sm: int | dict
+    cells: list[CellOutcome]
 
 
 class Recorded(msgspec.Struct):
@@ -95,6 +92,8 @@ def made():
     """The whole of it, from the files."""
     places, compiled, ran = {}, set(), set()
     for path in sorted((TESTS / "machines").glob("*/*.json")):
+        if any(word in path.parent.name for word in FAULTY):
+            continue
         report = msgspec.json.decode(path.read_bytes(), type=Recorded)
         built, tried = of_report(report, path.parent.name, places)
         compiled |= built
@@ -124,8 +123,7 @@ def of_report(report, name, places):
     package, nvcc, gpus = facts.flashinfer, facts.toolkit.jit and facts.toolkit.jit.nvcc, facts.gpus.gpus
     if not (isinstance(package.version, str) and isinstance(package.architectures, list) and isinstance(gpus, list)):
         return set(), set()
-    is_faulty = any(word in name for word in _FAULTY)
-    place = atlas.Place(name, gpu=gpus[0].name, cores=facts.system.cpus, jobs=builds.jobs, is_faulty=is_faulty)
+    place = atlas.Place(name, gpu=gpus[0].name, sm=gpus[0].sm, cores=facts.system.cpus, jobs=builds.jobs)
     place = places.setdefault(place, len(places))
     version = nvcc.version if nvcc and isinstance(nvcc.version, str) else ""
     key, day = (version, package.architectures[0]), report.created[:10]
@@ -139,12 +137,22 @@ def of_report(report, name, places):
         if word in _STATES and "." not in module  # a part of a module has a dot in its name
     }  # fmt: skip
     ran = {
-        atlas.Ran(package.version, outcome.feature, cell.variant, *key, cell.stage, cell.ending, place, day)
+        atlas.Ran(package.version, outcome.feature, cell.variant, *key, told, cell.modules, place, day)
         for outcome in report.outcomes
         for cell in outcome.cells
-        if cell.ending not in ("returned", "not-run") or (cell.ending == "returned" and cell.stage in _COUNTS)
+        if isinstance(outcome.sm, int) and (told := of_cell(cell))
     }
     return compiled, ran
+
+
+def of_cell(cell):
+    """How far it came or how it ended; "" where nothing of ours was tried, or a failure is none of the kernel."""
+    verdict = cells.judge_outcome(cell, builds=True, rest="", has_gpu=True).verdict
+    if verdict is Verdict.UNSUPPORTED:
+        return "refused"
+    if cell.ending is Ending.RETURNED:
+        return cell.stage.value if cell.stage in _COUNTS else ""
+    return cell.ending.value if verdict.is_failure else ""
 
 
 def written(found):

@@ -16,7 +16,7 @@ from collections import Counter
 from msgspec.structs import replace
 
 from fi_doctor import knowledge, pipeline
-from fi_doctor.knowledge import runs
+from fi_doctor.knowledge import atlas
 from fi_doctor.model import Depth, Evidence, FeatureRow, Report, Verdict
 from fi_doctor.model.targets import Target
 from fi_doctor.probing import catalog
@@ -65,7 +65,7 @@ def foretold(report: Report, machine: str) -> Report:
         outcomes=(),
         created=report.created,
         target=Target(words=machine, sm=90),
-        runs=tuple(run for run in runs.load() if run.machine != machine),
+        known=atlas.load().without(machine),
     )
 
 

@@ -13,7 +13,6 @@ from fi_doctor.diagnosis import called, foretelling, gate
 from fi_doctor.diagnosis.foretelling import Foreseen, Word
 from fi_doctor.diagnosis.matrix import deciding_cells
 from fi_doctor.knowledge import atlas
-from fi_doctor.knowledge.runs import Run, costs, load, seen
 from fi_doctor.model import (
     Cell,
     Depth,
@@ -45,17 +44,15 @@ class Basis(NamedTuple):
     kb: KnowledgeBase
     facts: Facts
     would: tuple[PlannedProbe, ...]  # what could be tried there, were it here
-    runs: Sequence[Run]
+    known: atlas.Atlas
 
 
 def basis(
-    kb: KnowledgeBase, facts: Facts, planned: tuple[PlannedProbe, ...], request: Request, runs: Sequence[Run] | None
+    kb: KnowledgeBase, facts: Facts, planned: tuple[PlannedProbe, ...], request: Request, known: atlas.Atlas | None
 ) -> Basis:
-    """The same for a plan, however deep it is. runs: None for all that are shipped."""
+    """The same for a plan, however deep it is. known: None for all that is shipped."""
     specs = tuple({probe.spec.id: probe.spec for probe in planned}.values())
-    return Basis(
-        kb, facts, plan.plan(specs, facts, replace(request, depth=Depth.BUILD)), load() if runs is None else runs
-    )
+    return Basis(kb, facts, plan.plan(specs, facts, replace(request, depth=Depth.BUILD)), known or atlas.load())
 
 
 def foresee(on: Basis, outcomes: tuple[Outcome, ...], found: tuple[Finding, ...]) -> Foreseen:
@@ -132,14 +129,17 @@ def _as_seen(probe: PlannedProbe, variant: str, on: Basis, *, is_doubted: bool) 
     if isinstance(probe.sm, Missing) or isinstance(gate, Missing):
         return None
     row = probe.spec.feature
-    alike = [run for run in seen(on.runs, row, variant, release, probe.sm) if _is_alike(run.nvcc, gate)]
-    verdicts = {run.rows[row][variant] for run in alike}
+    seen = on.known.seen.get((row, probe.sm), {}).get(variant, {})
+    alike = {name: one for name, one in sorted(seen.items()) if one.flashinfer == release and _is_alike(one.nvcc, gate)}
+    verdicts = {one.verdict for one in alike.values()}
     if len(verdicts) != 1 or (is_doubted and Verdict.WORKS in verdicts):
         return None
     [verdict] = verdicts
     said = "ran" if verdict is Verdict.WORKS else "failed"
-    why = f"it {said} on {alike[0].gpu} with this release ({_named(alike)})"
-    return Word(verdict, why, (row,), (variant,), tuple(run.machine for run in alike))
+    machine, first = next(iter(alike.items()))
+    more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+    where = f"{on.known.places[first.place].gpu} with this release ({machine}{more}, nvcc {first.nvcc})"
+    return Word(verdict, f"it {said} on {where}", (row,), (variant,), tuple(alike))
 
 
 def _is_called(row: FeatureRow, on: Basis) -> bool:
@@ -198,10 +198,13 @@ def _modules(row: FeatureRow, probes: Sequence[PlannedProbe], on: Basis) -> tupl
 
 def _asked(row: FeatureRow, variant: str, on: Basis) -> tuple[str, ...] | None:
     """What a machine of that SM asked for, one with this release first."""
-    release = _release(on.facts)
-    runs = [run for run in on.runs if run.sm == row.sm and variant in run.modules.get(row.feature, {})]
-    runs.sort(key=lambda run: run.flashinfer != release)
-    return runs[0].modules[row.feature][variant] if runs else None
+    seen = _seen(row, on).get(variant, {})
+    asked = [(one.flashinfer != _release(on.facts), name, one.modules) for name, one in seen.items() if one.modules]
+    return min(asked)[-1] if asked else None
+
+
+def _seen(row: FeatureRow, on: Basis) -> dict[str, dict[str, atlas.Ran]]:
+    return {} if isinstance(row.sm, Missing) else on.known.seen.get((row.feature, row.sm), {})
 
 
 def _as_family(name: str) -> str:
@@ -227,21 +230,13 @@ def _is_there(name: str, sm: int | Missing, facts: Facts) -> bool:
 
 def _cost(name: str, sm: int | Missing, on: Basis) -> tuple[int, float, int, str]:
     """Objects, CPU seconds, MiB of the largest compiler, and where that was measured; "" where it is estimated."""
-    found = costs([run for run in on.runs if run.sm == sm], name, _release(on.facts))
-    if found is not None:
-        run, cost = found
-        return cost.objects, cost.cpu_seconds, cost.peak_mib, f"{run.machine} (nvcc {run.nvcc})"
     asked = None if isinstance(sm, Missing) else atlas.asked_of(on.facts, sm)
-    if asked is not None and (known := atlas.cost(asked, name.rstrip("*"))):
-        built, place = known
-        return built.units, built.cpu_s, built.peak_mib, f"{place.name} (nvcc {built.nvcc}, sm_{built.arch})"
+    if asked is not None and (found := atlas.cost(on.known, asked, name)):
+        built, place = found
+        code = "" if place.sm == sm else f", sm_{built.arch}"
+        return built.units, built.cpu_s, built.peak_mib, f"{place.name} (nvcc {built.nvcc}{code})"
     objects = estimates.objects(name)
     return objects, estimates.core_seconds(name, objects), estimates.peak_mib(name), ""
-
-
-def _named(runs: Sequence[Run]) -> str:
-    more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
-    return f"{runs[0].machine}{more}, nvcc {runs[0].nvcc}"
 
 
 def _leans(row: FeatureRow, cell: Cell, foreseen: Foreseen) -> tuple[str, ...]:
@@ -255,13 +250,13 @@ def _open(row: FeatureRow, on: Basis, findings: tuple[Finding, ...]) -> str:
     against = [one.id for one in findings if one.severity is not Severity.INFO and row.feature in one.features]
     if against:
         return f"{', '.join(dict.fromkeys(against))} {'stand' if len(against) > 1 else 'stands'} against it"
-    runs = [run for run in on.runs if run.sm == row.sm and row.feature in run.rows]
-    if not runs:
+    seen = [(machine, one) for there in _seen(row, on).values() for machine, one in there.items()]
+    if not seen:
         return f"it was not measured on SM{row.sm}, and nothing is known against it"
-    runs.sort(key=lambda run: (_distance(run.flashinfer, _release(on.facts)), run.machine))
-    verdicts = set(runs[0].rows[row.feature].values())
+    machine, near = min(seen, key=lambda one: (_distance(one[1].flashinfer, _release(on.facts)), one[0]))
+    verdicts = {one.verdict for name, one in seen if name == machine}
     said = "ran" if verdicts == {Verdict.WORKS} else "ran in part" if Verdict.WORKS in verdicts else "failed"
-    where = f"{runs[0].gpu} with FlashInfer {runs[0].flashinfer} and nvcc {runs[0].nvcc} ({runs[0].machine})"
+    where = f"{on.known.places[near.place].gpu} with FlashInfer {near.flashinfer} and nvcc {near.nvcc} ({machine})"
     return f"nothing is known against it; it {said} on {where}, the nearest that was measured"
 
 

@@ -29,7 +29,7 @@ from fi_doctor.diagnosis import (
 )
 from fi_doctor.facts import Gathering
 from fi_doctor.facts.system import unbounded
-from fi_doctor.knowledge.runs import Run
+from fi_doctor.knowledge.atlas import Atlas
 from fi_doctor.model import (
     SCHEMA,
     Depth,
@@ -209,17 +209,17 @@ def conclude(  # noqa: PLR0913 - the whole of what a verdict rests on
     registries: Mapping[str, Registry] = MappingProxyType({}),
     refuted: frozenset[str] = frozenset(),
     target: Target | None = None,
-    runs: tuple[Run, ...] | None = None,
+    known: Atlas | None = None,
 ) -> Report:
     """The report that these facts and outcomes amount to; pure.
 
     locked: (feature, SM) -> the day of the measurement, of rows whose outcomes are those of a lock.
     stated: settings that were given beside those of the facts. registries: those that were read from installed files.
     refuted: lines that were tried here and did not help, which are not recommended.
-    target: the machine that it is for, where that is not this one. runs: recorded machines that tell of it; None: all.
+    target: the machine that it is for, where that is not this one. known: what tells of it; None: all that is shipped.
     """
     found = findings.find(kb, facts, outcomes)
-    on = expecting.basis(kb, facts, planned, request, runs) if target is not None else None
+    on = expecting.basis(kb, facts, planned, request, known) if target is not None else None
     foreseen = expecting.foresee(on, outcomes, found) if on is not None else foretelling.NOTHING
     judged = matrix.judge(kb, facts, planned, outcomes, found, selected=request.features, foreseen=foreseen)
     days = ((row, locked.get((row.feature, _number(row.sm)))) for row in judged)

@@ -58,6 +58,7 @@ ARROWS = {
         "conditions",
         "consequences",
         "diagnosis",
+        "expecting",
         "facts",
         "knowledge",
         "pipeline",

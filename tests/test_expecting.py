@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
-import importlib
-import pathlib
-
 import factory as make
 import pytest
 from msgspec.structs import replace
 
 from fi_doctor import expecting, knowledge, pipeline
 from fi_doctor.diagnosis import foretelling
-from fi_doctor.knowledge import atlas, runs
+from fi_doctor.knowledge import atlas
 from fi_doctor.model import Depth, Finding, Missing, Request, Requires, Severity, Verdict
 from fi_doctor.model.expected import Start
 from fi_doctor.model.targets import Target
-from fi_doctor.probing import catalog, plan
+from fi_doctor.probing import plan
 
 KB = knowledge.load()
-MACHINES = pathlib.Path(__file__).parent / "machines"
-WORKS, WRONG = Verdict.WORKS, Verdict.WRONG_RESULT
+WORKS = Verdict.WORKS
 RELEASE = "0.7.2.post1"
 SPEC = make.spec("norm.rmsnorm", module="norm", has_build=True)
 STATIC = Request(depth=Depth.STATIC)
 
 
-def run(machine="one", *, verdict=WORKS, **changes):
-    base = runs.Run(
-        machine=machine,
-        gpu="NVIDIA H200",
-        sm=90,
-        flashinfer=RELEASE,
-        nvcc="13.0",
-        torch="2.11.0",
-        rows={"norm.rmsnorm": {"": verdict}},
-        modules={"norm.rmsnorm": {"": ("norm",)}},
-        costs={"norm": runs.Cost(objects=2, cpu_seconds=80.0, peak_mib=900)},
-    )
-    return replace(base, **changes)
+def run(machine="one", *, outcome="verified", variant="", flashinfer=RELEASE, nvcc="13.0", sm=90):
+    """A machine, what it ran and what it compiled."""
+    arch, day = f"{sm}a", "2026-11-29"
+    ran = atlas.Ran(flashinfer, "norm.rmsnorm", variant, nvcc, arch, outcome, ("norm",), 0, day)
+    built = atlas.Compiled(flashinfer, "norm", nvcc, arch, "compiled", "", 2, 80.0, 40.0, 900, 0, day)
+    return atlas.Place(machine, gpu="NVIDIA H200", sm=sm), built, ran
 
 
-def report(*known, facts=None, spec=SPEC, request=STATIC):
+def known_of(*machines):
+    """An atlas of them."""
+    placed = [[replace(row, place=place) for row in rows] for place, (_, *rows) in enumerate(machines)]
+    built, ran = zip(*placed, strict=True) if placed else ((), ())
+    return atlas.Atlas(tuple(machine[0] for machine in machines), tuple(built), tuple(ran))
+
+
+def report(*machines, known=None, facts=None, spec=SPEC, request=STATIC):
     facts = facts or make.facts(gpus=make.gpu_facts(make.gpu()))
     return pipeline.conclude(
         request,
@@ -50,7 +46,7 @@ def report(*known, facts=None, spec=SPEC, request=STATIC):
         outcomes=(),
         created="",
         target=Target(words="h200", sm=90),
-        runs=known,
+        known=known or known_of(*machines),
     )
 
 
@@ -67,12 +63,12 @@ def expected_of(found, name="norm.rmsnorm"):
     [
         ([run()], ("works", "predicted")),
         ([run(), run("other")], ("works", "predicted")),
-        ([run(verdict=WRONG)], ("wrong-result", "predicted")),
-        ([run(), run("other", verdict=WRONG)], ("unknown", "declared")),
+        ([run(outcome="wrong-result")], ("wrong-result", "predicted")),
+        ([run(), run("other", outcome="wrong-result")], ("unknown", "declared")),
         ([run(flashinfer="0.7.1")], ("unknown", "declared")),
         ([run(sm=100)], ("unknown", "declared")),
         ([run(nvcc="12.9")], ("unknown", "declared")),
-        ([run(rows={"norm.rmsnorm": {"bf16": WORKS}})], ("unknown", "declared")),
+        ([run(variant="bf16")], ("unknown", "declared")),
         ([], ("unknown", "declared")),
     ],
     ids=["ran", "ran-twice", "failed", "both", "release", "gpu", "toolkit", "variant", "nothing"],
@@ -102,7 +98,7 @@ def test_what_cannot_be_compiled_here_is_not_said_to_work(facts):
 
 def test_what_a_finding_stands_against_is_not_said_to_work():
     facts = make.facts(gpus=make.gpu_facts(make.gpu()))
-    on = expecting.basis(KB, facts, plan.plan((SPEC,), facts, STATIC), STATIC, (run(),))
+    on = expecting.basis(KB, facts, plan.plan((SPEC,), facts, STATIC), STATIC, known_of(run()))
     finding = Finding(
         id="some-rule",
         cause="c",
@@ -153,16 +149,14 @@ def test_what_jit_cache_has_for_other_gpus_is_compiled(tags, start):
     assert expected_of(report(run(), facts=facts)).start is start
 
 
-def test_what_was_compiled_without_a_gpu_says_what_it_takes(monkeypatch):
+def test_what_was_compiled_without_a_gpu_says_what_it_takes():
     row = atlas.Compiled(RELEASE, "norm", "13.2", "90a", "compiled", "", 2, 70.2, 35.0, 915, 0, "2026-11-29")
-    monkeypatch.setattr(atlas, "load", lambda: atlas.Atlas((atlas.Place("rows"),), (row,), ()))
-    one = expected_of(report())
+    one = expected_of(report(known=atlas.Atlas((atlas.Place("rows"),), (row,), ())))
     assert (one.objects, one.cpu_seconds, one.memory_mib) == (2, 70.2, 915)
     assert one.measured == ("rows (nvcc 13.2, sm_90a)",)
 
 
-def test_a_row_that_nobody_ran_is_estimated_by_its_probe(monkeypatch):
-    monkeypatch.setattr(atlas, "load", lambda: atlas.Atlas((), (), ()))
+def test_a_row_that_nobody_ran_is_estimated_by_its_probe():
     one = expected_of(report())
     assert (one.start, one.modules, one.measured) == (Start.COMPILES, ("norm",), ())
     assert one.cpu_seconds > 0
@@ -201,7 +195,7 @@ def test_what_a_probe_builds_says_how_its_row_starts(spec, start):
 
 def test_binaries_for_another_gpu_leave_no_row_that_works():
     facts = make.facts(gpus=make.gpu_facts(make.gpu()))
-    on = expecting.basis(KB, facts, plan.plan((SPEC,), facts, STATIC), STATIC, (run(),))
+    on = expecting.basis(KB, facts, plan.plan((SPEC,), facts, STATIC), STATIC, known_of(run()))
     cause = "binary-for-other-gpu"
     finding = Finding(
         id="jit-cache-lacks-this-gpu",
@@ -235,7 +229,7 @@ def test_the_first_start_is_that_of_the_required_rows():
 
 @pytest.mark.parametrize(
     ("known", "code"),
-    [([run()], 0), ([run(verdict=WRONG)], 1), ([], 3)],
+    [([run()], 0), ([run(outcome="wrong-result")], 1), ([], 3)],
     ids=["works", "fails", "open"],
 )
 def test_what_is_foretold_decides_what_is_required(known, code):
@@ -251,16 +245,3 @@ def test_without_a_target_nothing_is_foretold():
     assert found.expected is None
     assert row_of(found).verdict is Verdict.UNKNOWN
     assert foretelling.Foreseen() == foretelling.NOTHING
-
-
-@pytest.mark.parametrize("name", ["h200-cuda13.0-flashinfer0.5.3", "2xh200-comm-flashinfer0.7.2.post1"])
-def test_what_is_shipped_is_what_the_recordings_say(name, monkeypatch):
-    """Else benchmarks/runs.py is to be run."""
-    monkeypatch.syspath_prepend(str(MACHINES.parents[1] / "benchmarks"))
-    reading = importlib.import_module("runs")
-    [shipped] = [one for one in runs.load() if one.machine == name]
-    assert reading.read(MACHINES / name, KB, catalog.discover()) == shipped
-
-
-def test_every_machine_that_is_shipped_is_recorded():
-    assert {one.machine for one in runs.load()} <= {path.name for path in MACHINES.iterdir()}

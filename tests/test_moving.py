@@ -135,7 +135,7 @@ def test_another_gpu_has_its_own_architecture_and_no_module_of_the_old_one():
 def test_a_row_for_other_gpus_is_lost_and_one_for_this_gpu_may_work():
     found = {row.feature: row for row in moves(standing("h200"), standing("b200"))}
     lost, gained = found["gemm.fp8_block_sm90"], found["gemm.mxfp8"]
-    assert (lost.before, lost.after, lost.evidence) == (Standing.OPEN, Standing.UNSUPPORTED, Evidence.DECLARED)
+    assert (lost.before, lost.after, lost.evidence) == (Standing.EXPECTED, Standing.UNSUPPORTED, Evidence.DECLARED)
     assert "this is 100" in lost.why
     assert (gained.before, gained.after) == (Standing.UNSUPPORTED, Standing.OPEN)
     assert lost.calls == ("called without a flag", "not called")
@@ -167,11 +167,27 @@ def test_of_a_release_that_is_not_shipped_nothing_is_known_and_nothing_holds(mon
 def test_what_was_measured_to_fail_stays_so_until_a_mend_is_known():
     rows = {row.feature: row for row in planned("vllm=0.33.0", TWO_H200, is_recorded=True).rows}
     mended = rows["activation.silu_and_mul"]
-    assert (mended.before, mended.after) == (Standing.BROKEN, Standing.OPEN)
-    assert (mended.why, mended.evidence) == ("known to be mended: act-and-mul-misaligned", Evidence.PREDICTED)
+    assert (mended.before, mended.after) == (Standing.BROKEN, Standing.EXPECTED)
+    assert "it ran on NVIDIA H200 with this release" in mended.why
+    known_rule = rows["comm.allreduce_fusion"]
+    assert (known_rule.before, known_rule.after) == (Standing.WRONG_RESULT, Standing.OPEN)
+    assert known_rule.why == "known to be mended: two-shot-allreduce-barrier-lets-through"
     same = planned("driver=590", TWO_H200, required=("activation.silu_and_mul",), is_recorded=True)
     assert same.required[0].holds is Holds.NO
-    assert "not known to be mended by it" in same.required[0].why
+    assert same.required[0].why == "bf16_d3420: predicted by act-and-mul-misaligned"
+
+
+@pytest.mark.parametrize(("verdict", "after"), [(Verdict.BROKEN, Standing.BROKEN), (Verdict.WORKS, Standing.EXPECTED)])
+def test_that_other_machines_ran_it_mends_nothing_that_was_measured_here(verdict, after):
+    recorded = machines.recorded(NEW)
+    rows = (
+        replace(row, verdict=verdict, evidence=Evidence.VERIFIED) if row.feature == "norm.rmsnorm" else row
+        for row in recorded.features
+    )
+    judged = judging.glance(ended("driver=590").facts, known())
+    one = stands(judged, known().kb, before=replace(recorded, features=tuple(rows)))["norm.rmsnorm"]
+    assert one.standing is after
+    assert ("not known to be mended by it" in one.why) == (verdict is Verdict.BROKEN)
 
 
 def test_what_works_before_and_is_not_measured_after_is_no_change():

@@ -1,7 +1,8 @@
 """What was really built or run: FlashInfer's modules by nvcc and architecture, and probes on recorded machines.
 
 Written by benchmarks/atlas_data.py and never by hand: rows of benchmarks/atlas.py, and what reports below
-tests/machines say of their builds and probes. What is nearest to a question is told with what differs.
+tests/machines say of their builds and probes. Machines that were made faulty on purpose are not among them. What is
+nearest to a question is told with what differs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 from packaging.version import InvalidVersion, Version
 
-from fi_doctor.model import Facts, Missing
+from fi_doctor.model import Facts, Missing, Verdict
 from fi_doctor.model.targets import Measured
 
 PATH = Path(__file__).with_suffix(".json")
@@ -24,6 +25,14 @@ _SUFFIX = re.compile(r"\d+([af]?)")
 _DETAILS = re.compile(r"(_with_\w*?|_attention|)_(?:dtype|input|s)_.*")  # of a module's name: dtypes, sizes and so on
 _FAR = (9, 9, 9, 9)
 _OUTCOMES = {"compiled": "compiles", "failed": "does not compile", "refused": "refused by FlashInfer"}
+_VERDICTS = {
+    "wrong-result": Verdict.WRONG_RESULT,
+    "ran": Verdict.WORKS,
+    "verified": Verdict.WORKS,
+    "built": Verdict.UNKNOWN,
+    "refused": Verdict.UNSUPPORTED,
+}
+_WORST = (Verdict.WRONG_RESULT, Verdict.BROKEN, Verdict.WORKS)
 
 
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -31,11 +40,11 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str  # folder of the recording, or of the file of rows
     gpu: str = ""  # "" where none was used
+    sm: int = 0
     cpu: str = ""
     cores: int = 0
     jobs: int = 0  # compilers at once, at most
     host: str = ""  # host compiler
-    is_faulty: bool = False  # on purpose, as with a rank that is stopped: it says nothing of a release and a GPU
 
 
 class Compiled(msgspec.Struct, frozen=True, array_like=True):
@@ -73,8 +82,8 @@ class Ran(msgspec.Struct, frozen=True, array_like=True):
     variant: str
     nvcc: str
     arch: str
-    stage: str  # how far it came: "built", "ran", "verified"
-    ending: str  # "returned", "raised", "wrong-result", ...
+    outcome: str  # how far it came, "built", "ran", "verified", or how it ended: "refused", "raised", "wrong-result"
+    modules: tuple[str, ...]  # JIT modules that it asked for
     place: int
     day: str
 
@@ -86,15 +95,46 @@ class Ran(msgspec.Struct, frozen=True, array_like=True):
     @property
     def is_good(self) -> bool:
         """Whether it ended as it should: with the numbers of the reference where those were compared."""
-        return self.ending == "returned"
+        return not self.verdict.is_failure
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it says of the kernel."""
+        return _VERDICTS.get(self.outcome, Verdict.BROKEN)
 
 
-class Atlas(msgspec.Struct, frozen=True):
+class Atlas(msgspec.Struct, frozen=True, dict=True):
     """All of it."""
 
     places: tuple[Place, ...]
     compiled: tuple[Compiled, ...]
     ran: tuple[Ran, ...]
+
+    def without(self, place: str) -> Atlas:
+        """All but what was measured there, as on the machine that is being foretold."""
+        left = {number for number, one in enumerate(self.places) if one.name != place}
+        compiled = tuple(row for row in self.compiled if row.place in left)
+        return Atlas(self.places, compiled, tuple(row for row in self.ran if row.place in left))
+
+    @functools.cached_property
+    def builds(self) -> dict[str, list[Compiled]]:
+        """By module."""
+        found: dict[str, list[Compiled]] = {}
+        for row in self.compiled:
+            found.setdefault(row.module, []).append(row)
+        return found
+
+    @functools.cached_property
+    def seen(self) -> dict[tuple[str, int], dict[str, dict[str, Ran]]]:
+        """(feature, SM) -> variant -> machine -> the worst that was seen there, of kernels that were tried."""
+        found: dict[tuple[str, int], dict[str, dict[str, Ran]]] = {}
+        for row in sorted(self.ran, key=lambda row: not row.modules):
+            place = self.places[row.place]
+            there = found.setdefault((row.feature, place.sm), {}).setdefault(row.variant, {})
+            if row.verdict in _WORST:
+                known = there.setdefault(place.name, row)
+                there[place.name] = min(known, row, key=lambda row: _WORST.index(row.verdict))
+        return found
 
 
 class Asked(NamedTuple):
@@ -137,7 +177,7 @@ class Near(NamedTuple):
         row = self.row
         whose = [f"FlashInfer {row.flashinfer}", f"nvcc {row.nvcc}" if row.nvcc else "", f"sm_{row.arch}"]
         if isinstance(row, Ran):
-            outcome, subject, detail = row.stage if row.is_good else row.ending, row.variant, ""
+            outcome, subject, detail = row.outcome, row.variant, ""
             whose.append(self.place.gpu)
         else:
             outcome, subject, detail = _OUTCOMES.get(row.outcome, row.outcome), _DETAILS.sub("", row.module), row.error
@@ -168,38 +208,23 @@ def asked_of(facts: Facts, sm: int) -> Asked | None:
     return Asked(package.version, "" if isinstance(nvcc, Missing) else nvcc, tag)
 
 
-def nearest_build(
-    asked: Asked, modules: Iterable[str], *, atlas: Atlas | None = None, without: Iterable[str] = ()
-) -> Near | None:
-    """The compiled module nearest to what is asked, of those whose names begin with one of `modules`.
-
-    without: names of places that do not count, as the machine whose own record is being foretold.
-    """
-    atlas = atlas or load()
-    names = tuple(modules)
-    rows = [row for row in atlas.compiled if names and row.module.startswith(names)]
-    return _nearest(asked, rows, atlas, frozenset(without))
+def nearest_build(known: Atlas, asked: Asked, module: str) -> Near | None:
+    """The compiled module nearest to what is asked; "norm*" is any whose name begins so."""
+    return _nearest(asked, _builds(known, module), known)
 
 
-def cost(asked: Asked, module: str, *, atlas: Atlas | None = None) -> tuple[Compiled, Place] | None:
-    """What building a module took that compiled for that generation of GPUs, with the nearest release and nvcc."""
-    near = nearest_build(asked, (module,), atlas=atlas)
-    if near is None or not isinstance(near.row, Compiled) or not near.row.is_good or near.distance.architecture > 2:
-        return None
-    return near.row, near.place
+def cost(known: Atlas, asked: Asked, module: str) -> tuple[Compiled, Place] | None:
+    """The dearest build of a module for that generation of GPUs, of those with the nearest release and nvcc."""
+    good = [(distance(asked, row), -row.cpu_s, row) for row in _builds(known, module) if row.is_good]
+    nearest = min((one for one in good if one[0].architecture <= 2), key=lambda one: one[:2], default=None)
+    return nearest and (nearest[2], known.places[nearest[2].place])
 
 
-def nearest_run(
-    asked: Asked, feature: str, variants: Iterable[str] = (), *, atlas: Atlas | None = None, without: Iterable[str] = ()
-) -> Near | None:
-    """The run nearest to what is asked of a row of the matrix, of some of its variants (of all without any).
-
-    without: as above.
-    """
-    atlas = atlas or load()
+def nearest_run(known: Atlas, asked: Asked, feature: str, variants: Iterable[str] = ()) -> Near | None:
+    """The run nearest to what is asked of a row of the matrix, of some of its variants (of all without any)."""
     names = frozenset(variants)
-    rows = [row for row in atlas.ran if row.feature == feature and (not names or row.variant in names)]
-    return _nearest(asked, rows, atlas, frozenset(without))
+    rows = [row for row in known.ran if row.feature == feature and (not names or row.variant in names)]
+    return _nearest(asked, rows, known)
 
 
 def distance(asked: Asked, row: Compiled | Ran) -> Distance:
@@ -211,10 +236,15 @@ def distance(asked: Asked, row: Compiled | Ran) -> Distance:
     )
 
 
-def _nearest(asked: Asked, rows: Sequence[Compiled | Ran], atlas: Atlas, without: frozenset[str]) -> Near | None:
+def _builds(known: Atlas, module: str) -> list[Compiled]:
+    if not module.endswith("*"):
+        return known.builds.get(module, [])
+    return [row for name, rows in known.builds.items() if name.startswith(module[:-1]) for row in rows]
+
+
+def _nearest(asked: Asked, rows: Sequence[Compiled | Ran], known: Atlas) -> Near | None:
     """Of what is equally near the newest of each module or variant counts, and of those one that did not end well."""
-    found = [Near(row, atlas.places[row.place], distance(asked, row)) for row in rows]
-    found = [near for near in found if not near.place.is_faulty and near.place.name not in without]
+    found = [Near(row, known.places[row.place], distance(asked, row)) for row in rows]
     least = min((near.distance for near in found), default=None)
     newest: dict[str, Near] = {}
     for near in sorted(found, key=lambda near: (near.row.day, not near.row.is_good)):

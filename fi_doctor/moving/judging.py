@@ -6,11 +6,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from fi_doctor import pipeline
+from fi_doctor import expecting, pipeline
 from fi_doctor.diagnosis import findings, matrix, serving
 from fi_doctor.model import Depth, Facts, FeatureRow, Finding, KnowledgeBase, PlannedProbe, ProbeSpec, Report, Request
 from fi_doctor.model.given import Stated
+from fi_doctor.model.targets import Target
 from fi_doctor.probing import plan as planning
+
+_NOT_HERE = Target(words="an end of a move", sm=0)  # its GPUs are those of the facts
 
 
 class Known(NamedTuple):
@@ -34,7 +37,14 @@ def judge(facts: Facts, known: Known, features: tuple[str, ...] = ()) -> Report:
     request = Request(depth=Depth.STATIC, features=features)
     planned = plan(facts, known, features)
     return pipeline.conclude(
-        request, kb=known.kb, facts=facts, planned=planned, outcomes=(), created="", stated=known.stated
+        request,
+        kb=known.kb,
+        facts=facts,
+        planned=planned,
+        outcomes=(),
+        created="",
+        stated=known.stated,
+        target=_NOT_HERE,
     )
 
 
@@ -42,7 +52,9 @@ def glance(facts: Facts, known: Known, features: tuple[str, ...] = ()) -> Judged
     """The same without what is to be done about it, for where many are compared."""
     found = findings.find(known.kb, facts, ())
     planned = plan(facts, known, features)
-    rows = matrix.judge(known.kb, facts, planned, (), found, selected=features)
+    on = expecting.basis(known.kb, facts, planned, Request(depth=Depth.STATIC, features=features), None)
+    foreseen = expecting.foresee(on, (), found)
+    rows = matrix.judge(known.kb, facts, planned, (), found, selected=features, foreseen=foreseen)
     return Judged(facts, rows, findings.of_selected(found, features))
 
 

@@ -41,6 +41,8 @@ def plan(  # noqa: PLR0913 - both ends, what is asked and what is known
     end = ends.end(begin, to, is_here=is_here)
     after = judging.judge(end.facts, known)
     old, new = stands(before, known.kb), stands(after, known.kb, before=before)
+    foretold = stands(static, known.kb)
+    old |= {name: foretold[name] for name, one in old.items() if one.standing is Standing.OPEN and name in foretold}
     held = keeping.kept(required, old, new, end.facts, known.kb, globbed)
     of_required = tuple(keeping.with_mends(one, after) for one in held)
     lost = [one for one in of_required if one.holds is Holds.NO]

@@ -20,7 +20,7 @@ from fi_doctor.moving import ends, judging, pins
 from fi_doctor.moving.keeping import kept
 from fi_doctor.moving.standing import Stand, stands
 
-MOST = 250  # combinations, of about 8 ms each
+MOST = 250  # combinations, of about 16 ms each
 _SHOWN = 4
 _KEYS = {"vllm": "vllm", "flashinfer-python": "flashinfer", "nvcc": "cuda", "driver": "driver"}
 

@@ -89,6 +89,8 @@ def _stand(
         standing = _OF_VERDICT[row.verdict]
         if standing is Standing.WORKS and not findings.is_measured(row.verdict, row.evidence):
             standing = Standing.EXPECTED
+            if row.feature in lasting and lasting[row.feature].standing.is_against:
+                return lasting[row.feature]._replace(row=row, is_called=is_called, calls=calls)
         if standing.is_against and (row.verdict is Verdict.UNSUPPORTED or not causes):
             causes.add(str(standing))
         return Stand(row, standing, why, row.evidence, is_called, calls, frozenset(causes))
