@@ -39,7 +39,7 @@ class Seen:
         self.used: list[Used] = []
         self.read: list[Read] = []
         self.serving: set[str] = set()  # files in which a server says that it has started
-        self.ties: list[Line] = []  # about FlashInfer
+        self.ties: list[Line] = []  # about FlashInfer, and about builds of others
         self.given: list[LogFact] = []  # of environments
         self.environments: list[str] = []  # their files
 
@@ -89,6 +89,8 @@ def diagnose(
 
 def _is_sent(line: Line, hit: Hit) -> bool:
     """Whether a line is, or goes on with, what a client sent or was sent, or somebody said."""
+    if hit.above and spoken.is_in_block(hit.above, hit.raw):
+        return True
     if spoken.is_request(line) or line.time or line.level.value or not hit.head:
         return spoken.is_request(line)
     is_open, is_quoting = _goes_on(hit.head)
@@ -125,6 +127,7 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
         else facts | using | failing | events.STARTED | tying.LITERALS | {tracebacks.LITERAL}
     )
     seen.environments += [source.name] if source.is_environment else []
+    before, frame = len(seen.errors), None
     for hit in stream.hits(source.stream, wanted, reading):
         own = failing.intersection(hit.literals)
         frames.add(hit)
@@ -137,18 +140,21 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
         if source.is_environment:
             seen.given += telling.told(line, hit.literals) if len(seen.given) < _MOST else ()
         elif not _is_sent(line, hit):
+            frame = line if tracebacks.LITERAL in hit.literals else frame
             for part in lines.parts(spoken.unspoken(line)):
                 _keep(part, hit, seen)
                 if own and len(seen.errors) < _MOST and (event := events.read(part)) is not None:
                     seen.errors.append(event)
                 if signed := signs.keys() & own:
                     seen.kept.add(frames.placed(_weighed(part, hit)), signed)
+    if frame is not None and len(seen.errors) == before and (cut := events.cut_off(frame)) is not None:
+        seen.errors.append(cut)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))
 
 
 def _keep(line: Line, hit: Hit, seen: Seen) -> None:
     """Keep what a line tells of FlashInfer, the machine and the server."""
-    if len(seen.ties) < _MOST and tying.LITERALS.intersection(hit.literals) and tying.is_about(line):
+    if len(seen.ties) < _MOST and tying.LITERALS.intersection(hit.literals) and tying.is_telling(line):
         seen.ties.append(line)
     if hit.alike <= _TOLD and len(seen.told) < _MOST:
         seen.told += telling.told(line, hit.literals)

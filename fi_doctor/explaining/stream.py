@@ -19,6 +19,8 @@ _ENOUGH, _MOST = 200, 20_000
 _ALIKE = 100  # lines that are the same but for numbers: as many as there may be ranks
 _LOOK = 2_000  # lines after which it is looked at what is found too often
 _RECORD = 500  # lines of one record: text that has more is taken for lines of their own
+_ABOVE = 1 << 13  # bytes before a line in which it may be told whose block of text it is
+_BLANKS = (b" ", b"\t")
 _DIGITS = b"0123456789"
 _MARKS = (b'"', b"'''", b'")', b'",')
 # Colours stand within messages of compilers: "\x1b[01;31merror: \x1b[0m".
@@ -41,6 +43,7 @@ class Hit(NamedTuple):
     literals: tuple[bytes, ...]
     head: bytes = b""  # the line that the record begins with, where it is another one
     is_closed: bool = False  # whether a line of the record before this one ends in a quotation mark
+    above: bytes = b""  # what stands before a line that is set in
     alike: int = 1  # how many lines were the same but for numbers, this one included
 
 
@@ -124,7 +127,9 @@ def _in_block(block: bytes, cut: int, searched: _Searched, before: int, records:
         line = block[first:at].rstrip(b"\r")
         hit = Hit(number, line, searched.literals.among(line))
         if (alike := searched.alike(hit)) <= _ALIKE:
-            yield hit._replace(alike=alike, head=records.head(block, first), is_closed=records.is_closed)
+            above = block[max(0, first - _ABOVE) : first] if line[:1] in _BLANKS else b""
+            head = records.head(block, first)
+            yield hit._replace(alike=alike, head=head, is_closed=records.is_closed, above=above)
     records.head(block, cut)
     records.seen = 0
 
