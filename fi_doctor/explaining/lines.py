@@ -121,9 +121,14 @@ def parts(line: Line) -> tuple[Line, ...]:
     return tuple(line._replace(text=text) for text in line.text.split("\n"))
 
 
+def begins_record(raw: bytes) -> bool:
+    """Whether a line begins as those of vLLM's and SGLang's loggers, with a time: told at once."""
+    return _RECORD.match(raw) is not None
+
+
 def is_record(raw: bytes) -> bool:
     """Whether a line has a logger's level or time, and so is of no record before it."""
-    if _RECORD.match(raw) is not None or _OTHERS.match(raw) is not None:
+    if begins_record(raw) or _OTHERS.match(raw) is not None:
         return True
     line = read("", 0, raw[:_HEAD])
     return line.level is not Level.NONE or bool(line.time)

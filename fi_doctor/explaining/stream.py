@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from fi_doctor.explaining.lines import is_record
+from fi_doctor.explaining.lines import begins_record, is_record
 from fi_doctor.explaining.patterns import Literals
 
 _BLOCK = 1 << 20
@@ -41,7 +41,7 @@ class Hit(NamedTuple):
     number: int  # counted from 1
     raw: bytes  # without its end; of a very long line what stands around the literal
     literals: tuple[bytes, ...]
-    head: bytes = b""  # the line that the record begins with, where it is another one
+    head: bytes = b""  # the line that the record begins with, where it is another one and this one has no time
     is_closed: bool = False  # whether a line of the record before this one ends in a quotation mark
     above: bytes = b""  # what stands before a line that is set in
     alike: int = 1  # how many lines were the same but for numbers, this one included
@@ -128,8 +128,8 @@ def _in_block(block: bytes, cut: int, searched: _Searched, before: int, records:
         hit = Hit(number, line, searched.literals.among(line))
         if (alike := searched.alike(hit)) <= _ALIKE:
             above = block[max(0, first - _ABOVE) : first] if line[:1] in _BLANKS else b""
-            head = records.head(block, first)
-            yield hit._replace(alike=alike, head=head, is_closed=records.is_closed, above=above)
+            hit = hit._replace(alike=alike, above=above)
+            yield hit if begins_record(line) else records.placed(hit, block, first)
     records.head(block, cut)
     records.seen = 0
 
@@ -141,6 +141,11 @@ class _Records:
         self._last = b""  # the line that the record before `seen` begins with
         self.seen = 0  # up to where in the block that is known
         self.is_closed = False  # whether a line of it, up to there, ends in a quotation mark
+
+    def placed(self, hit: Hit, block: bytes, first: int) -> Hit:
+        """A line that is no record of its own, with the line that its record begins with."""
+        head = self.head(block, first)
+        return hit._replace(head=head, is_closed=self.is_closed)
 
     def head(self, block: bytes, first: int) -> bytes:
         """The line that the record before a place in the block begins with; empty where none is known."""
