@@ -42,12 +42,20 @@ _LESS = re.compile(
 )
 _HEAD = 100  # characters of a line in which that stands
 
+# How compilers and linkers call an error in other languages. Source: the translations of gcc and binutils.
+_TRANSLATED = (
+    *("Fehler: ", "erreur: ", "erreur fatale", "errore: ", "\u9519\u8bef\uff1a", "\u932f\u8aa4\uff1a"),
+    *("\u30a8\u30e9\u30fc: ", "\uc624\ub958: ", "\u043e\u0448\u0438\u0431\u043a\u0430: "),
+)
+_ELSEWHERE = "|".join(_TRANSLATED)
+
 # The first form that a line has decides.
 _FORMS = (
     _Form(
         "compiler",
-        ("error: ", "nvcc fatal", "ptxas fatal", "): error"),
-        r"(?:: (?:fatal )?error: |\): error|(?:nvcc|ptxas) fatal)",
+        ("error: ", "nvcc fatal", "ptxas fatal", "): error", *_TRANSLATED),
+        r"(?:: (?:fatal )?error: |\): error|(?:nvcc|ptxas) fatal)"
+        rf"|^[^:]{{1,300}}:(?:\d+:){{0,2}} [^:]{{0,30}}(?:{_ELSEWHERE})",
     ),
     _Form("linker", ("cannot find -l", "undefined reference"), r"cannot find -l|undefined reference"),
     _Form("build", ("ninja: error", "FAILED: ", ": not found"), r"^ninja: error|^FAILED: |^/bin/sh: .*: not found"),

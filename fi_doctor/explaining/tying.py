@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fi_doctor.explaining.lines import Line
-from fi_doctor.explaining.matching import Match, is_near
+from fi_doctor.explaining.matching import Match, are_of_two, is_near
 from fi_doctor.explaining.patterns import search
 from fi_doctor.model import Confidence
 
@@ -61,7 +61,8 @@ def limit(deciding: Iterable[Match], ties: Iterable[Line]) -> Confidence:
         return Confidence.HIGH
     if nearest:
         return Confidence.LOW
-    return Confidence.MEDIUM if any(is_about(tie) for tie in found) else Confidence.LOW
+    possible = (tie for match in matches for tie in found if is_about(tie) and not are_of_two(match.line, tie))
+    return Confidence.LOW if next(possible, None) is None else Confidence.MEDIUM
 
 
 def _is_others(line: Line) -> bool:

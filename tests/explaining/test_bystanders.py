@@ -192,3 +192,9 @@ def test_a_file_of_another_that_is_not_built_ties_nothing():
     frame = '  File "/v/deepspeed/runtime/engine.py", line 1, in step'
     (one,) = diagnosed(f"{LOADED}\n{frame}\n{REFUSED}", GIVEN).diagnoses
     assert (one.confidence.value, one.is_tied) == ("high", True)
+
+
+@pytest.mark.parametrize(("other", "confidence"), [("trainer-1  | ", "low"), ("vllm-1  | ", "high")])
+def test_a_container_does_not_speak_for_another(other, confidence):
+    (one,) = diagnosed(f"vllm-1  | {LOADED}\n{other}{REFUSED}", GIVEN).diagnoses
+    assert one.confidence.value == confidence

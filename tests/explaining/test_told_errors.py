@@ -47,6 +47,9 @@ OTHERS = {
     "another language": "panic: runtime error: index out of range",
     "a third one": "thread 'main' panicked at src/main.rs:1:1:",
     "a data base": 'ERROR:  relation "x" does not exist',
+    "a compiler in German": "x.cu:1:10: schwerwiegender Fehler: cuda_runtime.h: Datei nicht gefunden",
+    "a compiler in Chinese": "x.cu:1:10: \u81f4\u547d\u9519\u8bef\uff1acuda_runtime.h",
+    "a linker in French": "collect2: erreur: ld a retourn\u00e9 1",
     "a container": "db-1  | FATAL:  password authentication failed",
 }
 
@@ -60,6 +63,7 @@ NONE = {
     "information of loguru": f"2026-11-20 10:00:00.123 | INFO    | a:b:1 - got {NEW}",
     "a warning of loguru": f"2026-11-20 10:00:00.123 | WARNING | a:b:1 - {NEW}",
     "a warning of Rust": f"2026-11-20T10:00:00.123456Z  WARN router: {NEW}",
+    "German words": "INFO ok\nheute ohne Fehler: alles gut",
     "a source line": "    except ValueError: pass",
     "a sentence": "this release no longer hides ValueError: see the notes",
     "a level that is set": "export VLLM_LOGGING_LEVEL=ERROR",
