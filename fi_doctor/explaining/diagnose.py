@@ -7,7 +7,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from fi_doctor.explaining import answering, events, lines, ranking, spoken, stream, telling, tracebacks, tying, usage
+from fi_doctor.explaining import (
+    answering,
+    events,
+    fences,
+    lines,
+    ranking,
+    spoken,
+    stream,
+    telling,
+    tracebacks,
+    tying,
+    usage,
+)
 from fi_doctor.explaining.filling import filled
 from fi_doctor.explaining.keeping import Kept
 from fi_doctor.explaining.lines import Level, Line
@@ -38,6 +50,7 @@ class Seen:
         self.errors: list[Event] = []
         self.used: list[Used] = []
         self.read: list[Read] = []
+        self.fenced: set[int] = set()  # places of texts that tell an error within code fences
         self.serving: set[str] = set()  # files in which a server says that it has started
         self.ties: list[Line] = []  # about FlashInfer, and about builds of others
         self.given: list[LogFact] = []  # of environments
@@ -65,7 +78,7 @@ def diagnose(
     silent = tuple(dict.fromkeys(name for name in seen.environments if name not in telling_files))
     facts = LogFacts(facts=filled(tuple(seen.told), given))
     paths = {path for literal in seen.kept.literals for path in signs[literal] if path.stem not in left_out}
-    placed = seen.kept.placed
+    placed = fences.weighed(seen.kept.placed, seen.fenced)
     errors = events.together(seen.errors)
     known_faults = faults.load(paths, folder, is_checked=folder == faults.FOLDER)
     found = ranking.candidates(((fault, matches(fault, placed)) for fault in known_faults), facts, errors, given)
@@ -119,18 +132,19 @@ def _goes_on(head: bytes) -> tuple[bool, bool]:
 
 def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
     """Read an input once, and keep what tells something."""
-    reading, frames = stream.Reading(), tracebacks.Frames(source.name)
+    reading, frames, fenced = stream.Reading(), tracebacks.Frames(source.name), fences.Fences()
     facts, using, failing = telling.literals(), usage.literals(), events.literals() | signs.keys()
     wanted = (
         facts
         if source.is_environment
-        else facts | using | failing | events.STARTED | tying.LITERALS | {tracebacks.LITERAL}
+        else facts | using | failing | events.STARTED | tying.LITERALS | {tracebacks.LITERAL, fences.LITERAL}
     )
     seen.environments += [source.name] if source.is_environment else []
     before, frame = len(seen.errors), None
     for hit in stream.hits(source.stream, wanted, reading):
         own = failing.intersection(hit.literals)
         frames.add(hit)
+        fenced.add(hit)
         if events.STARTED.intersection(hit.literals):
             seen.serving.add(source.name)
         ties = tying.LITERALS.intersection(hit.literals)
@@ -145,8 +159,9 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
                 _keep(part, hit, seen)
                 if own and len(seen.errors) < _MOST and (event := events.read(part)) is not None:
                     seen.errors.append(event)
+                    seen.fenced |= {line.place} if fenced.is_inside else set()
                 if signed := signs.keys() & own:
-                    seen.kept.add(frames.placed(_weighed(part, hit)), signed)
+                    seen.kept.add(fenced.placed(frames.placed(_weighed(part, hit))), signed)
     if frame is not None and len(seen.errors) == before and (cut := events.cut_off(frame)) is not None:
         seen.errors.append(cut)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))

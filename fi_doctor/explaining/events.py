@@ -34,7 +34,8 @@ _BEFORE = (
 # How loggers of any kind call a line an error, or less than one.
 _CALLED = re.compile(
     r"[\W\dTZ]*(?:(?:ERROR|CRITICAL|FATAL)(?=[\]:|\s])|\[(?:error|critical|fatal) *\])|[EF]\d{4} \d\d:"
-    r"|(?:\S{1,40} ){0,3}level=(?:error|fatal)\b",
+    r"|(?:\S{1,40} ){0,3}level=(?:error|fatal)\b"
+    r"|\{.{0,300}?\"(?:level|levelname|severity|log\.level)\": ?\"(?i:error|critical|fatal)\"",
     re.ASCII,
 )
 _LESS = re.compile(
@@ -84,7 +85,7 @@ _FORMS = (
         ("Watchdog caught", "No available shared memory broadcast", "timed out", "Timeout"),
         r"Watchdog caught|No available shared memory broadcast|timed out|Timeout",
     ),
-    _Form("logger", ("ERROR", "CRITICAL", "FATAL", "[error", "level=error"), r""),
+    _Form("logger", ("ERROR", "CRITICAL", "FATAL", "[error", "level=error", '"error"'), r""),
 )
 # What servers, runners and builds say of an error that was before it. Sources: vllm/v1/engine/core.py and utils.py,
 # executor/multiproc_executor.py, device_communicators/shm_broadcast.py, sglang/srt/managers, ninja, collect2.
@@ -223,7 +224,9 @@ def _is_less(kind: str, line: Line) -> bool:
 
 def _is_called(line: Line) -> bool:
     """Whether a logger calls the line an error, in whatever form."""
-    return line.level is Level.ERROR or (line.level is Level.NONE and _CALLED.match(line.text) is not None)
+    if line.level is not Level.NONE:
+        return line.level is Level.ERROR
+    return _CALLED.match(line.text) is not None and not line.text.rstrip(". ").endswith(": ignored")
 
 
 def _is_frame(text: str) -> bool:

@@ -198,3 +198,24 @@ def test_a_file_of_another_that_is_not_built_ties_nothing():
 def test_a_container_does_not_speak_for_another(other, confidence):
     (one,) = diagnosed(f"vllm-1  | {LOADED}\n{other}{REFUSED}", GIVEN).diagnoses
     assert one.confidence.value == confidence
+
+
+FENCED = "```\nOSError: [Errno 98] Address already in use\n```"
+SAID = "It is not `RuntimeError: Could not find nvcc`, I have one:"
+
+
+def test_what_people_say_of_a_fenced_log_is_hardly_a_sign():
+    first, *others = diagnosed(f"{SAID}\n{FENCED}").diagnoses
+    assert (first.cause, first.confidence.value) == ("port-in-use", "high")
+    assert [one.confidence.value for one in others] == ["low"]
+
+
+@pytest.mark.parametrize("fences", ["", "```\nflashinfer-python==0.6.1\n```", "```\nNo, all is well\n```"])
+def test_without_a_sign_in_a_fence_what_stands_outside_is_as_sure_as_ever(fences):
+    (one,) = diagnosed(f"{fences}\nRuntimeError: Could not find nvcc").diagnoses
+    assert (one.cause, one.confidence.value) == ("nvcc-not-found", "high")
+
+
+@pytest.mark.parametrize("said", ["GPU models and configuration : GPU 0: NVIDIA GB10", "GPU 0: NVIDIA GB10"])
+def test_the_only_gpu_of_an_environment_is_read(said):
+    assert [fact.value for fact in diagnosed(said).facts if fact.name == "sm"] == ["121"]

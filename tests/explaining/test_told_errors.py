@@ -50,6 +50,7 @@ OTHERS = {
     "a compiler in German": "x.cu:1:10: schwerwiegender Fehler: cuda_runtime.h: Datei nicht gefunden",
     "a compiler in Chinese": "x.cu:1:10: \u81f4\u547d\u9519\u8bef\uff1acuda_runtime.h",
     "a linker in French": "collect2: erreur: ld a retourn\u00e9 1",
+    "JSON without a message": '{"ts": 1, "level": "error", "text": "quux is gone"}',
     "a container": "db-1  | FATAL:  password authentication failed",
 }
 
@@ -63,6 +64,8 @@ NONE = {
     "information of loguru": f"2026-11-20 10:00:00.123 | INFO    | a:b:1 - got {NEW}",
     "a warning of loguru": f"2026-11-20 10:00:00.123 | WARNING | a:b:1 - {NEW}",
     "a warning of Rust": f"2026-11-20T10:00:00.123456Z  WARN router: {NEW}",
+    "a loader that goes on": "ERROR: ld.so: object 'libx.so' from LD_PRELOAD cannot be preloaded: ignored.",
+    "JSON that names an error": '{"level": "info", "text": "handler of \\"error\\"", "kind": "error"}',
     "German words": "INFO ok\nheute ohne Fehler: alles gut",
     "a source line": "    except ValueError: pass",
     "a sentence": "this release no longer hides ValueError: see the notes",
