@@ -7,7 +7,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from fi_doctor.explaining import answering, events, lines, ranking, spoken, stream, telling, tracebacks, tying, usage
+from fi_doctor.explaining import (
+    answering,
+    events,
+    fences,
+    lines,
+    ranking,
+    spoken,
+    stream,
+    telling,
+    tracebacks,
+    tying,
+    usage,
+)
 from fi_doctor.explaining.filling import filled
 from fi_doctor.explaining.keeping import Kept
 from fi_doctor.explaining.lines import Level, Line
@@ -38,8 +50,9 @@ class Seen:
         self.errors: list[Event] = []
         self.used: list[Used] = []
         self.read: list[Read] = []
+        self.fenced: set[int] = set()  # places of texts that tell an error within code fences
         self.serving: set[str] = set()  # files in which a server says that it has started
-        self.ties: list[Line] = []  # about FlashInfer
+        self.ties: list[Line] = []  # about FlashInfer, and about builds of others
         self.given: list[LogFact] = []  # of environments
         self.environments: list[str] = []  # their files
 
@@ -65,7 +78,7 @@ def diagnose(
     silent = tuple(dict.fromkeys(name for name in seen.environments if name not in telling_files))
     facts = LogFacts(facts=filled(tuple(seen.told), given))
     paths = {path for literal in seen.kept.literals for path in signs[literal] if path.stem not in left_out}
-    placed = seen.kept.placed
+    placed = fences.weighed(seen.kept.placed, seen.fenced)
     errors = events.together(seen.errors)
     known_faults = faults.load(paths, folder, is_checked=folder == faults.FOLDER)
     found = ranking.candidates(((fault, matches(fault, placed)) for fault in known_faults), facts, errors, given)
@@ -89,6 +102,8 @@ def diagnose(
 
 def _is_sent(line: Line, hit: Hit) -> bool:
     """Whether a line is, or goes on with, what a client sent or was sent, or somebody said."""
+    if hit.above and spoken.is_in_block(hit.above, hit.raw):
+        return True
     if spoken.is_request(line) or line.time or line.level.value or not hit.head:
         return spoken.is_request(line)
     is_open, is_quoting = _goes_on(hit.head)
@@ -117,17 +132,19 @@ def _goes_on(head: bytes) -> tuple[bool, bool]:
 
 def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
     """Read an input once, and keep what tells something."""
-    reading, frames = stream.Reading(), tracebacks.Frames(source.name)
+    reading, frames, fenced = stream.Reading(), tracebacks.Frames(source.name), fences.Fences()
     facts, using, failing = telling.literals(), usage.literals(), events.literals() | signs.keys()
     wanted = (
         facts
         if source.is_environment
-        else facts | using | failing | events.STARTED | tying.LITERALS | {tracebacks.LITERAL}
+        else facts | using | failing | events.STARTED | tying.LITERALS | {tracebacks.LITERAL, fences.LITERAL}
     )
     seen.environments += [source.name] if source.is_environment else []
+    before, frame = len(seen.errors), None
     for hit in stream.hits(source.stream, wanted, reading):
         own = failing.intersection(hit.literals)
         frames.add(hit)
+        fenced.add(hit)
         if events.STARTED.intersection(hit.literals):
             seen.serving.add(source.name)
         ties = tying.LITERALS.intersection(hit.literals)
@@ -137,18 +154,22 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
         if source.is_environment:
             seen.given += telling.told(line, hit.literals) if len(seen.given) < _MOST else ()
         elif not _is_sent(line, hit):
+            frame = line if tracebacks.LITERAL in hit.literals else frame
             for part in lines.parts(spoken.unspoken(line)):
                 _keep(part, hit, seen)
                 if own and len(seen.errors) < _MOST and (event := events.read(part)) is not None:
                     seen.errors.append(event)
+                    seen.fenced |= {line.place} if fenced.is_inside else set()
                 if signed := signs.keys() & own:
-                    seen.kept.add(frames.placed(_weighed(part, hit)), signed)
+                    seen.kept.add(fenced.placed(frames.placed(_weighed(part, hit))), signed)
+    if frame is not None and len(seen.errors) == before and (cut := events.cut_off(frame)) is not None:
+        seen.errors.append(cut)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))
 
 
 def _keep(line: Line, hit: Hit, seen: Seen) -> None:
     """Keep what a line tells of FlashInfer, the machine and the server."""
-    if len(seen.ties) < _MOST and tying.LITERALS.intersection(hit.literals) and tying.is_about(line):
+    if len(seen.ties) < _MOST and tying.LITERALS.intersection(hit.literals) and tying.is_telling(line):
         seen.ties.append(line)
     if hit.alike <= _TOLD and len(seen.told) < _MOST:
         seen.told += telling.told(line, hit.literals)

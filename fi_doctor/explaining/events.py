@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from fi_doctor.explaining import spoken
 from fi_doctor.explaining.lines import Level, Line
 from fi_doctor.explaining.patterns import same, search
 from fi_doctor.model import Event
@@ -22,12 +23,40 @@ class _Form(NamedTuple):
     pattern: str
 
 
+_RAISED = r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b"
+# What collectors and runners whose prefixes are not taken away put before an exception, and programs that tell it: no
+# words of a sentence, but names with numbers, brackets, times, what says that it is an error.
+_BEFORE = (
+    r"(?:[\w@,/+-]{0,60}[\d_.@-][\w.@,/+:|-]{0,60}(?: [a-z][\w-]{0,40})?(?:\[\d+\])?:? |[\w.-]{1,60}(?:\[\d+\])?: "
+    r"|\[[^\[\]]{1,80}\](?:<std(?:out|err)>)?:? ?|\([^()]{1,80}\) |<\w{1,10}>:? ?|[\s|`*#>+:-]{1,20}"
+    r"|[^:]{0,80}\b(?:[Ee]xception|[Ee]rror|[Ff]ailed|FATAL|ERROR): {1,9})"
+)
+# How loggers of any kind call a line an error, or less than one.
+_CALLED = re.compile(
+    r"[\W\dTZ]*(?:(?:ERROR|CRITICAL|FATAL)(?=[\]:|\s])|\[(?:error|critical|fatal) *\])|[EF]\d{4} \d\d:"
+    r"|(?:\S{1,40} ){0,3}level=(?:error|fatal)\b"
+    r"|\{.{0,300}?\"(?:level|levelname|severity|log\.level)\": ?\"(?i:error|critical|fatal)\"",
+    re.ASCII,
+)
+_LESS = re.compile(
+    r"\b(?:INFO|DEBUG|TRACE|NOTICE|WARN|WARNING)\b|\[(?:info|debug|warn)|\blevel=(?:info|debug|warn)|\bexcept "
+)
+_HEAD = 100  # characters of a line in which that stands
+
+# How compilers and linkers call an error in other languages. Source: the translations of gcc and binutils.
+_TRANSLATED = (
+    *("Fehler: ", "erreur: ", "erreur fatale", "errore: ", "\u9519\u8bef\uff1a", "\u932f\u8aa4\uff1a"),
+    *("\u30a8\u30e9\u30fc: ", "\uc624\ub958: ", "\u043e\u0448\u0438\u0431\u043a\u0430: "),
+)
+_ELSEWHERE = "|".join(_TRANSLATED)
+
 # The first form that a line has decides.
 _FORMS = (
     _Form(
         "compiler",
-        ("error: ", "nvcc fatal", "ptxas fatal", "): error"),
-        r"(?:: (?:fatal )?error: |\): error|(?:nvcc|ptxas) fatal)",
+        ("error: ", "nvcc fatal", "ptxas fatal", "): error", *_TRANSLATED),
+        r"(?:: (?:fatal )?error: |\): error|(?:nvcc|ptxas) fatal)"
+        rf"|^[^:]{{1,300}}:(?:\d+:){{0,2}} [^:]{{0,30}}(?:{_ELSEWHERE})",
     ),
     _Form("linker", ("cannot find -l", "undefined reference"), r"cannot find -l|undefined reference"),
     _Form("build", ("ninja: error", "FAILED: ", ": not found"), r"^ninja: error|^FAILED: |^/bin/sh: .*: not found"),
@@ -38,13 +67,13 @@ _FORMS = (
     ),
     _Form(
         "signal",
-        ("Caught signal", "Segmentation fault", "Fatal Python error", "terminate called", "core dumped"),
-        r"Caught signal|Segmentation fault|Fatal Python error|terminate called|core dumped",
+        ("Caught signal", "Segmentation fault", "Fatal Python error", "terminate called", "core dumped", "panic"),
+        r"Caught signal|Segmentation fault|Fatal Python error|terminate called|core dumped|^panic: |' panicked at ",
     ),
     _Form(
         "exception",
         ("Error: ", "Error", "Exception"),
-        r"^(?:E +|!+ |\s+)?(?:[a-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)",
+        rf"^(?:E +|!+ |\s+)?{_RAISED}(?:: |$)|^{_BEFORE}{{1,4}}{_RAISED}: ",
     ),
     _Form(
         "cuda",
@@ -56,7 +85,7 @@ _FORMS = (
         ("Watchdog caught", "No available shared memory broadcast", "timed out", "Timeout"),
         r"Watchdog caught|No available shared memory broadcast|timed out|Timeout",
     ),
-    _Form("logger", ("ERROR", "CRITICAL", "FATAL"), r""),
+    _Form("logger", ("ERROR", "CRITICAL", "FATAL", "[error", "level=error", '"error"'), r""),
 )
 # What servers, runners and builds say of an error that was before it. Sources: vllm/v1/engine/core.py and utils.py,
 # executor/multiproc_executor.py, device_communicators/shm_broadcast.py, sglang/srt/managers, ninja, collect2.
@@ -117,6 +146,8 @@ def read(line: Line) -> Event | None:
     """The error that a line tells, or none."""
     if line.level in (Level.INFO, Level.WARNING) and not is_following(line.text):
         return None
+    if line.level is Level.NONE and spoken.is_typed(line.text):
+        return None
     kind, at = _kind(line)
     if not kind:
         return None
@@ -128,6 +159,15 @@ def read(line: Line) -> Event | None:
         follows=is_following(line.text),
         ranks=(line.rank,) if line.rank else (),
     )
+
+
+def cut_off(frame: Line) -> Event | None:
+    """The error of a traceback of which the log has no more than frames, by the last one; None where it is no error."""
+    if frame.level in (Level.INFO, Level.WARNING):
+        return None
+    ranks = (frame.rank,) if frame.rank else ()
+    text = frame.text.strip()[:_LONGEST]
+    return Event(kind="exception", line=frame.number, text=text, file=frame.file, ranks=ranks)
 
 
 def together(events: Iterable[Event]) -> tuple[Event, ...]:
@@ -170,11 +210,23 @@ def _kind(line: Line) -> tuple[str, int]:
         return "", 0
     for form in _FORMS:
         if form.kind == "logger":
-            return (form.kind if line.level is Level.ERROR and not _is_frame(line.text) else "", 0)
+            return (form.kind if _is_called(line) and not _is_frame(line.text) else "", 0)
         places = [line.text.find(literal) for literal in form.literals if literal in line.text]
-        if places and search(form.pattern, line.text) is not None:
+        if places and search(form.pattern, line.text) is not None and not _is_less(form.kind, line):
             return form.kind, min(places)
     return "", 0
+
+
+def _is_less(kind: str, line: Line) -> bool:
+    """Whether a logger whose level is not taken away calls an exception that it names less than an error."""
+    return kind == "exception" and line.level is Level.NONE and _LESS.search(line.text[:_HEAD]) is not None
+
+
+def _is_called(line: Line) -> bool:
+    """Whether a logger calls the line an error, in whatever form."""
+    if line.level is not Level.NONE:
+        return line.level is Level.ERROR
+    return _CALLED.match(line.text) is not None and not line.text.rstrip(". ").endswith(": ignored")
 
 
 def _is_frame(text: str) -> bool:

@@ -143,6 +143,8 @@ def _unpacked(raw: BinaryIO, cut: list[str], name: str) -> Readable:
 
 def _as_text(found: io.BufferedReader, name: str) -> Readable:
     _pass_zeros(found, name)
+    if found.peek(_HEAD).startswith(codecs.BOM_UTF8):
+        found.read(len(codecs.BOM_UTF8))
     head = found.peek(_HEAD)[:_HEAD]
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return _Recoded(found, "utf-16")

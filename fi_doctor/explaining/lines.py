@@ -17,8 +17,8 @@ _PREFIXES = (
     rf"^{_DAY} {_TIME} - {_LEVEL} - (?:[\w./-]{{1,120}}\.py:\d+ - )?",  # FlashInfer, whose logger's name stays
     rf"^{_DAY} {_TIME} [\w.-]{{1,80}} [\w./@-]{{1,80}}(?:\[\d+\])?: ",  # journald
     rf"^\s*{_DAY}[T -]{_TIME} (?:std(?:out|err) [FP] )?",  # kubectl logs --timestamps, containerd
-    r"^\[pod/[\w./-]{1,200}\] ",
-    r"^[\w./-]{1,80} +\| ",  # docker compose
+    r"^\[pod/(?P<origin>[\w./-]{1,200})\] ",
+    r"^(?P<origin>[\w./-]{1,80}) +\| ",  # docker compose
     r"^\((?P<rank>[A-Za-z_][\w .:-]{0,60}?pid=\d+)[^()]{0,80}\)",  # vLLM's processes, Ray's actors
     r"^\[(?P<rank>rank ?\d+)\]:? ?",
     r"^\[\d+,(?P<rank>\d+)\]<std(?:out|err)>: ?",  # mpirun --tag-output
@@ -33,7 +33,7 @@ _PREFIXES = (
     r"^[\w.-]{1,80}:\d+:\d+ \[\d+\] NCCL INFO ",
 )
 # All of them in one, since a name may stand once: rank0, rank1, ...
-_ANY = "|".join(prefix.lstrip("^").replace("?P<rank>", f"?P<rank{at}>") for at, prefix in enumerate(_PREFIXES))
+_ANY = "|".join(re.sub(r"\?P<(\w+)>", rf"?P<\g<1>{at}>", prefix.lstrip("^")) for at, prefix in enumerate(_PREFIXES))
 _PREFIX = f"^(?P<whole>{_ANY})"
 _LEVELS = rf"^(?:\[TRT-LLM\] |{_DAY} {_TIME} - |- (?:[\w.-]{{1,80}} - )?|\S+ \[\d+\] NCCL )?\[?(?P<level>{_LEVEL})\b"
 # "2025-11-11 15:55:06 INFO rag: " looks as journald's lines do, and is the line of a logger.
@@ -61,6 +61,8 @@ _MAYBE = re.compile(
     r"\s*\d|[\[(]|> |- |(?:DEBUG|INFO|WARN|ERROR|CRITICAL|FATAL|[DIWEF])\b|[A-Z][a-z]{2} [ \d]\d "
     r"|[\w./-]{1,80} +\||[\w.-]{1,80}:\d+:\d+ \[|WARNING"
 )
+# What Python warns of, which goes on: it stands with the file and the line.
+_WARNED = re.compile(r"\S{1,300}\.py:\d+: [A-Z]\w{0,60}Warning: ", re.ASCII)
 _MOST = 8
 _HEAD = 400  # bytes of a line in which its prefixes are
 
@@ -90,13 +92,15 @@ class Line(NamedTuple):
     place: int = 0  # of the file among the inputs
     time: str = ""  # "08-13 11:11:59", of its prefix; "" where none is told
     frame: str = ""  # of the traceback that ends in this line: where it was raised
+    origin: str = ""  # the container or pod that a collector names
+    is_unfenced: bool = False  # whether no logger wrote it and it is outside of code fences
     is_quiet: bool = False  # whether it is called information, by a collector or in a form that tells no level for sure
 
 
 def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:
     """The line as text: what is not UTF-8 as escapes, prefixes away. A record of JSON may hold several lines."""
     text = raw.decode("utf-8", "backslashreplace")
-    rank, level, time, is_quiet = "", Level.NONE, "", False
+    rank, level, time, origin, is_quiet = "", Level.NONE, "", "", False
     if (first := _VLLM.match(text)) is not None:
         rank, level, time = first["rank"] or "", _LETTERS.get(first["level"][0], Level.ERROR), first["time"]
         text = text[first.end() :]
@@ -106,12 +110,16 @@ def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:
         found = search(_PREFIX, text) if _MAYBE.match(text) is not None else None
         if not found or not (whole := found.pop("whole")):
             break
-        named = "".join(found.values()).strip()
+        origin = origin or next((said for name, said in found.items() if name.startswith("origin")), "")
+        named = "".join(said for name, said in found.items() if name.startswith("rank")).strip()
         rank, level, time = rank or named, _level(whole) or level, _time(whole) or time
         if whole.endswith(": ") and (said := _NAMED.search(whole)) is not None:
             is_quiet, level = (True, level) if said[1] in _QUIET else (False, _LETTERS.get(said[1][0], Level.ERROR))
         text = text[len(whole) :].lstrip(" ") if named else text[len(whole) :]
-    return Line(file, number, rank, text.replace("\r", " "), level, place, time, is_quiet=is_quiet)
+    if level is Level.NONE and "Warning: " in text and _WARNED.match(text) is not None:
+        level = Level.WARNING
+    text = text.replace("\r", " ")
+    return Line(file, number, rank, text, level, place, time, origin=origin, is_quiet=is_quiet)
 
 
 def parts(line: Line) -> tuple[Line, ...]:
@@ -121,9 +129,14 @@ def parts(line: Line) -> tuple[Line, ...]:
     return tuple(line._replace(text=text) for text in line.text.split("\n"))
 
 
+def begins_record(raw: bytes) -> bool:
+    """Whether a line begins as those of vLLM's and SGLang's loggers, with a time: told at once."""
+    return _RECORD.match(raw) is not None
+
+
 def is_record(raw: bytes) -> bool:
     """Whether a line has a logger's level or time, and so is of no record before it."""
-    if _RECORD.match(raw) is not None or _OTHERS.match(raw) is not None:
+    if begins_record(raw) or _OTHERS.match(raw) is not None:
         return True
     line = read("", 0, raw[:_HEAD])
     return line.level is not Level.NONE or bool(line.time)

@@ -51,9 +51,14 @@ def _match(sign: Sign, line: Line, lines: Mapping[str, Sequence[Line]]) -> Match
 
 
 def is_near(line: Line, other: Line, within: int = _NEAR) -> bool:
-    """Whether two lines are of one file, not far apart and not of two ranks."""
+    """Whether two lines are of one file, not far apart and not of two ranks or containers."""
     is_close = line.file == other.file and abs(line.number - other.number) <= within
-    return is_close and not _are_apart(line.rank, other.rank)
+    return is_close and not _are_apart(line.rank, other.rank) and not are_of_two(line, other)
+
+
+def are_of_two(line: Line, other: Line) -> bool:
+    """Whether two lines are of two containers that a collector names."""
+    return bool(line.origin and other.origin) and line.origin != other.origin
 
 
 def _are_apart(one: str, other: str) -> bool:

@@ -31,6 +31,7 @@ class Literals:
     def __init__(self, literals: Iterable[bytes]) -> None:
         self._literals = tuple(sorted(set(literals)))
         self._left = frozenset(self._literals)
+        self._is_whole = True
         self._any = _one_of(self._literals)
 
     def find(self, block: bytes, start: int, end: int) -> tuple[int, int] | None:
@@ -40,12 +41,18 @@ class Literals:
 
     def among(self, line: bytes) -> tuple[bytes, ...]:
         """Those that stand in a line."""
-        found = (self._literals[at] for at in _every_of(self._literals).Match(line))
-        return tuple(literal for literal in found if literal in self._left)
+        found = [self._literals[at] for at in self._every.Match(line) or ()]
+        return tuple(found if self._is_whole else [literal for literal in found if literal in self._left])
+
+    @functools.cached_property
+    def _every(self) -> re2.Set:
+        """Looked up once: to look it up takes as long as to hash all literals, and a line asks for it."""
+        return _every_of(self._literals)
 
     def leave_out(self, literals: Iterable[bytes]) -> None:
         """Look no longer for these."""
         self._left -= frozenset(literals)
+        self._is_whole = False
         self._any = _one_of(tuple(sorted(self._left)))
 
 

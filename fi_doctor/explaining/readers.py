@@ -121,7 +121,11 @@ READERS: tuple[Reader, ...] = (
     Reader("sm", ("with capability ", "device capability"), r"(?:with|device) capability:? (?P<value>\d{2,3})\b"),
     Reader("sm", ("current device sm_", "arch=sm"), r"(?:current device sm_|\barch=sm_?)(?P<value>\d{2,3})"),
     Reader("sm", ("| SM1", "| SM9", "| SM8", "| SM7"), r"\| SM(?P<value>\d{2,3})\b"),
-    Reader("gpu", ("GPU: ", "GPU 0", "GPU 1"), r"^(?:GPU|GPU \d+(?: \([^)]*\))?) *: *(?P<value>[^|(\n]{2,80})"),
+    Reader(
+        "gpu",  # of one GPU collect_env says all in a line: "GPU models and configuration : GPU 0: NVIDIA GB10"
+        ("GPU: ", "GPU 0", "GPU 1"),
+        r"^(?:GPU models and configuration *: *)?(?:GPU|GPU \d+(?: \([^)]*\))?) *: *(?P<value>[^|(\n]{2,80})",
+    ),
     Reader("gpu", ("NVIDIA ", "Tesla "), r"^\| +\d+ +(?P<value>(?:NVIDIA|Tesla|Quadro) .{2,40}?) +(?:On|Off|\.\.\.)"),
     Reader("gpu", ("device_name=",), r"device_name=(?P<value>[\w-]{3,60})"),
     Reader("engine", ("/vllm/", "vLLM", "vllm serve"), r"(?:-packages/|^)(?P<value>vllm)(?:/| serve)"),

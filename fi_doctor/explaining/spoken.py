@@ -18,6 +18,7 @@ _REQUEST = (
 _SENT = (
     r"^(?:(?:Receive|Finish): obj=|Received? OpenAI)|\brequest_body['\"]?[:=]"
     r"|\\?['\"]role\\?['\"]: ?\\?['\"](?:user|assistant|system|tool)\\?['\"], ?\\?['\"]content\\?['\"]: ?"
+    r"|\\?['\"]choices\\?['\"]: ?\[ ?\{"
 )
 # A record whose arguments follow the text, quoted, ends in its own line.
 _ENDED = r"\bparams: |prompt_token_ids|lora_request|HTTP/\d|[)}\]]\s*$"
@@ -37,7 +38,7 @@ _WORDS = (
     *("summary", "title", "subject", "user", "human", "assistant", "q:", "q ", "q="),
 )
 _MEANT = r"(?:[ _-](?:text|body|content|message|string|was|is|for|id|no|\w{0,12}\d\w{0,12}|#\d+)|\[\d+\]){0,3}"
-_OPENED = r"['\"]? ?(?:[:=]|->|=>){1,2} ?(?:[bruf]?(?P<quote>'''|\"\"\"|\\?['\"`])|[^\s\d])| ?(?P<mark>['\"`])"
+_OPENED = r"['\"]? ?(?:[:=]|->|=>){1,2} {0,8}(?:[bruf]?(?P<quote>'''|\"\"\"|\\?['\"`])|[^\s\d])| ?(?P<mark>['\"`])"
 # Of bounded length, so in linear time.
 _LABEL = re.compile(
     rf"(?<![\w.])(?:\w{{0,20}}_)?(?:{_ASKED}|(?P<weak>{_FOUND})){_MEANT}(?:{_OPENED})"
@@ -59,6 +60,17 @@ _QUIET = re.compile(
 _ALARMED = re.compile(r"\b(?:ERROR|CRITICAL|FATAL|SEVERE|WARN(?:ING)?)\b")
 # A program that speaks of an error of its own, be it in an answer that it got.
 _LOUD = re.compile(r"ERROR|CRITICAL|FATAL|[Ee]rror|[Ee]xception|[Ff]ail|Traceback|stderr|[Ff]atal|crash|panic|killed")
+# What people and scripts type, comments, and tests that passed: they name an error, and tell of none.
+_TYPED = re.compile(
+    r"\s*(?:# |\++ (?:echo|printf|grep|egrep|rg|sed|awk|test|\[) |\$ \w|[\w.-]{1,40}@[\w.-]{1,60}:\S{0,200} ?[$#] )"
+    r"|.{0,300} (?:PASSED|XFAIL|SKIPPED)(?: +\[ *\d+%\])?\s*$"
+)
+# A block of YAML whose lines are set in: what people ask and models say. `message: |` is of programs, too.
+_BLOCK = re.compile(
+    rb"(?:^|[\s:'\"-])(?:\w{0,20}_)?(?:prompts?|questions?|query|content|user|assistant|system|transcript|instructions?)"
+    rb"['\"]?: ?[|>][-+]?\d?$",
+    re.IGNORECASE,
+)
 _HEAD = 100  # characters in which a line says what it is
 _MOST = 8  # quotations in a line
 _SURE = ('"', "'''", '"""')  # what opens a quotation for sure: the others are apostrophes, too
@@ -81,8 +93,31 @@ def is_quoting(line: Line) -> bool:
     return _cut(line)[1]
 
 
+def is_in_block(above: bytes, raw: bytes) -> bool:
+    """Whether a line that is set in stands in a block of YAML that holds what somebody said, by the lines before it."""
+    if b"|" not in above and b">" not in above:
+        return False
+    deep = _depth(raw)
+    for line in reversed(above.splitlines()):
+        if not line.strip() or _depth(line) >= deep:
+            continue
+        if _BLOCK.search(line.rstrip()[-_HEAD:]) is not None:
+            return True
+        deep = _depth(line)
+        if not deep:
+            break
+    return False
+
+
+def is_typed(text: str) -> bool:
+    """Whether a line is a command, a comment or a test that passed."""
+    return _TYPED.match(text) is not None
+
+
 def is_quiet(text: str) -> bool:
     """Whether a line whose level was not told calls itself information, in whatever form."""
+    if is_typed(text):
+        return True
     return _QUIET.search(text[:_HEAD]) is not None and _ALARMED.search(text[:_HEAD]) is None
 
 
@@ -95,6 +130,10 @@ def unspoken(line: Line) -> Line:
     """The line without the words of others: what stands in quotation marks, or all that follows."""
     text, _ = _cut(line)
     return line if text == line.text else line._replace(text=text)
+
+
+def _depth(raw: bytes) -> int:
+    return len(raw) - len(raw.lstrip(b" \t"))
 
 
 def _is_logged(line: Line) -> bool:

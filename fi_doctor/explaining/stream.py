@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from fi_doctor.explaining.lines import is_record
+from fi_doctor.explaining.lines import begins_record, is_record
 from fi_doctor.explaining.patterns import Literals
 
 _BLOCK = 1 << 20
@@ -19,6 +19,8 @@ _ENOUGH, _MOST = 200, 20_000
 _ALIKE = 100  # lines that are the same but for numbers: as many as there may be ranks
 _LOOK = 2_000  # lines after which it is looked at what is found too often
 _RECORD = 500  # lines of one record: text that has more is taken for lines of their own
+_ABOVE = 1 << 13  # bytes before a line in which it may be told whose block of text it is
+_BLANKS = (b" ", b"\t")
 _DIGITS = b"0123456789"
 _MARKS = (b'"', b"'''", b'")', b'",')
 # Colours stand within messages of compilers: "\x1b[01;31merror: \x1b[0m".
@@ -39,8 +41,9 @@ class Hit(NamedTuple):
     number: int  # counted from 1
     raw: bytes  # without its end; of a very long line what stands around the literal
     literals: tuple[bytes, ...]
-    head: bytes = b""  # the line that the record begins with, where it is another one
+    head: bytes = b""  # the line that the record begins with, where it is another one and this one has no time
     is_closed: bool = False  # whether a line of the record before this one ends in a quotation mark
+    above: bytes = b""  # what stands before a line that is set in
     alike: int = 1  # how many lines were the same but for numbers, this one included
 
 
@@ -124,7 +127,9 @@ def _in_block(block: bytes, cut: int, searched: _Searched, before: int, records:
         line = block[first:at].rstrip(b"\r")
         hit = Hit(number, line, searched.literals.among(line))
         if (alike := searched.alike(hit)) <= _ALIKE:
-            yield hit._replace(alike=alike, head=records.head(block, first), is_closed=records.is_closed)
+            above = block[max(0, first - _ABOVE) : first] if line[:1] in _BLANKS else b""
+            hit = hit._replace(alike=alike, above=above)
+            yield hit if begins_record(line) else records.placed(hit, block, first)
     records.head(block, cut)
     records.seen = 0
 
@@ -136,6 +141,11 @@ class _Records:
         self._last = b""  # the line that the record before `seen` begins with
         self.seen = 0  # up to where in the block that is known
         self.is_closed = False  # whether a line of it, up to there, ends in a quotation mark
+
+    def placed(self, hit: Hit, block: bytes, first: int) -> Hit:
+        """A line that is no record of its own, with the line that its record begins with."""
+        head = self.head(block, first)
+        return hit._replace(head=head, is_closed=self.is_closed)
 
     def head(self, block: bytes, first: int) -> bytes:
         """The line that the record before a place in the block begins with; empty where none is known."""

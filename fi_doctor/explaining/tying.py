@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fi_doctor.explaining.lines import Line
-from fi_doctor.explaining.matching import Match, is_near
+from fi_doctor.explaining.matching import Match, are_of_two, is_near
 from fi_doctor.explaining.patterns import search
 from fi_doctor.model import Confidence
 
-# What stands in lines that are about it, to be searched for: a folder that is only called like it is none.
-LITERALS = frozenset((b"/flashinfer/", b"cached_ops/", b"flashinfer.", b"tvm_ffi"))
+# A folder that is only called like it is none.
 _OWN = (
     r"(?:^|[/\s'\"(:])flashinfer(?:_cubin|_jit_cache)?(?:/|\.[a-z]|['\"])|cached_ops|tvm_ffi|flashinfer_jit"
     r"|BatchPrefill|BatchDecode|SinglePrefill|SingleDecode|RMSNorm failed|SamplingFrom"
@@ -23,6 +22,19 @@ _ANYBODY = (
     r"|torch [\d.]+: torch/(?:lib|utils/cpp_extension))(?:$|\W)"
 )
 
+# Builds of others, by their folders.
+_OTHERS = (
+    *("/torch_extensions/", "deep_gemm/", "/.triton/", "flash_attn/", "flash-attention/", "deepspeed/", "exllama"),
+    *("xformers/", "tilelang/", "sgl-kernel/", "bitsandbytes/", "/apex/", "vllm/csrc/"),
+)
+_BUILT = (
+    r"\b(?:nvcc|c\+\+|g\+\+|cc|clang\+\+|cicc|ptxas|cudafe\+\+|ld|cmake|ninja)\b|^FAILED: "
+    r"|\b(?:[Bb]uild|[Cc]ompil)|\): error"
+)
+# What stands in lines that are about it, or about builds of others, to be searched for.
+LITERALS = frozenset(
+    (b"/flashinfer/", b"cached_ops/", b"flashinfer.", b"tvm_ffi", *(folder.encode() for folder in _OTHERS))
+)
 _OWN_SOURCE = r"(?:^|of )(?:flashinfer|nvidia-cutlass-dsl|apache-tvm-ffi)"
 
 
@@ -31,19 +43,44 @@ def is_about(line: Line) -> bool:
     return search(_OWN, line.text) is not None
 
 
+def is_telling(line: Line) -> bool:
+    """Whether a line tells whose a message near it may be."""
+    return is_about(line) or _is_others(line)
+
+
 def limit(deciding: Iterable[Match], ties: Iterable[Line]) -> Confidence:
-    """How sure such messages make that it is FlashInfer's: those near a line about it as sure as they are."""
+    """How sure such messages make that it is FlashInfer's: those near a line about it as sure as they are.
+
+    ties: lines about FlashInfer, and about builds of others; of both near a message the nearest one says whose it is.
+    """
     matches, found = list(deciding), list(ties)
     if any(not _is_anybodys(match) or is_about(match.line) for match in matches):
         return Confidence.HIGH
-    if any(is_near(match.line, tie) for match in matches for tie in found):
+    nearest = [tie for match in matches if (tie := _nearest(match.line, found)) is not None]
+    if any(is_about(tie) for tie in nearest):
         return Confidence.HIGH
-    return Confidence.MEDIUM if found else Confidence.LOW
+    if nearest:
+        return Confidence.LOW
+    possible = (tie for match in matches for tie in found if is_about(tie) and not are_of_two(match.line, tie))
+    return Confidence.LOW if next(possible, None) is None else Confidence.MEDIUM
+
+
+def _is_others(line: Line) -> bool:
+    """Whether a line is of a build that is none of FlashInfer's."""
+    if is_about(line) or not any(folder in line.text for folder in _OTHERS):
+        return False
+    return search(_BUILT, line.text) is not None
+
+
+def _nearest(line: Line, ties: list[Line]) -> Line | None:
+    """Of the lines near one the nearest, FlashInfer's own before another."""
+    near = [tie for tie in ties if is_near(line, tie)]
+    return min(near, key=lambda tie: (abs(tie.number - line.number), not is_about(tie)), default=None)
 
 
 def is_named(matches: Iterable[Match], ties: Iterable[Line]) -> bool:
     """Whether a sign is of FlashInfer's own message, or a line names it or is near one that does."""
-    found = list(ties)
+    found = [tie for tie in ties if is_about(tie)]
     return any(
         search(_OWN_SOURCE, match.sign.source) is not None
         or search(r"(?i)flashinfer|trtllm", match.line.text) is not None

@@ -163,3 +163,59 @@ def test_an_error_of_cuda_alone_is_nobodys():
 def test_the_same_error_under_a_frame_of_it_is_its_own():
     [first, *_] = diagnosed(f'File "/v/flashinfer/jit/core.py", line 9, in load\n{CAPTURE}').diagnoses
     assert (first.confidence, first.flashinfer_at_fault) == ("high", True)
+
+
+REFUSED = "nvcc fatal   : Unsupported gpu architecture 'compute_120a'"
+GIVEN = "Cuda compilation tools, release 12.6, V12.6.20\nGPU 0: NVIDIA GeForce RTX 5090\nflashinfer-python==0.6.1"
+LOADED = "INFO 11-20 10:00:00 [x.py:1] Loading flashinfer.sampling"
+OWN = "nvcc -arch=sm_120a -c /root/.cache/flashinfer/0.6.1/120a/generated/norm/norm.cu"
+BUILDS = {
+    "deep_gemm": "/usr/local/cuda/bin/nvcc -arch=sm_120a -o /root/.deep_gemm/cache/x.cubin",
+    "torch's extensions": "FAILED: /root/.cache/torch_extensions/py312_cu128/fused/x.cuda.o",
+    "a wheel": "building /tmp/pip/xformers/csrc/x.cu",
+}
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_a_build_of_another_is_not_blamed_on_flashinfer_that_is_loaded_before(name):
+    (one,) = diagnosed(f"{LOADED}\n{BUILDS[name]}\n{REFUSED}", GIVEN).diagnoses
+    assert (one.cause, one.confidence.value, one.is_tied) == ("jit-arch-too-new-for-nvcc", "low", False)
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_a_build_of_flashinfer_is_its_own_after_one_of_another(name):
+    (one,) = diagnosed(f"{BUILDS[name]}\n{OWN}\n{REFUSED}", GIVEN).diagnoses
+    assert (one.confidence.value, one.is_tied) == ("high", True)
+
+
+def test_a_file_of_another_that_is_not_built_ties_nothing():
+    frame = '  File "/v/deepspeed/runtime/engine.py", line 1, in step'
+    (one,) = diagnosed(f"{LOADED}\n{frame}\n{REFUSED}", GIVEN).diagnoses
+    assert (one.confidence.value, one.is_tied) == ("high", True)
+
+
+@pytest.mark.parametrize(("other", "confidence"), [("trainer-1  | ", "low"), ("vllm-1  | ", "high")])
+def test_a_container_does_not_speak_for_another(other, confidence):
+    (one,) = diagnosed(f"vllm-1  | {LOADED}\n{other}{REFUSED}", GIVEN).diagnoses
+    assert one.confidence.value == confidence
+
+
+FENCED = "```\nOSError: [Errno 98] Address already in use\n```"
+SAID = "It is not `RuntimeError: Could not find nvcc`, I have one:"
+
+
+def test_what_people_say_of_a_fenced_log_is_hardly_a_sign():
+    first, *others = diagnosed(f"{SAID}\n{FENCED}").diagnoses
+    assert (first.cause, first.confidence.value) == ("port-in-use", "high")
+    assert [one.confidence.value for one in others] == ["low"]
+
+
+@pytest.mark.parametrize("fences", ["", "```\nflashinfer-python==0.6.1\n```", "```\nNo, all is well\n```"])
+def test_without_a_sign_in_a_fence_what_stands_outside_is_as_sure_as_ever(fences):
+    (one,) = diagnosed(f"{fences}\nRuntimeError: Could not find nvcc").diagnoses
+    assert (one.cause, one.confidence.value) == ("nvcc-not-found", "high")
+
+
+@pytest.mark.parametrize("said", ["GPU models and configuration : GPU 0: NVIDIA GB10", "GPU 0: NVIDIA GB10"])
+def test_the_only_gpu_of_an_environment_is_read(said):
+    assert [fact.value for fact in diagnosed(said).facts if fact.name == "sm"] == ["121"]

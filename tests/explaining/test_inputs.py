@@ -21,6 +21,7 @@ FORMS = {
     "xz": lzma.compress(DATA),
     "bzip2": bz2.compress(DATA),
     "twice": gzip.compress(gzip.compress(DATA)),
+    "utf-8 with a mark": TEXT.encode("utf-8-sig"),
     "utf-16": TEXT.encode("utf-16"),
     "utf-16 without a mark": TEXT.encode("utf-16-le"),
     "packed utf-16": gzip.compress(TEXT.encode("utf-16")),

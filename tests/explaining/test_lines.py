@@ -84,3 +84,25 @@ def test_the_ways_that_are_short_tell_what_the_long_one_does(path, monkeypatch):
     monkeypatch.setattr(lines, "_MAYBE", re.compile(""))
     monkeypatch.setattr(lines, "_RECORD", re.compile(b"(?!)"))
     assert short == [(lines.read("log", 1, raw), lines.is_record(raw)) for raw in written]
+
+
+WARNED = "/v/flashinfer/jit/core.py:12: UserWarning: Could not find nvcc"
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [(WARNED, "warning"), (f"vllm-1  | {WARNED}", "warning"), (f"ERROR 11-20 10:00:00 [x.py:1] {WARNED}", "error")],
+)
+def test_what_python_warns_of_is_a_warning_unless_a_logger_says_more(text, level):
+    assert lines.read("log", 1, text.encode()).level.value == level
+
+
+def test_an_error_about_a_warning_is_none():
+    assert lines.read("log", 1, b"RuntimeError: UserWarning: turned into an error").level.value == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "origin"), [("vllm-1  | x", "vllm-1"), ("[pod/vllm-0/main] x", "vllm-0/main"), ("x", "")]
+)
+def test_the_container_that_a_collector_names_is_told(text, origin):
+    assert lines.read("log", 1, text.encode()).origin == origin

@@ -33,6 +33,11 @@ SPOKEN = {
     "a second quotation": f'INFO:app:prompt="a" answer="{NVCC}"',
     "a field that is quoted": f'INFO:app:retrieved [doc 3] text="{NVCC}"',
     "a context": f"INFO:rag:context: {NVCC}",
+    "a block of YAML": f"INFO:app:prompt: |\n  I get\n\n    {NVCC}\n  why?\nINFO:app:ok",
+    "a block of a file": f"messages:\n  - role: user\n    content: >-\n      Why {NVCC}",
+    "a block without a level": f"system_prompt: |\n  {MEMORY}",
+    "vllm's examples": f'Prompt:    "Why {NVCC}"\nOutput:    " x"',
+    "parts of an answer": json.dumps({"choices": [{"delta": {"content": NVCC}}]}),
     "lines in quotation marks": f'INFO:app:user asked: "I see\nTraceback (most recent call)\n{NVCC}"\nINFO:app:ok',
 }
 
@@ -63,6 +68,9 @@ MEANT = {
     "a traceback after an answer": f'INFO:app:prompt="one\ntwo"\nTraceback (most recent call last):\n{NVCC}',
     "an error after a quotation that is open": f'INFO:app:prompt="one\ntwo\nERROR:app:{NVCC}',
     "a line of its own": f"{TIME} INFO builder: {NVCC}",
+    "a message of kubectl": f"state:\n  terminated:\n    message: |\n      {NVCC}",
+    "after a block": f"prompt: |\n  hello\nTraceback (most recent call last):\n  {NVCC}",
+    "beside a block": f"  prompt: |\n    hello\n  {NVCC}",
     "a source line": f'  File "/v/app.py", line 3, in ask\n    prompt = "x"\n{NVCC}',
 }
 
@@ -77,6 +85,10 @@ MAYBE = {
     "a result": f"INFO:rag:top result: {NVCC}",
     "the output of a tool": f"INFO:builder:stderr: {NVCC}",
     "two signs in one line": f"2025-11-28 10:01:00 | INFO | stdout | user: why {MEMORY}",
+    "a comment of a script": f"# {NVCC}, once",
+    "what a script prints": f"+ echo '{NVCC}'",
+    "a search": f"root@gpu:/logs# grep -r '{NVCC}'",
+    "a test that passed": f"tests/test_x.py::test_raises[{NVCC}] PASSED [ 12%]",
     "a question before it": f"INFO:app:user asked:\n{NVCC}\nINFO:app:done",
 }
 
@@ -91,6 +103,7 @@ SURE = {
     "no level": f"Вопрос: {NVCC}",
     "after a record": f"INFO:app:user asked: why?\n{NVCC}",
     "a collector's word": json.dumps({"severity": "INFO", "textPayload": NVCC}),
+    "a title": f"### {NVCC}",
     "after a level of another line": f"INFO:app:done\n{NVCC}",
 }
 
