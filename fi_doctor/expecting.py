@@ -36,7 +36,7 @@ from fi_doctor.model.targets import JIT_CACHE_UNREAD
 from fi_doctor.probing import estimates, memory, plan
 
 _OF_SM90 = re.compile(r"_(?:sm)?90$")  # "fused_moe_90": it has another name for another GPU
-_OTHER_BINARY = "binary-for-other-gpu"
+_OF_ALL_ROWS = ("binary-for-other-gpu", "cuda-versions-differ")
 _FAMILIES = ("batch_prefill", "batch_decode", "batch_mla", "xqa", "selective_state_update")  # names go on with types
 
 
@@ -123,7 +123,7 @@ def _first_start(rows: Sequence[Expected], on: Basis, request: Request) -> First
 
 def _concerns_unnamed_rows(finding: Finding) -> bool:
     """Whether it may stand against any row: which ones is not told."""
-    return finding.cause == _OTHER_BINARY or (finding.severity is Severity.ERROR and not finding.features)
+    return finding.cause in _OF_ALL_ROWS or (finding.severity is Severity.ERROR and not finding.features)
 
 
 def _could(probe: PlannedProbe, facts: Facts) -> tuple[str, ...]:

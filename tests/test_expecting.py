@@ -208,12 +208,12 @@ def test_what_a_probe_builds_says_how_its_row_starts(spec, start):
     assert expected_of(report(spec=spec)).start is start
 
 
-def test_binaries_for_another_gpu_leave_no_row_that_works():
+@pytest.mark.parametrize("cause", ["binary-for-other-gpu", "cuda-versions-differ"])
+def test_what_may_concern_any_row_leaves_none_that_works(cause):
     facts = make.facts(gpus=make.gpu_facts(make.gpu()))
     on = expecting.basis(KB, facts, plan.plan((SPEC,), facts, STATIC), STATIC, (run(),))
-    cause = "binary-for-other-gpu"
     finding = Finding(
-        id="jit-cache-lacks-this-gpu",
+        id="some-rule",
         cause=cause,
         severity=Severity.WARNING,
         title="",
