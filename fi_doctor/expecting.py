@@ -31,10 +31,11 @@ from fi_doctor.model import (
 )
 from fi_doctor.model.expected import Expectations, Expected, FirstStarts, Start
 from fi_doctor.model.gpu_code import Reach, of_architecture
+from fi_doctor.model.targets import JIT_CACHE_UNREAD
 from fi_doctor.probing import estimates, memory, plan
 
 _OF_SM90 = re.compile(r"_(?:sm)?90$")  # "fused_moe_90": it has another name for another GPU
-_OTHER_BINARY = "binary-for-other-gpu"
+_OF_ALL_ROWS = ("binary-for-other-gpu", "cuda-versions-differ")
 _FAMILIES = ("batch_prefill", "batch_decode", "batch_mla", "xqa", "selective_state_update")  # names go on with types
 
 
@@ -63,8 +64,8 @@ def foresee(on: Basis, outcomes: tuple[Outcome, ...], found: tuple[Finding, ...]
     """
     words = foretelling.by_facts(on.kb, on.facts, outcomes)
     grave = [finding for finding in found if finding.severity is not Severity.INFO]
-    if any(finding.cause == _OTHER_BINARY for finding in grave):
-        return Foreseen(words)  # which rows it concerns is not told
+    if any(_concerns_unnamed_rows(finding) for finding in grave):
+        return Foreseen(words)
     doubted = {row for finding in grave for row in finding.features}
     told: dict[tuple[str, str], Word] = {}
     for probe in on.would:
@@ -115,6 +116,11 @@ def _first_start(rows: Sequence[Expected], on: Basis, request: Request) -> First
         memory_mib=max((row.memory_mib for row in compiling), default=0),
         unknown=tuple(sorted({row.feature for row in rows if row.start is Start.UNKNOWN})),
     )
+
+
+def _concerns_unnamed_rows(finding: Finding) -> bool:
+    """Whether it may stand against any row: which ones is not told."""
+    return finding.cause in _OF_ALL_ROWS or (finding.severity is Severity.ERROR and not finding.features)
 
 
 def _could(probe: PlannedProbe, facts: Facts) -> tuple[str, ...]:
@@ -169,6 +175,8 @@ def _expected(row: FeatureRow, on: Basis, findings: tuple[Finding, ...], foresee
     missing = tuple(name for name in names if not _is_there(name, row.sm, on.facts))
     if not missing:
         return replace(found, start=Start.FROM_IMAGE)
+    if isinstance(on.facts.flashinfer, FlashInfer) and on.facts.flashinfer.jit_cache_architectures == JIT_CACHE_UNREAD:
+        return found  # it may bring them
     costs_of = [_cost(name, row.sm, on) for name in missing]
     return replace(
         found,

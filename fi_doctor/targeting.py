@@ -104,7 +104,10 @@ def _with_companions(facts: Facts, moved: Mapping[str, str]) -> Facts:
     beside = {name: facts.version_of(name) for name in (companions.CUBIN, companions.JIT_CACHE)}
     there = {name: version for name, version in beside.items() if version}
     version = package.version if isinstance(package.version, str) else ""
-    return replace(facts, flashinfer=replace(package, version_checks=companions.checks(version, there)))
+    checks = companions.checks(version, there)
+    if any(one.package == companions.JIT_CACHE and not one.ok for one in checks):
+        package = replace(package, jit_cache_modules=(), jit_cache_architectures=_UNSEEN)  # nothing of it is taken
+    return replace(facts, flashinfer=replace(package, version_checks=checks))
 
 
 def moves(facts: Facts, target: Target) -> dict[str, str]:

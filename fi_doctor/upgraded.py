@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec.structs import replace
 
 from fi_doctor.diagnosis.upgrades import with_versions
@@ -10,7 +12,9 @@ from fi_doctor.knowledge import pins
 from fi_doctor.knowledge import registry as shipped
 from fi_doctor.model import Calls, Facts, FlashInfer, Library, Missing, Named, Package, ToolkitFacts, Vllm
 from fi_doctor.model.registry import Registered
+from fi_doctor.model.targets import JIT_CACHE_UNREAD
 
+_JIT_CACHE = "flashinfer-jit-cache"
 _MADE_ANEW = "it would be installed anew"
 
 
@@ -27,6 +31,8 @@ def facts_with(facts: Facts, versions: dict[str, str]) -> Facts:
         moved = replace(moved, flashinfer=_flashinfer(facts.flashinfer, versions["flashinfer-python"]))
     if "vllm" in versions:
         moved = replace(moved, vllm=_vllm(facts.vllm, versions["vllm"]))
+    if _JIT_CACHE in versions:
+        moved = _with_jit_cache(moved, versions[_JIT_CACHE])
     if "torch" in versions:
         moved = _with_torch(moved, versions["torch"])
     return replace(moved, calls=_calls(moved), binaries=Missing(reason=_MADE_ANEW))
@@ -74,7 +80,9 @@ def unshipped(versions: dict[str, str]) -> tuple[str, ...]:
 
 
 def cuda_of_torch(version: str) -> str | Missing:
-    """The CUDA of torch's wheel on PyPI, by the runtime that it requires: "13.0"."""
+    """The CUDA of torch's wheel, by its tag, or of the one on PyPI by the runtime that it requires: "13.0"."""
+    if "+" in version:
+        return _cuda_of_tag("torch", version)
     for line in pins.load()["torch"].get(version, ()):
         if (found := pins.exact(line)) is not None:
             return ".".join(found.split(".")[:2])
@@ -119,6 +127,21 @@ def _flashinfer(package: FlashInfer | Missing, version: str) -> FlashInfer | Mis
         majors=named.majors if named else dict.fromkeys(package.majors, unread),
         admissions=named.admissions if named else {},
     )
+
+
+def _cuda_of_tag(name: str, version: str) -> str | Missing:
+    """The CUDA that a wheel's version names: "12.9" of 0.5.3+cu129."""
+    match = re.fullmatch(r"[^+]*\+cu(\d+)(\d)", version)
+    return f"{match[1]}.{match[2]}" if match else Missing(reason=f"the version {version} of {name} has no +cuXYZ tag")
+
+
+def _with_jit_cache(facts: Facts, version: str) -> Facts:
+    """The same with another flashinfer-jit-cache, of which the version alone is known."""
+    package = facts.flashinfer
+    if not isinstance(package, Missing):
+        package = replace(package, jit_cache_modules=(), jit_cache_architectures=JIT_CACHE_UNREAD)
+    tools = replace(facts.toolkit, jit_cache_cuda=_cuda_of_tag(_JIT_CACHE, version))
+    return replace(facts, flashinfer=package, toolkit=tools)
 
 
 def _vllm(package: Vllm | Missing, version: str) -> Vllm | Missing:

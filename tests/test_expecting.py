@@ -96,21 +96,30 @@ def test_what_cannot_be_compiled_here_is_not_said_to_work(facts):
     assert row_of(report(run(), facts=facts)).verdict is not WORKS
 
 
-def test_what_a_finding_stands_against_is_not_said_to_work():
+@pytest.mark.parametrize(
+    ("features", "severity", "is_foretold"),
+    [
+        (("norm.rmsnorm",), Severity.WARNING, False),
+        (("rope.apply",), Severity.ERROR, True),
+        ((), Severity.ERROR, False),  # which rows it concerns is not told
+        ((), Severity.WARNING, True),
+    ],
+)
+def test_what_a_finding_stands_against_is_not_said_to_work(features, severity, is_foretold):
     facts = make.facts(gpus=make.gpu_facts(make.gpu()))
     on = expecting.basis(KB, facts, plan.plan((SPEC,), facts, STATIC), STATIC, known_of(run()))
     finding = Finding(
         id="some-rule",
         cause="c",
-        severity=Severity.WARNING,
+        severity=severity,
         title="",
         why="",
         fix=(),
-        features=("norm.rmsnorm",),
+        features=features,
         source="",
     )
     assert expecting.foresee(on, (), ()).seen
-    assert not expecting.foresee(on, (), (finding,)).seen
+    assert bool(expecting.foresee(on, (), (finding,)).seen) is is_foretold
 
 
 def test_several_gpus_are_needed_where_the_probe_needs_them():
@@ -193,12 +202,12 @@ def test_what_a_probe_builds_says_how_its_row_starts(spec, start):
     assert expected_of(report(spec=spec)).start is start
 
 
-def test_binaries_for_another_gpu_leave_no_row_that_works():
+@pytest.mark.parametrize("cause", ["binary-for-other-gpu", "cuda-versions-differ"])
+def test_what_may_concern_any_row_leaves_none_that_works(cause):
     facts = make.facts(gpus=make.gpu_facts(make.gpu()))
     on = expecting.basis(KB, facts, plan.plan((SPEC,), facts, STATIC), STATIC, known_of(run()))
-    cause = "binary-for-other-gpu"
     finding = Finding(
-        id="jit-cache-lacks-this-gpu",
+        id="some-rule",
         cause=cause,
         severity=Severity.WARNING,
         title="",

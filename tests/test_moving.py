@@ -19,6 +19,7 @@ from fi_doctor.model.plans import Standing
 from fi_doctor.model.targets import Target
 from fi_doctor.moving import altered, ends, judging, keeping, pins, planning, starting
 from fi_doctor.moving.standing import moves, stands
+from fi_doctor.reports import plans
 
 NEW = "h200-cuda13.0-flashinfer0.7.2.post1/warm.json"
 
@@ -82,6 +83,9 @@ def test_a_version_that_a_release_does_not_admit_is_named_as_what_it_is():
     alone = pinned(ended("flashinfer=0.6.13"))["flashinfer-python"]
     assert alone.overrides == "vLLM 0.33.0 requires flashinfer-python==0.7.2.post1"
     assert not pinned(ended("vllm=0.28.0"))["flashinfer-python"].overrides
+    told = plans.headline(planned("flashinfer=0.6.13"))
+    assert told.endswith("3 versions move, 2 of them unasked, 1 AGAINST a requirement")
+    assert "AGAINST" not in plans.headline(planned("vllm=0.28.0"))
 
 
 def test_companions_go_with_flashinfer_and_only_where_they_are():
@@ -105,6 +109,8 @@ def test_torch_for_another_cuda_is_a_version_that_moves():
         ("driver=570", "driver", "580", False),
         ("driver=580", "driver", "580", True),
         ("vllm=0.17.1,cuda=12.8,driver=550", "driver", "525", True),
+        ("b200,vllm=0.17.1,cuda=12.8,driver=550", "driver", "570", False),
+        ("b300,vllm=0.17.1,cuda=12.9,driver=575", "driver", "575", True),
         ("b200,cuda=12.4", "nvcc", "12.8", False),
         ("b300,cuda=12.8", "nvcc", "12.9", False),
         ("b300,cuda=12.9", "nvcc", "12.9", True),
@@ -248,8 +254,6 @@ def test_a_target_without_a_gpu_describes_the_rest():
 
 
 def test_no_line_is_longer_than_the_terminal_and_nothing_is_said_to_work():
-    from fi_doctor.reports import plans
-
     found = planned("b200,cuda=12.4", H200, required=("moe.bf16",))
     for width in (80, 120):
         lines = plans.render(found, width=width).splitlines()

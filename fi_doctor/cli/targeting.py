@@ -24,9 +24,10 @@ _PACKAGES = {
 }
 _KEYS = ("gpu", "sm", "gpus", "driver", "cuda", *_PACKAGES)
 _MOST_GPUS = 1024
-_DRIVER = re.compile(r"\d{3,4}(?:\.\d+){0,2}")
+_RENAMED = {101: 110}  # Thor, in CUDA 13
+_DRIVER = re.compile(r"(\d{3,4})(?:\.\d{1,4}){0,2}", re.ASCII)
 _OLDEST_TORCH = Version("2.0")
-_VERSION = re.compile(r"\d+(?:\.\d+)*[A-Za-z0-9.+-]*")
+_VERSION = re.compile(r"\d+(?:\.\d+)*[A-Za-z0-9.+-]*", re.ASCII)
 
 
 def target(words: str, *, needs_gpu: bool = True) -> Target:
@@ -92,11 +93,14 @@ def _gpu(name: str) -> gpus.Named:
 
 def _sm(value: str) -> int:
     """From "90", "9.0", "90a" or "sm_90": 90."""
-    digits = re.fullmatch(r"(?:sm_?)?(\d{1,2})\.?(\d)[af]?", value.lower())
+    digits = re.fullmatch(r"(?:sm_?)?(\d{1,2})\.?(\d)[af]?", value.lower(), re.ASCII)
     known = sorted(gpus.SINCE)
     sm = int("".join(digits.groups())) if digits else 0
     if sm in known:
         return sm
+    if sm in _RENAMED:
+        now = _RENAMED[sm]
+        raise _wrong(f"sm={value}: since CUDA 13 it is called SM{now}", todo=f"--target sm={now}")
     near = sorted(sorted(known, key=lambda one: abs(one - sm))[:2]) if sm else known
     raise _wrong(
         f"sm={value}: no GPU has that compute capability",
@@ -106,14 +110,22 @@ def _sm(value: str) -> int:
 
 
 def _number(value: str) -> int:
-    if value.isdecimal() and 1 <= int(value) <= _MOST_GPUS:
+    if value.isascii() and value.isdecimal() and len(value) < 9 and 1 <= int(value) <= _MOST_GPUS:
         return int(value)
     raise _wrong(f"gpus={value}: a number from 1 to {_MOST_GPUS}", todo="--target h200,gpus=2")
 
 
 def _driver(value: str) -> str:
-    if not value or _DRIVER.fullmatch(value):
+    form = _DRIVER.fullmatch(value)
+    if not value or (form and form[1] in BRANCHES):
         return value
+    if form:
+        near = sorted(BRANCHES, key=lambda branch: abs(int(branch) - int(form[1])))[:2]
+        raise _wrong(
+            f"driver={value}: of branch {form[1]} nothing is known",
+            why=f"near to it are {_listed(sorted(near))}; the newest known is {max(BRANCHES)}",
+            todo=f"--target h200,driver={near[0]}",
+        )
     raise _wrong(f"driver={value}: it is a version, or its first number", todo="--target h200,driver=580")
 
 
@@ -123,10 +135,11 @@ def _cuda(value: str) -> str:
     releases = sorted(set(BRANCHES.values()), key=_key)
     if value in releases:
         return value
-    near = [one for one in releases if one.partition(".")[0] == value.partition(".")[0]] or releases[-2:]
+    near = [one for one in releases if value.startswith(f"{one}.")]  # a patch of it
+    near = near or [one for one in releases if one.partition(".")[0] == value.partition(".")[0]] or releases[-2:]
     raise _wrong(
         f"cuda={value}: no such release of the toolkit is known",
-        why=f"near to it are {_listed(near)}",
+        why=f"near to it {'are' if len(near) > 1 else 'is'} {_listed(near)}",
         todo=f"--target h200,cuda={near[-1]}",
     )
 

@@ -21,6 +21,7 @@ from fi_doctor.model import (
     VersionCheck,
     command,
 )
+from fi_doctor.model.targets import JIT_CACHE_UNREAD
 
 
 class View(NamedTuple):
@@ -95,6 +96,11 @@ def _flashinfer(read: Callable[[FlashInfer], object]) -> Callable[[View], Readin
 
 def _cached_count(package: FlashInfer) -> object:
     return Missing(reason=package.cached_unread) if package.cached_unread else len(package.cached_modules)
+
+
+def _jit_cache_count(package: FlashInfer) -> object:
+    is_unread = package.jit_cache_architectures == JIT_CACHE_UNREAD
+    return JIT_CACHE_UNREAD if is_unread else len(package.jit_cache_modules)
 
 
 def _checks(read: Callable[[VersionCheck], Reading]) -> Callable[[View], Reading]:
@@ -228,7 +234,7 @@ SUBJECTS: dict[str, Subject[View]] = {
     "cache_writable": Subject(Kind.FLAG, _flashinfer(lambda package: package.cache_writable)),
     "cache_owner": Subject(Kind.NUMBER, _flashinfer(lambda package: package.cache_owner)),
     "cache_owned_by_other": Subject(Kind.FLAG, _cache_owned_by_other),
-    "jit_cache_module_count": Subject(Kind.NUMBER, _flashinfer(lambda package: len(package.jit_cache_modules))),
+    "jit_cache_module_count": Subject(Kind.NUMBER, _flashinfer(_jit_cache_count)),
     "cached_module_count": Subject(Kind.NUMBER, _flashinfer(_cached_count)),
     "container": Subject(Kind.TEXT, lambda view: _one(view.facts.system.container)),
     "shm_mib": Subject(Kind.NUMBER, lambda view: _one(view.facts.system.shm_mib)),

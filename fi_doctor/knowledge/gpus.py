@@ -59,8 +59,11 @@ GPUS = (
 ON_ARM = frozenset(
     {"NVIDIA GH200", "NVIDIA GB200", "NVIDIA GB300", "NVIDIA GB10", "NVIDIA Thor", "NVIDIA Jetson AGX Orin"}
 )
-# What tells cards of one GPU apart: "A100-SXM4-80GB", "H200 NVL".
-_FORMS = re.compile(r"\b(?:nvidia|geforce|tesla|generation|sxm\d?|pcie|nvl|hbm\d?e?|\d+ ?gb?)\b|[^a-z0-9]")
+# What tells cards of one GPU apart: "A100-SXM4-80GB", "H200 NVL", "RTX PRO 6000 Blackwell Server Edition", a MIG slice.
+_FORMS = re.compile(
+    r"\b(?:nvidia|geforce|tesla|generation|[hd]gx|sxm\d?(?: ac)?|pcie|nvl\d*|hbm\d?e?|3e|mig|\d+ ?gb?"
+    r"|blackwell|(?:max q )?workstation|server|edition|developer kit|(?<=\d )d)\b|[^a-z0-9]"
+)
 # Release of the toolkit from which nvcc compiles for each of the above. Source: the release notes of CUDA 10.0, 11.0,
 # 11.1, 11.4, 11.8, 12.8, 12.9 and 13.0, which also takes those below 75 away.
 SINCE = {

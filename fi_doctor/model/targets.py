@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fi_doctor.model.base import Data
+from fi_doctor.model.base import Data, Missing
 
 ARCH_LIST = "FLASHINFER_CUDA_ARCH_LIST"
+# The architectures of a flashinfer-jit-cache that is not here: neither are its modules known.
+JIT_CACHE_UNREAD = Missing(reason="what that flashinfer-jit-cache brings was not read")
 
 
 class Measured(Data, frozen=True):

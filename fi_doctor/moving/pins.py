@@ -155,11 +155,19 @@ def _of_driver(after: Facts) -> Iterator[Need]:
     found, torch = driver_of(after), after.version_of(TORCH)
     wanted = {f"torch {torch} is for CUDA {cuda}": cuda for cuda in [_known(after.toolkit.torch_cuda)] if cuda}
     wanted |= {f"nvcc {nvcc} compiles for CUDA {nvcc}": nvcc for nvcc in [nvcc_of(after)] if nvcc}
-    majors = {why: int(cuda.partition(".")[0]) for why, cuda in wanted.items()}
-    if not majors:
+    said = "and a driver runs every release of its own CUDA major and of older ones"
+    asked = [
+        (_first_branch((int(cuda.partition(".")[0]), 0)), f"{why}, {said}", _COMPATIBILITY)
+        for why, cuda in wanted.items()
+    ]
+    asked += [
+        (_first_branch(SINCE[sm]), f"it is the first whose CUDA knows SM{sm}", _NOTES)
+        for sm in sms_of(after)
+        if sm in SINCE
+    ]
+    if not asked:
         return
-    why, major = max(majors.items(), key=lambda one: one[1])
-    least = min((int(branch) for branch, cuda in BRANCHES.items() if int(cuda.partition(".")[0]) >= major), default=0)
+    least, why, source = max(asked, key=lambda one: one[0])
     is_met: bool | Missing = Missing(reason="the driver is not known")
     if (branch := found.partition(".")[0]).isdecimal():
         is_met = int(branch) >= least
@@ -170,9 +178,15 @@ def _of_driver(after: Facts) -> Iterator[Need]:
         least=str(least),
         found=found,
         is_met=is_met,
-        why=f"{why}, and a driver runs every release of its own CUDA major and of older ones",
-        source=_COMPATIBILITY,
+        why=why,
+        source=source,
     )
+
+
+def _first_branch(cuda: tuple[int, int]) -> int:
+    """The oldest branch of the driver that runs this CUDA without help; 0 where none does."""
+    runs = (branch for branch, newest in BRANCHES.items() if tuple(map(int, newest.split("."))) >= cuda)
+    return min(map(int, runs), default=0)
 
 
 def _of_gpu(after: Facts) -> Iterator[Need]:

@@ -39,7 +39,13 @@ def headline(report: Report) -> str:
     if not report.features:
         return f"Nothing was selected{_selection(report)}; fi-doctor features lists what there is"
     where = machine(report.facts, sms_of(report.features))
-    return f"{tally(report.features)}{_unlocked(report)} on {where}{', which is not here' if report.target else ''}"
+    return f"{tally(report.features)}{_unlocked(report)} on {where}{_elsewhere(report)}"
+
+
+def _elsewhere(report: Report) -> str:
+    if report.target is None:
+        return ""
+    return f", which {'are' if report.target.gpus > 1 else 'is'} not here"
 
 
 def not_installed(report: Report) -> list[str]:

@@ -82,6 +82,8 @@ def headline(plan: Plan) -> str:
     along = [pin for pin in plan.pins if not pin.is_asked]
     moving = f"{amount(len(plan.pins), 'version')} {'moves' if len(plan.pins) == 1 else 'move'}"
     moving += f", {len(along)} of them unasked" if along else ""
+    against = sum(bool(pin.overrides) for pin in plan.pins)
+    moving += f", {against} AGAINST a requirement" if against else ""
     if not plan.pins:
         return "Nothing moves: it is there already"
     changed = ", ".join(parts) or f"No row of {plan.rows_compared} would stand otherwise, by what is known"

@@ -71,7 +71,7 @@ def test_what_is_not_named_is_as_before_and_so_many_gpus():
 
 
 def test_the_code_says_whether_something_required_is_lost(lost):
-    assert (lost.code, lost.reason) == (1, "required and not there after the move: moe.bf16")
+    assert (lost.code, lost.reason) == (1, "required and not there after the move: gemm.fp4, moe.bf16")
     assert made("b200,vllm=0.33.0", required=("gemm.fp4",)).code == 0
     assert made("b200").reason == "nothing was required"
 

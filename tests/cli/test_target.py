@@ -7,14 +7,16 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from fi_doctor import knowledge, pipeline, targeting
+from fi_doctor import conditions, knowledge, pipeline, targeting, upgraded
 from fi_doctor.cli import targeting as reading
 from fi_doctor.cli import warming
 from fi_doctor.cli.asked import AskedWarm
+from fi_doctor.conditions import Truth, View
 from fi_doctor.errors import UsageError
 from fi_doctor.explaining.gpus import sm_of
 from fi_doctor.knowledge import examples, gpus
 from fi_doctor.model import Depth, Missing, Request
+from fi_doctor.model.targets import JIT_CACHE_UNREAD
 from fi_doctor.probing import catalog, plan
 from fi_doctor.reports import document, expected
 
@@ -33,6 +35,15 @@ FACTS = document.read(examples.data("h200"), "an example").facts
         ("gb200", "NVIDIA GB200", 100),
         ("thor", "NVIDIA Thor", 110),
         ("l40s", "NVIDIA L40S", 89),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "NVIDIA RTX PRO 6000", 120),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "NVIDIA RTX PRO 6000", 120),
+        ("NVIDIA B300 SXM6 AC", "NVIDIA B300", 103),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA H100", 90),
+        ("NVIDIA GH200 144G HBM3e", "NVIDIA GH200", 90),
+        ("NVIDIA H20-3e", "NVIDIA H20", 90),
+        ("GB300 NVL72", "NVIDIA GB300", 103),
+        ("NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 4090", 89),
+        ("NVIDIA Jetson AGX Thor Developer Kit", "NVIDIA Thor", 110),
         ("sm=90", "", 90),
         ("sm=10.3", "", 103),
         ("sm=sm_90a", "", 90),
@@ -67,6 +78,14 @@ def test_all_that_can_be_named():
         ("sm=abc", "no GPU has that compute capability", "sm=70"),
         ("h200,sm=100", "NVIDIA H200 is of SM90", "leave one of the two out"),
         ("h200,cuda=14", "cuda=14: no such release", "cuda=13.4"),
+        ("h200,cuda=13.0.2", "cuda=13.0.2: no such release", "cuda=13.0"),
+        ("sm=101", "since CUDA 13 it is called SM110", "sm=110"),
+        ("sm=٩٠", "no GPU has that compute capability", "sm=70"),
+        ("h200,gpus=٣", "a number from 1", "gpus=2"),
+        (f"h200,gpus={'9' * 5000}", "a number from 1", "gpus=2"),
+        ("h200,driver=999", "driver=999: of branch 999 nothing is known", "driver=615"),
+        ("h200,driver=5800", "of branch 5800 nothing is known", "driver=615"),
+        ("h200,driver=581", "of branch 581 nothing is known", "driver=580"),
         ("h200,driver=new", "driver=new: it is a version", "driver=580"),
         ("h200,flashinfer=0.6.99", "flashinfer=0.6.99: of that release nothing is known", "flashinfer=0.6."),
         ("h200,flashinfer=0.9.9", "of that release nothing is known", "flashinfer=0.7.4"),
@@ -180,6 +199,24 @@ def test_a_package_of_another_release_than_flashinfer_is_found():
     assert found.flashinfer.cccl.absent
     same = targeting.facts_for(FACTS, reading.target("h200,cubin=0.7.2.post1"), Depth.STATIC)
     assert [one.ok for one in same.flashinfer.version_checks] == [True]
+
+
+def test_of_a_jit_cache_that_is_not_here_its_version_alone_is_known():
+    has_one = replace(FACTS, flashinfer=replace(FACTS.flashinfer, jit_cache_modules=("norm",)))
+    found = targeting.facts_for(has_one, reading.target("h200,jit-cache=0.7.2.post1+cu129"), Depth.STATIC)
+    assert found.toolkit.jit_cache_cuda == "12.9"
+    assert found.flashinfer.jit_cache_modules == ()
+    assert found.flashinfer.jit_cache_architectures == JIT_CACHE_UNREAD
+    assert conditions.holds({"jit_cache_module_count": 0}, View(found)) is Truth.UNKNOWN
+    other = targeting.facts_for(has_one, reading.target("h200,jit-cache=0.6.0"), Depth.STATIC)
+    assert conditions.holds({"jit_cache_module_count": 0}, View(other)) is Truth.YES  # FlashInfer does not take it
+    assert targeting.facts_for(has_one, reading.target("h200"), Depth.STATIC) == has_one
+
+
+@pytest.mark.parametrize(("version", "cuda"), [("2.11.0+cu128", "12.8"), ("2.14.0", "13.0"), ("2.11.0+cpu", None)])
+def test_the_cuda_of_a_torch_is_that_of_its_tag(version, cuda):
+    found = upgraded.cuda_of_torch(version)
+    assert found == cuda or (cuda is None and "+cpu" in found.reason)
 
 
 def test_a_list_names_the_rows_that_are_not_in_the_image():

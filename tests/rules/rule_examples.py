@@ -441,6 +441,10 @@ EXAMPLES: dict[str, Example] = {
         make.facts(libraries={"cudnn": make.library("cudnn", "9.13.0"), "cudart": make.missing("not found")}),
     ),
     "driver-too-old-for-torch": Example(_gpus(driver="570.124", cuda="12.8"), _gpus(driver="580.95", cuda="13.0")),
+    "driver-too-old-for-gpu": Example(
+        make.facts(gpus=make.gpu_facts(make.gpu(sm=103), cuda="12.8"), toolkit=make.toolkit("12.9", torch_cuda="12.8")),
+        make.facts(gpus=make.gpu_facts(make.gpu(sm=103), cuda="12.9"), toolkit=make.toolkit("12.9", torch_cuda="12.8")),
+    ),
     "driver-too-old-for-nvcc": Example(
         make.facts(gpus=make.gpu_facts(cuda="12.8"), toolkit=make.toolkit("13.0", torch_cuda="12.8")),
         make.facts(gpus=make.gpu_facts(cuda="12.4"), toolkit=make.toolkit("12.8", torch_cuda="12.8")),
