@@ -252,6 +252,7 @@ def check(asked: AskedFleet) -> int:
     merge = functools.partial(merging.merge, request=request, kb=kb, specs=specs, as_recorded=asked.as_recorded)
     if asked.reports:
         files = sources.paths(asked.reports)
+        sources.check_apart(files, (one.path for one in targets if one.path is not None))
         return tell(merge(sources.reports(files), driver=asked.driver), targets)
     from fi_doctor.cli import ray_nodes
 

@@ -83,7 +83,7 @@ def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
         gate=gating.of_fleet(every, judge.reports, unread, groups, splits),
         driver=launching.name if launching else "",
     )
-    return Fleet(document, tuple(judge.reports))
+    return Fleet(secrets.without(document), tuple(judge.reports))
 
 
 def _read(one: NodeReport, reader: Reader) -> Reading | Unread:

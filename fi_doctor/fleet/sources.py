@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fi_doctor.errors import CannotTellError, DataError, UsageError
@@ -12,7 +12,8 @@ from fi_doctor.fleet.reading import NodeReport
 from fi_doctor.reports.files import data_of
 
 ENDINGS = (".json", ".yaml", ".yml")
-_COLLECT = "fi-doctor report --json -o NODE.json on each node, then fi-doctor fleet --reports FOLDER"
+_ANEW = "fi-doctor report --json -o NODE.json"
+_COLLECT = f"{_ANEW} on each node, then fi-doctor fleet --reports FOLDER"
 
 
 def paths(words: Sequence[str]) -> list[str]:
@@ -37,6 +38,18 @@ def reports(files: Sequence[str]) -> Iterator[NodeReport]:
         yield NodeReport(name, _held(path), path)
 
 
+def check_apart(files: Sequence[str], written: Iterable[str]) -> None:
+    """Nothing is written over a report. Errors: UsageError."""
+    reports = {os.path.realpath(path): path for path in files}
+    for path in written:
+        if (report := reports.get(os.path.realpath(path))) is not None:
+            raise UsageError(
+                f"-o: {path!r} is one of the reports",
+                why=f"{report!r} is read by --reports",
+                todo="-o FILE, outside of the folder of the reports",
+            )
+
+
 def names(files: Sequence[str]) -> list[str]:
     """The paths without the folders and endings that all of them have: "node-7" for all/node-7/tmp/report.json."""
     parts = [Path(_without_ending(path)).parts for path in files]
@@ -56,20 +69,22 @@ def _held(path: str) -> bytes | DataError:
     try:
         return data_of(Path(path))
     except DataError as error:
-        return error
+        return DataError(error.what, why=error.why, todo=f"{_ANEW}, on that node")
 
 
 def _named(word: str) -> Iterator[str]:
     """The files that one word stands for."""
     if os.path.isdir(word):  # noqa: PTH112 - as everywhere here, paths stay as they were typed
         # A link to a folder is not followed: it may lead back.
-        for folder, below, files in os.walk(word):
+        unread: list[str] = []
+        for folder, below, files in os.walk(word, onerror=lambda error: unread.append(str(error.filename))):
             below[:] = sorted(one for one in below if not one.startswith("."))
             yield from (
                 os.path.join(folder, one)  # noqa: PTH118
                 for one in files
                 if one.endswith(ENDINGS) and not one.startswith(".")
             )
+        yield from unread  # a folder that nobody may look into is told as a report that cannot be read
         return
     if os.path.lexists(word):
         yield word

@@ -112,6 +112,11 @@ def names_secret(name: str, value: str) -> bool:
     return bool(telling)
 
 
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable of this name with this value is shown to nobody."""
+    return bool(value) and (names_secret(name, value) or looks_secret(value))
+
+
 def looks_secret(value: str) -> bool:
     """Whether the value looks like a token, a password in a URL or a long random string, whatever its name."""
     if _SECRET_VALUES.search(value):
