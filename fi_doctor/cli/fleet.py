@@ -261,7 +261,8 @@ def check(asked: AskedFleet) -> int:
     if asked.reports:
         files = sources.paths(asked.reports)
         sources.check_apart(files, (one.path for one in targets if one.path is not None))
-        return tell(merge(sources.reports(files), driver=asked.driver), targets)
+        notes: list[str] = []
+        return tell(merge(sources.reports(files, notes), driver=asked.driver, notes=notes), targets)
     from fi_doctor.cli import ray_nodes
 
     with ray_nodes.driver() as here:

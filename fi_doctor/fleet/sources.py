@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from fi_doctor.errors import CannotTellError, DataError, UsageError
 from fi_doctor.fleet.reading import NodeReport
 from fi_doctor.reports.files import data_of
 
+_FLEET = re.compile(rb'\s*(?:\{\s*"schema"|schema):\s*["\']?fi-doctor\.fleet/')
 ENDINGS = (".json", ".yaml", ".yml")
 _ANEW = "fi-doctor report --json -o NODE.json"
 _COLLECT = f"{_ANEW} on each node, then fi-doctor fleet --reports FOLDER"
@@ -32,10 +34,17 @@ def paths(words: Sequence[str]) -> list[str]:
     return sorted(found.values())
 
 
-def reports(files: Sequence[str]) -> Iterator[NodeReport]:
-    """What each file holds, or why it cannot be read; a node is called by what tells its path from the others."""
+def reports(files: Sequence[str], notes: list[str]) -> Iterator[NodeReport]:
+    """What each file holds, or why it cannot be read; a node is called by what tells its path from the others.
+
+    notes: to which is added what is no node's: what an earlier `fleet` wrote beside the reports.
+    """
     for path, name in zip(files, names(files), strict=True):
-        yield NodeReport(name, _held(path), path)
+        held = _held(path)
+        if isinstance(held, bytes) and _FLEET.match(held):
+            notes.append(f"{path} is of a fleet and not of a node: left out")
+            continue
+        yield NodeReport(name, held, path)
 
 
 def check_apart(files: Sequence[str], written: Iterable[str]) -> None:

@@ -122,8 +122,35 @@ def test_files_are_found_and_named_by_what_tells_them_apart(tmp_path):
     assert sources.names(found[2:]) == ["report"]
     assert sources.names(["x/node-1/tmp/r.json", "x/node-2/tmp/r.json"]) == ["node-1", "node-2"]
     assert sources.names(["r/node-1.json", "r/node-2.yaml"]) == ["node-1", "node-2"]
-    (gone, *_) = sources.reports(found)
+    (gone, *_) = sources.reports(found, [])
     assert "No such file" in gone.found.why
+
+
+def test_what_a_fleet_wrote_beside_the_reports_is_no_node(merged, tmp_path):
+    found = merged([ONE, TWO])
+    for form in ("json", "yaml"):
+        (tmp_path / f"fleet.{form}").write_text(rendering.render(found, form))
+    (tmp_path / "node-1.json").write_bytes(ONE.found)
+    notes = []
+    again = merged(sources.reports(sources.paths([str(tmp_path)]), notes), notes=notes).document
+    assert [node.name for node in again.nodes] == ["node-1"]
+    assert again.unread == ()
+    assert [note.rpartition("/")[2].partition(" ")[0] for note in again.notes] == ["fleet.json", "fleet.yaml"]
+
+
+def test_a_folder_that_cannot_be_looked_into_is_named(tmp_path, monkeypatch):
+    (tmp_path / "node-1.json").write_bytes(ONE.found)
+    (tmp_path / "node-2").mkdir()
+    listed = sources.os.scandir
+
+    def refused(path):
+        if str(path).endswith("node-2"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(sources.os, "scandir", refused)
+    found = sources.paths([str(tmp_path)])
+    assert found == [str(tmp_path / "node-1.json"), str(tmp_path / "node-2")]
 
 
 def test_folders_without_reports_say_what_to_do(tmp_path):
