@@ -77,7 +77,10 @@ def configuring(group: str, value: Any) -> Iterator[tuple[str, Told]]:
     for name, told in leaves(group, group, value, _UNTOLD):
         if told in _NOTHING or (group == "environment" and _is_of_one(name.partition(".")[2])):
             continue  # what is empty is not there, whether a report of another release writes it or not
-        yield name, _shown(name, told) if group == "environment" else _common(name, told)
+        if group == "environment":  # of which an empty one is set, too
+            yield name, _shown(name, told)
+        elif told:
+            yield name, _common(name, told)
     if group == "gpus" and isinstance(value, dict):
         yield from _gpus(value)
 
@@ -105,7 +108,13 @@ def without_names(fact: tuple[str, Told], own: re.Pattern[str]) -> tuple[str, To
 
 
 def is_untold(fact: str, section: Mapping[str, Told]) -> bool:
-    """Whether a section that lacks the fact says nothing of it: what GPUs are, where there are none to ask."""
+    """Whether a section that lacks the fact says nothing of it.
+
+    Of a package that a release of fi-doctor did not look for, and of what GPUs are, where there are none to ask.
+    """
+    if fact.startswith("packages."):
+        package = fact.split(".")[1]
+        return not any(one.split(".")[1] == package for one in section)
     if not fact.startswith("gpus.") or fact.startswith("gpus.driver"):
         return False
     count = section.get("gpus.count", "")
@@ -170,11 +179,13 @@ def _gpus(value: dict[str, Any]) -> Iterator[tuple[str, Told]]:
     for field in _OF_A_GPU:
         if any(field in one for one in gpus):
             yield f"gpus.{field}", _alike([_words(one.get(field)) for one in gpus])
-    yield "gpus.nvlinks", _alike([_links_up(one.get("nvlinks")) for one in gpus])
-    yield "gpus.acs_bridges", _alike([_amount(one.get("acs_bridges")) for one in gpus])
+    for field, words in (("nvlinks", _links_up), ("acs_bridges", _amount)):
+        if any(field in one for one in gpus):  # reports of old releases have none
+            yield f"gpus.{field}", _alike([words(one.get(field)) for one in gpus])
     order = value.get("cuda_order")
     yield "gpus.cuda_sees", str(len(order)) if isinstance(order, list) else _words(order)
-    yield "gpus.peers", _peers(value.get("links"), [one.get("uuid") for one in gpus])
+    if value.get("links"):  # of one GPU there are none
+        yield "gpus.peers", _peers(value["links"], [one.get("uuid") for one in gpus])
 
 
 def _is_missing(value: Any) -> bool:

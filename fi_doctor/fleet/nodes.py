@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 
 from fi_doctor.fleet.reading import Reading
+from fi_doctor.reports.redaction import host_names
 from fi_doctor.reports.text import clean
 
 _MOST_NOTED = 20
@@ -60,7 +61,7 @@ def _machine(one: Reading, whole: Mapping[tuple[str, str], tuple[str, ...]]) -> 
 
 def _is_name(hostname: str) -> bool:
     """Whether it can be the name of one machine only; what stands for a name that was taken out cannot."""
-    return hostname not in ("localhost", "localhost.localdomain") and not hostname.startswith("<")
+    return not hostname.startswith("<") and any(host_names(hostname.partition(".")[0]))
 
 
 def _with_names(kept: list[Reading]) -> tuple[list[Reading], list[str]]:

@@ -49,6 +49,10 @@ def test_reports_of_older_schemas_are_compared_by_what_they_tell(merged):
         del old["facts"][group]
     for field in ("memory_left_mib", "own_ipc_namespace", "own_pid_namespace", "hostname"):
         old["facts"]["system"].pop(field, None)
+    for gpu in old["facts"]["gpus"]["gpus"]:
+        for field in ("nvlinks", "acs_bridges", "iommu", "compute_mode", "compute_processes"):
+            del gpu[field]
+    del old["facts"]["gpus"]["links"], old["facts"]["packages"]["cuda-tile"], old["facts"]["packages"]["vllm"]["claims"]
     found = merged([ONE, TWO._replace(found=json.dumps(old).encode()), THREE]).document
     assert [(len(group.nodes), group.is_odd) for group in found.groups] == [(3, False)]
     simulated.libc(old["facts"])
@@ -82,6 +86,14 @@ def test_two_machines_of_one_name_are_told_apart(merged):
     found = merged([one._replace(source="a/gpu-1.json"), two._replace(source="b/gpu-1.json")]).document
     assert [node.name for node in found.nodes] == ["gpu-1 (a/gpu-1.json)", "gpu-1 (b/gpu-1.json)"]
     assert any("gpu-1 is the name of 2 machines with other GPUs" in note for note in found.notes)
+
+
+def test_machines_that_nobody_gave_a_name_are_not_taken_for_one(merged):
+    def unnamed(facts):
+        facts["gpus"].update(gpus=[], cuda_order=[], links=[])
+        facts["system"]["hostname"] = "ubuntu"
+
+    assert len(merged(nodes(unnamed, unnamed)).document.nodes) == 2
 
 
 def test_two_interpreters_of_one_node_are_two(merged):

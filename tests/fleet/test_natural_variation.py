@@ -133,3 +133,21 @@ def test_names_that_are_shown_alike_are_told_apart(merged):
     for fleet in (found, again):
         shown = {node.name[:170] for node in fleet.document.nodes}
         assert len(shown) == len(fleet.document.nodes)
+
+
+def test_what_differs_in_a_name_is_not_cut_away(merged):
+    def many(facts):
+        for drift in (simulated.libc, simulated.kernel, simulated.cached_module, simulated.memory_limit):
+            drift(facts)
+        for gpu in facts["gpus"]["gpus"]:
+            gpu["name"] = "NVIDIA H100"
+
+    (group,) = (one for one in merged(nodes(None, None, None, many)).document.groups if one.is_odd)
+    said = " ".join(line.strip() for line in group.said)
+    assert "cached sampling.so links libcudart.so.12, the others .13" in said
+    assert "GPU ...H100, the others ...H200" in said
+
+
+def test_of_two_that_differ_in_a_cached_module_it_is_told_by_its_name(merged):
+    (split,) = merged(nodes(None, simulated.cached_module)).document.splits
+    assert split.said.startswith("cached sampling.so links libcudart.so.13, libc.so.6 on node-0")
