@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,7 @@ from fi_doctor.cli.options import (
     Output,
     Python,
     Quiet,
+    Redact,
     Require,
     Rows,
     VllmArgs,
@@ -56,6 +58,7 @@ class AskedFleet(msgspec.Struct, frozen=True, kw_only=True):
     ray: AskedRay = AskedRay()  # of which nothing counts where reports are named
     driver: str | None = None  # the node on which vLLM is started
     as_recorded: bool = False
+    redact: bool = False
     features: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     fail_on: tuple[str, ...] = ()
@@ -105,6 +108,7 @@ def fleet(  # noqa: PLR0913 - the options of a command
     as_recorded: Annotated[
         bool, typer.Option("--as-recorded", help="The verdicts as they were written, not today's.")
     ] = False,
+    redact: Redact = False,
     feature: FeatureOption = None,
     require: Require = None,
     fail_on: FailOn = None,
@@ -155,6 +159,7 @@ def fleet(  # noqa: PLR0913 - the options of a command
         ray=ray,
         driver=driver,
         as_recorded=as_recorded,
+        redact=redact,
         features=tuple(feature or ()),
         required=tuple(require or ()),
         fail_on=tuple(fail_on or ()),
@@ -249,10 +254,15 @@ def check(asked: AskedFleet) -> int:
     kb, specs = installed.known(asked.knowledge)
     known = tuple(feature.id for feature in commands.listed_features(kb, specs))
     request = commands.request_of(settled, known, kb)
-    merge = functools.partial(merging.merge, request=request, kb=kb, specs=specs, as_recorded=asked.as_recorded)
+    strangers = os.environ if asked.redact else None
+    merge = functools.partial(
+        merging.merge, request=request, kb=kb, specs=specs, as_recorded=asked.as_recorded, strangers=strangers
+    )
     if asked.reports:
         files = sources.paths(asked.reports)
-        return tell(merge(sources.reports(files), driver=asked.driver), targets)
+        sources.check_apart(files, (one.path for one in targets if one.path is not None))
+        notes: list[str] = []
+        return tell(merge(sources.reports(files, notes), driver=asked.driver, notes=notes), targets)
     from fi_doctor.cli import ray_nodes
 
     with ray_nodes.driver() as here:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fi_doctor.model.secrets import HIDDEN, looks_secret, names_secret
+from fi_doctor.model.secrets import HIDDEN, is_secret
 
 _LONGEST = 4096  # characters kept of a value
 _PREFIXES = (
@@ -114,7 +114,7 @@ def read_image(environ: Mapping[str, str]) -> dict[str, str]:
 
 def shown(name: str, value: str) -> str:
     """The value as it may be shown."""
-    if value and (names_secret(name, value) or looks_secret(value)):
+    if is_secret(name, value):
         return HIDDEN
     return neutralise(value)
 

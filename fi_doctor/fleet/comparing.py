@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from fi_doctor.diagnosis.fact_changes import Told
+from fi_doctor.fleet import identity
 from fi_doctor.fleet.reading import NONE, Reader, Reading
 
 ABSENT = "not there"
@@ -14,7 +15,7 @@ ABSENT = "not there"
 MOST = 2 / 3
 # Tables of which every schema writes all: what is not in them is not there. A fact that an older report lacks
 # elsewhere was not told by it.
-_TABLES = ("environment.", "packages.", "libraries.")
+_TABLES = ("environment.", "libraries.")
 
 
 class Apart(NamedTuple):
@@ -45,7 +46,8 @@ def compare(readings: Sequence[Reading], reader: Reader) -> Compared:
         del numbers[NONE]
         if len(numbers) < 2:
             continue
-        for fact, values in _differing(numbers, reader, newest):
+        told = _without_hosts({number: reader.sections[number] for number in numbers}, column, readings)
+        for fact, values in _differing(told, reader, newest):
             counts: Counter[Told] = Counter()
             for number, value in values.items():
                 counts[value] += numbers[number]
@@ -66,9 +68,44 @@ def compare(readings: Sequence[Reading], reader: Reader) -> Compared:
     )
 
 
-def _differing(numbers: Counter[int], reader: Reader, newest: int) -> Iterator[tuple[str, dict[int, Told]]]:
+def _without_hosts(
+    sections: dict[int, dict[str, Told]], column: Sequence[int], readings: Sequence[Reading]
+) -> dict[int, dict[str, Told]]:
+    """The sections without the names of their nodes, as in a folder for each: /scratch/node-3/cache.
+
+    A name stays where another section has the same, as that of a node from which all of them mount something.
+    """
+    nodes: dict[int, list[Reading]] = defaultdict(list)
+    for number, one in zip(column, readings, strict=True):
+        if len(nodes[number]) < 2:
+            nodes[number].append(one)
+    own = {
+        number: identity.names(of[0].hostname, of[0].name)
+        for number, of in nodes.items()
+        if len(of) == 1 and number in sections
+    }
+    names = {number: found for number, found in own.items() if any(map(found.search, _words(sections[number])))}
+    if not names:
+        return sections
+    shared = Counter(item for section in sections.values() for item in section.items())
+    return {
+        number: dict(
+            item if shared[item] > 1 else identity.without_names(item, names[number]) for item in section.items()
+        )
+        if number in names
+        else section
+        for number, section in sections.items()
+    }
+
+
+def _words(section: dict[str, Told]) -> Iterator[str]:
+    for fact, told in section.items():
+        yield fact
+        yield from (told,) if isinstance(told, str) else told
+
+
+def _differing(told: dict[int, dict[str, Told]], reader: Reader, newest: int) -> Iterator[tuple[str, dict[int, Told]]]:
     """Each fact of which these sections have more than one value -> the value of each that tells it."""
-    told = {number: reader.sections[number] for number in numbers}
     wholes = {number: {whole for fact in section for whole in _wholes(fact)} for number, section in told.items()}
     for fact in sorted({fact for section in told.values() for fact in section}):
         values = {}
@@ -78,6 +115,8 @@ def _differing(numbers: Counter[int], reader: Reader, newest: int) -> Iterator[t
                 values[number] = value
             elif fact in wholes[number]:
                 continue  # told by its parts, which differ too
+            elif identity.is_untold(fact, section):
+                continue
             elif reader.section_minor[number] == newest or fact.startswith(_TABLES):
                 values[number] = _lack(fact, section)
         if len(set(values.values())) > 1:

@@ -74,7 +74,9 @@ def _groups(fleet: FleetReport, width: int) -> Iterator[str]:
 
 def _unread(fleet: FleetReport, width: int) -> Iterator[str]:
     for one in fleet.unread[:_MOST]:
-        yield from wrap(f"{one.name}: {one.what}: {one.why}" if one.why else f"{one.name}: {one.what}", width, "  ")
+        yield from wrap(
+            f"{one.name}: {one.what}: {one.why}" if one.why else f"{one.name}: {one.what}", width, "  ", "    "
+        )
         if one.todo:
             yield from wrap(f"try: {one.todo}", width, "      ", "        ")
     if len(fleet.unread) > _MOST:

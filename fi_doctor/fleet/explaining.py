@@ -105,7 +105,7 @@ class Explainer:
         found = _differences(aparts)
         facts = {one.subject: [apart.fact for apart in (*one.own, *one.followers)] for one in found}
         weighed = self._scales.weigh(facts, kind.first, usual.first)
-        found.sort(key=lambda one: (-weighed[one.subject].weight.rank, one.own[0].fact))
+        found.sort(key=lambda one: (-weighed[one.subject].weight.rank, -len(one.followers), one.own[0].fact))
         drifts = [_drift(one, weighed[one.subject]) for one in found]
         said = wording.lines(group_name(names), [(one.own[0], one.alike) for one in found], WIDTH)
         return drifts, said

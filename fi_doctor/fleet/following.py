@@ -53,7 +53,9 @@ FOLLOWS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("environment.CUDA_VISIBLE_DEVICES", ("gpus.visible_devices", "gpus.cuda_sees"), "CUDA sees what it names"),
     ("environment.FLASHINFER_WORKSPACE_BASE", (*_CACHE, "flashinfer.cubin_dir"), "the cache lies below it"),
     ("environment.FLASHINFER_CUDA_ARCH_LIST", _CACHE, "the cache is named by architectures"),
-    ("environment.HOME", (*_CACHE, "flashinfer.cubin_dir", "machine.user"), "caches lie below it"),
+    ("environment.HOME", (*_CACHE, "flashinfer.cubin_dir", "machine.user", "system.uid"), "caches lie below it"),
+    ("environment.HOME", ("environment.XDG_*",), "folders of one user"),
+    ("flashinfer.architectures", _CACHE, "the cache is named by them"),
     ("packages.flashinfer-python", ("flashinfer.*", *_CACHE), "read from its files; the cache is named by its version"),
     ("packages.flashinfer-cubin", ("flashinfer.cubin*", "flashinfer.version_checks*"), "read from its files"),
     ("packages.flashinfer-jit-cache", ("flashinfer.jit_cache*", "toolkit.jit_cache_cuda"), "read from its files"),
@@ -67,12 +69,14 @@ FOLLOWS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("packages.triton", ("triton_ptxas",), "it brings its own"),
     ("site.installed.nvidia-*", ("libraries.*",), "the wheel that the library is from"),
     ("packages.nvidia-*", ("libraries.*",), "the wheel that the library is from"),
+    ("gpus.driver", ("flashinfer.architectures", "gpus.unreadable"), "it names the GPUs for which is built"),
+    ("environment.CUDA_VERSION", ("environment.NVIDIA_REQUIRE_CUDA", "environment.NCCL_VERSION"), "of the image too"),
     ("system.os", ("system.libc", "toolkit.host_compiler", "host_limits"), "parts of a distribution"),
     ("environment.CUDA_VERSION", ("system.image.*",), "both are of the image"),
     ("system.memory_total_mib", ("system.shm_mib",), "shared memory is half of it where nobody sets it"),
     ("flashinfer.stale_modules", ("flashinfer.cached_modules",), "one that is stale is cached all the same"),
     ("flashinfer.cache", ("flashinfer.cached_modules", "machine.folders[[]*"), "modules lie in it"),
-    ("machine.user", ("machine.folders[[]*", "flashinfer.cache"), "who may write"),
+    ("machine.user", ("machine.folders[[]*", "flashinfer.cache", "system.uid"), "who may write"),
 )
 # Of a subject the facts that tell most, by how their names end.
 _TELLING = (

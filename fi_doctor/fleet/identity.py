@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from fi_doctor.diagnosis.fact_changes import Told, leaves
+from fi_doctor.model import secrets
 from fi_doctor.reports.redaction import names_host
 
 # Kind of a fact, as `leaves` names it -> why it says nothing of how a node is configured.
@@ -51,7 +54,9 @@ FOLLOWS_FROM_FILES = (
 )
 _UNTOLD = frozenset({*IDENTIFIES, *FOLLOWS_FROM_FILES})
 # Variables that are a number or an address of this one process or node.
-_OF_A_PROCESS = re.compile(r"(?:^|_)(?:RANK|PID|PORT|UUID|SESSION|CACHE_TAG)(?:_|$)|^PWD$|^OLDPWD$|^TMPDIR$")
+_OF_A_PROCESS = re.compile(
+    r"(?:^|_)(?:RANK|PID|PORT|UUID|SESSION|CACHE_TAG|INSTANCE_ID|POD|POD_NAME)(?:_|$)|^PWD$|^OLDPWD$|^TMPDIR$"
+)
 # Amounts that two machines of one kind have almost alike, since firmware and the kernel keep some: to the nearest of
 # 64, 96, 128, 192 GiB and so on. /dev/shm is half of the memory unless somebody sets it.
 _ALMOST = ("system.memory_total_mib", "system.shm_mib")
@@ -60,6 +65,10 @@ _SERIALS = re.compile(rf"{_SERIAL.pattern}(?:,{_SERIAL.pattern})*")  # how many 
 _PCI = re.compile(r"\b(?:[0-9a-fA-F]{4,8}:)[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
 _NODE = re.compile(r"^/dev/nvidia\d+$")
 _OF_A_GPU = ("name", "sm", "memory_total_mib", "mig", "iommu", "compute_mode")
+_SHARED_PREFIXES = ("/", "/usr", "/usr/local")  # of a Python of the system, below which all else lies too
+_PREFIX = b"<prefix>"
+_HOST = "<host>"
+_NOT_INSTALLED = "not known: not installed in "
 _NOTHING = ((), "None")  # an empty list, and null
 
 
@@ -68,9 +77,48 @@ def configuring(group: str, value: Any) -> Iterator[tuple[str, Told]]:
     for name, told in leaves(group, group, value, _UNTOLD):
         if told in _NOTHING or (group == "environment" and _is_of_one(name.partition(".")[2])):
             continue  # what is empty is not there, whether a report of another release writes it or not
-        yield name, _common(name, told)
+        if group == "environment":  # of which an empty one is set, too
+            yield name, _shown(name, told)
+        elif told:
+            yield name, _common(name, told)
     if group == "gpus" and isinstance(value, dict):
         yield from _gpus(value)
+
+
+def without_prefix(group: str, raw: bytes, prefix: str) -> bytes:
+    """The facts of a group as they are written, without the folder of the interpreter, which is told by itself."""
+    if group == "interpreter" or not prefix.startswith("/") or prefix in _SHARED_PREFIXES:
+        return raw
+    return raw.replace(msgspec.json.encode(prefix)[1:-1], _PREFIX)
+
+
+def names(hostname: str, node: str) -> re.Pattern[str]:
+    """What finds the names of one machine in texts; a name without a number is a word that anything can have."""
+    whole = {hostname, hostname.partition(".")[0], node.rpartition("/")[2]}
+    found = sorted((one for one in whole if len(one) >= 4 and re.search(r"\d", one)), key=len, reverse=True)
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, found))})(?![A-Za-z0-9])" if found else r"(?!)")
+
+
+def without_names(fact: tuple[str, Told], own: re.Pattern[str]) -> tuple[str, Told]:
+    """A fact and its value without the names of its machine."""
+    name, told = fact
+    if isinstance(told, str):
+        return own.sub(_HOST, name), own.sub(_HOST, told)
+    return own.sub(_HOST, name), tuple(own.sub(_HOST, one) for one in told)
+
+
+def is_untold(fact: str, section: Mapping[str, Told]) -> bool:
+    """Whether a section that lacks the fact says nothing of it.
+
+    Of a package that a release of fi-doctor did not look for, and of what GPUs are, where there are none to ask.
+    """
+    if fact.startswith("packages."):
+        package = fact.split(".")[1]
+        return not any(one.split(".")[1] == package for one in section)
+    if not fact.startswith("gpus.") or fact.startswith("gpus.driver"):
+        return False
+    count = section.get("gpus.count", "")
+    return count == "0" or not (isinstance(count, str) and count.isdigit())
 
 
 def serials(gpus: Any) -> tuple[str, ...]:
@@ -78,6 +126,12 @@ def serials(gpus: Any) -> tuple[str, ...]:
     found = gpus.get("gpus") if isinstance(gpus, dict) else None
     words = [one.get("uuid") for one in found if isinstance(one, dict)] if isinstance(found, list) else []
     return tuple(sorted(one for one in words if isinstance(one, str) and _SERIAL.fullmatch(one)))
+
+
+def _shown(name: str, told: Told) -> Told:
+    """A variable; hidden where it is a secret, whoever wrote the report."""
+    is_secret = isinstance(told, str) and secrets.is_secret(name.partition(".")[2], told)
+    return secrets.HIDDEN if is_secret else _common(name, told)
 
 
 def _is_of_one(variable: str) -> bool:
@@ -97,6 +151,8 @@ def _common(name: str, told: Told) -> Told:
 
 
 def _without_serials(text: str) -> str:
+    if text.startswith(_NOT_INSTALLED):
+        return _NOT_INSTALLED.removesuffix(" in ")  # whatever the interpreter is called
     if "-" in text:
         text = _SERIALS.sub("serial numbers", text)
     return _PCI.sub("a PCI address", text) if ":" in text else text
@@ -115,18 +171,25 @@ def _gpus(value: dict[str, Any]) -> Iterator[tuple[str, Told]]:
     """What the GPUs are, without what they are called; where not all are alike, each by its number."""
     found = value.get("gpus")
     if not isinstance(found, list):
-        yield "gpus.count", f"not known: {found.get('reason', '')}" if isinstance(found, dict) else "not known"
+        if not _is_missing(value.get("driver")):  # without a driver there is nobody to count them
+            yield "gpus.count", f"not known: {found.get('reason', '')}" if isinstance(found, dict) else "not known"
         return
     gpus = [one for one in found if isinstance(one, dict)]
     yield "gpus.count", str(len(gpus))
     for field in _OF_A_GPU:
         if any(field in one for one in gpus):
             yield f"gpus.{field}", _alike([_words(one.get(field)) for one in gpus])
-    yield "gpus.nvlinks", _alike([_links_up(one.get("nvlinks")) for one in gpus])
-    yield "gpus.acs_bridges", _alike([_amount(one.get("acs_bridges")) for one in gpus])
+    for field, words in (("nvlinks", _links_up), ("acs_bridges", _amount)):
+        if any(field in one for one in gpus):  # reports of old releases have none
+            yield f"gpus.{field}", _alike([words(one.get(field)) for one in gpus])
     order = value.get("cuda_order")
     yield "gpus.cuda_sees", str(len(order)) if isinstance(order, list) else _words(order)
-    yield "gpus.peers", _peers(value.get("links"), [one.get("uuid") for one in gpus])
+    if value.get("links"):  # of one GPU there are none
+        yield "gpus.peers", _peers(value["links"], [one.get("uuid") for one in gpus])
+
+
+def _is_missing(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("kind") == "missing"
 
 
 def _alike(values: list[str]) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fi_doctor import __version__
 from fi_doctor.errors import DoctorError
-from fi_doctor.fleet import gating, judging, nodes, variables
+from fi_doctor.fleet import gating, judging, nodes, redacting, variables
 from fi_doctor.fleet.comparing import Compared, compare
 from fi_doctor.fleet.explaining import Explainer, Kind
 from fi_doctor.fleet.judging import Judge
@@ -36,12 +36,14 @@ def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
     driver: NodeReport | str | None = None,
     notes: Sequence[str] = (),
     as_recorded: bool = False,
+    strangers: Mapping[str, str] | None = None,
 ) -> Fleet:
     """The fleet that these reports tell of, taken one at a time; what cannot be read is named and left out.
 
     request: what is asked of every node. driver: where vLLM is started, whose variables the
     workers should have: a report of its own, or a node's name. notes: looked at once all reports are taken.
     as_recorded: verdicts as they were written; else those of another knowledge are judged again.
+    strangers: the variables of this process, where the fleet is told without names of people and hosts.
     """
 
     def stands(doctor: Doctor) -> bool:
@@ -56,6 +58,15 @@ def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
         else:
             found.append(read)
     readings, told = nodes.distinct(found)
+    launching = _launching(driver, readings, reader)
+    redaction = None
+    if strangers is not None:
+        redaction = redacting.of(found, unread, strangers)
+        called = redacting.numbered(readings)
+        launching = _called(launching, readings, called)
+        unread, readings = redacting.unread_numbered(unread, len(readings) + 1), called
+        left = len(found) - len(called)
+        told = (f"{left} of the reports are older than another of their node: left out",) if left else ()
     judge = Judge(reader, request, kb, specs)
     numbers = [judge.judge(one) for one in readings]
     compared = compare(readings, reader)
@@ -64,10 +75,10 @@ def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
     groups, splits = explainer.groups(), explainer.splits()
     place = {number: at for at, kind in enumerate(kinds) for number in kind.members}
     every = tuple(_node(one, numbers[at], place[at], judge) for at, one in enumerate(readings))
-    launching = _launching(driver, readings, reader)
     if isinstance(launching, Unread):
         told = (*told, f"The driver's variables are not known: {launching.what}")
         launching = None
+    judged = tuple(judge.reports if redaction is None else map(redaction.report, judge.reports))
     document = FleetReport(
         schema=FLEET_SCHEMA,
         doctor=Doctor(version=__version__, knowledge=kb.version, knowledge_from=kb.origin),
@@ -76,14 +87,15 @@ def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
         nodes=every,
         groups=groups,
         splits=splits,
-        judgements=tuple(map(_judgement, judge.reports, judge.recorded)),
+        judgements=tuple(map(_judgement, judged, judge.recorded)),
         unread=tuple(sorted(unread, key=lambda one: (nodes.natural(one.name), one.source))),
         notes=(*notes, *told, *explainer.notes()),
         variables=variables.of_driver(launching, readings, reader) if launching else (),
         gate=gating.of_fleet(every, judge.reports, unread, groups, splits),
         driver=launching.name if launching else "",
     )
-    return Fleet(document, tuple(judge.reports))
+    document = secrets.without(document)
+    return Fleet(document if redaction is None else redaction.document(document), judged)
 
 
 def _read(one: NodeReport, reader: Reader) -> Reading | Unread:
@@ -103,6 +115,16 @@ def _launching(driver: NodeReport | str | None, readings: Sequence[Reading], rea
     if driver is None:
         return None
     return variables.named(driver, readings) if isinstance(driver, str) else _read(driver, reader)
+
+
+def _called(
+    launching: Reading | Unread | None, readings: Sequence[Reading], called: Sequence[Reading]
+) -> Reading | Unread | None:
+    """Where vLLM is started, by its number where it is one of the nodes."""
+    if not isinstance(launching, Reading):
+        return launching
+    at = next((at for at, one in enumerate(readings) if one is launching), None)
+    return launching._replace(name="<driver>", source="") if at is None else called[at]
 
 
 def _kinds(readings: Sequence[Reading], numbers: Sequence[int], compared: Compared, judge: Judge) -> list[Kind]:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from fi_doctor.fleet.reading import Reading
+from fi_doctor.reports.redaction import host_names
 from fi_doctor.reports.text import clean
 
 _MOST_NOTED = 20
+_LABEL = 150  # characters of a name that every format shows
 
 
 def distinct(readings: Sequence[Reading]) -> tuple[list[Reading], tuple[str, ...]]:
     """One reading for each node and interpreter, by name, and what was made of the others, in sentences."""
     by_machine: dict[Hashable, list[Reading]] = defaultdict(list)
+    whole = _whole(readings)
     for one in readings:
-        by_machine[_machine(one), one.executable].append(one)
+        by_machine[_machine(one, whole), one.executable].append(one)
     kept, notes = [], []
     for of in by_machine.values():
         newest = max(of, key=lambda one: (one.created, one.source))
@@ -37,18 +40,28 @@ def natural(name: str) -> tuple[str | int, ...]:
     return tuple(int(part) if number % 2 else part for number, part in enumerate(re.split(r"([0-9]{1,18})", name)))
 
 
-def _machine(one: Reading) -> Hashable:
+def _whole(readings: Sequence[Reading]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Name of a host and one of its GPUs -> the most GPUs that it had: one may have failed."""
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    for one in readings:
+        for serial in one.serials:
+            if len(one.serials) > len(found.get((one.hostname, serial), ())):
+                found[one.hostname, serial] = one.serials
+    return found
+
+
+def _machine(one: Reading, whole: Mapping[tuple[str, str], tuple[str, ...]]) -> Hashable:
     """What tells a machine from others: who asked it, its GPUs, how it calls itself, else how it is called here."""
     if one.identity:
         return ("asked", one.identity)
     if one.serials:
-        return one.serials
+        return whole[one.hostname, one.serials[0]]
     return ("host", one.hostname) if one.hostname and _is_name(one.hostname) else ("name", one.name)
 
 
 def _is_name(hostname: str) -> bool:
     """Whether it can be the name of one machine only; what stands for a name that was taken out cannot."""
-    return hostname not in ("localhost", "localhost.localdomain") and not hostname.startswith("<")
+    return not hostname.startswith("<") and any(host_names(hostname.partition(".")[0]))
 
 
 def _with_names(kept: list[Reading]) -> tuple[list[Reading], list[str]]:
@@ -75,7 +88,16 @@ def _with_names(kept: list[Reading]) -> tuple[list[Reading], list[str]]:
     repeated = sorted(name for name, count in counts.items() if count > 1)
     if repeated:
         notes.append(f"Several nodes are called {', '.join(clean(name, 100) for name in repeated[:5])}: told apart")
-    return named, notes
+    return _apart(named), notes
+
+
+def _apart(named: list[Reading]) -> list[Reading]:
+    """The same, by names that are each its own as they are shown, too: without secrets, and not longer than a label."""
+    shown = Counter(clean(one.name, _LABEL) for one in named)
+    return [
+        one if shown[name := clean(one.name, _LABEL)] == 1 else one._replace(name=f"{name[:_LABEL]} ({number})")
+        for number, one in enumerate(named, 1)
+    ]
 
 
 def _told(one: Reading) -> str:

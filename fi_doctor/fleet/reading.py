@@ -106,6 +106,7 @@ class _System(msgspec.Struct):
 
 class _Interpreter(msgspec.Struct):
     executable: str = ""
+    prefix: str = ""
 
 
 class Reader:
@@ -144,19 +145,20 @@ class Reader:
     def _reduced(self, one: NodeReport, wire: _Wire, data: bytes) -> Reading:
         minor = int(wire.schema.rpartition(".")[2])
         doctor, request = self._typed(wire.doctor, Doctor), self._typed(wire.request, Request)
-        sections = [self._section(name, wire.facts[name], minor) if name in wire.facts else NONE for name in GROUPS]
+        python = self._typed(wire.facts.get("interpreter", msgspec.Raw(b"{}")), _Interpreter)
+        told = {name: identity.without_prefix(name, bytes(raw), python.prefix) for name, raw in wire.facts.items()}
+        sections = [self._section(name, told[name], minor) if name in told else NONE for name in GROUPS]
         host = msgspec.json.decode(wire.facts.get("system", b"{}"), type=_System).hostname
-        python = self._typed(wire.facts.get("interpreter", msgspec.Raw(b"{}")), _Interpreter).executable
         asked: dict[str, Told] = {"request.depth": str(request.depth), "request.features": tuple(request.features)}
         reading = Reading(
             name=self._text(one.name),
             source=self._text(one.source),
-            created=wire.created,
+            created=self._text(wire.created),
             minor=minor,
             doctor=doctor,
             request=request,
             hostname=self._text(host) if isinstance(host, str) else "",
-            executable=python,
+            executable=self._text(python.executable),
             serials=identity.serials(msgspec.json.decode(wire.facts.get("gpus", b"{}"))),
             sections=(*sections, self._kept("request", asked, minor)),
             moment=() if self.stands(doctor) else _moment(data),
@@ -171,11 +173,11 @@ class Reader:
             self._samples[key_of(reading)] = zlib.compress(data, 1)
         return reading
 
-    def _section(self, group: str, raw: msgspec.Raw, minor: int) -> int:
+    def _section(self, group: str, raw: bytes, minor: int) -> int:
         key = (f"{group} {minor}", hashlib.blake2b(raw, digest_size=16).digest())
         number = self._by_digest.get(key)
         if number is None:
-            if why := refusals.of_json(bytes(raw)):
+            if why := refusals.of_json(raw):
                 raise msgspec.ValidationError(why)
             self._decoders[group].decode(raw)  # what is not as it should be is refused here
             told = {

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fi_doctor.errors import CannotTellError, DataError, UsageError
 from fi_doctor.fleet.reading import NodeReport
 from fi_doctor.reports.files import data_of
 
+_FLEET = re.compile(rb'\s*(?:\{\s*"schema"|schema):\s*["\']?fi-doctor\.fleet/')
 ENDINGS = (".json", ".yaml", ".yml")
-_COLLECT = "fi-doctor report --json -o NODE.json on each node, then fi-doctor fleet --reports FOLDER"
+_ANEW = "fi-doctor report --json -o NODE.json"
+_COLLECT = f"{_ANEW} on each node, then fi-doctor fleet --reports FOLDER"
 
 
 def paths(words: Sequence[str]) -> list[str]:
@@ -31,10 +34,29 @@ def paths(words: Sequence[str]) -> list[str]:
     return sorted(found.values())
 
 
-def reports(files: Sequence[str]) -> Iterator[NodeReport]:
-    """What each file holds, or why it cannot be read; a node is called by what tells its path from the others."""
+def reports(files: Sequence[str], notes: list[str]) -> Iterator[NodeReport]:
+    """What each file holds, or why it cannot be read; a node is called by what tells its path from the others.
+
+    notes: to which is added what is no node's: what an earlier `fleet` wrote beside the reports.
+    """
     for path, name in zip(files, names(files), strict=True):
-        yield NodeReport(name, _held(path), path)
+        held = _held(path)
+        if isinstance(held, bytes) and _FLEET.match(held):
+            notes.append(f"{path} is of a fleet and not of a node: left out")
+            continue
+        yield NodeReport(name, held, path)
+
+
+def check_apart(files: Sequence[str], written: Iterable[str]) -> None:
+    """Nothing is written over a report. Errors: UsageError."""
+    reports = {os.path.realpath(path): path for path in files}
+    for path in written:
+        if (report := reports.get(os.path.realpath(path))) is not None:
+            raise UsageError(
+                f"-o: {path!r} is one of the reports",
+                why=f"{report!r} is read by --reports",
+                todo="-o FILE, outside of the folder of the reports",
+            )
 
 
 def names(files: Sequence[str]) -> list[str]:
@@ -56,20 +78,22 @@ def _held(path: str) -> bytes | DataError:
     try:
         return data_of(Path(path))
     except DataError as error:
-        return error
+        return DataError(error.what, why=error.why, todo=f"{_ANEW}, on that node")
 
 
 def _named(word: str) -> Iterator[str]:
     """The files that one word stands for."""
     if os.path.isdir(word):  # noqa: PTH112 - as everywhere here, paths stay as they were typed
         # A link to a folder is not followed: it may lead back.
-        for folder, below, files in os.walk(word):
+        unread: list[str] = []
+        for folder, below, files in os.walk(word, onerror=lambda error: unread.append(str(error.filename))):
             below[:] = sorted(one for one in below if not one.startswith("."))
             yield from (
                 os.path.join(folder, one)  # noqa: PTH118
                 for one in files
                 if one.endswith(ENDINGS) and not one.startswith(".")
             )
+        yield from unread  # a folder that nobody may look into is told as a report that cannot be read
         return
     if os.path.lexists(word):
         yield word

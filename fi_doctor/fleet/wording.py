@@ -14,6 +14,7 @@ from fi_doctor.reports.text import clean, wrap
 _LONGEST = 44  # characters of a value
 _LENGTHS = (_LONGEST, 30, 20, 14, 9)
 MOST_LINES = 2
+_OF_LIBRARY = 16  # characters of libcudart.so.12, which says nothing when it is cut
 _UNKNOWN = "not known: "
 # What a fact is called; {} stands for what follows its table.
 _CALLED = {
@@ -85,6 +86,8 @@ def called(fact: str) -> str:
     """What sentences call a fact."""
     if fact in _CALLED:
         return _CALLED[fact]
+    if (binary := _BINARY.fullmatch(fact)) is not None:
+        return f"{_file(binary[1])} {'links' if binary[2] == 'needed' else f'{binary[2]}:'}"
     for pattern, words in _TABLES:
         if (found := pattern.fullmatch(fact)) is not None:
             return clean(words.format(*found.groups()), 100)
@@ -135,7 +138,7 @@ def _differing(one: str, other: str) -> tuple[str, str]:
     """Long values from where they differ, at a word's beginning."""
     same = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     start = max(one.rfind(mark, 0, same) for mark in (" ", ":", ",", "/")) + 1
-    return (f"...{one[start:]}", f"...{other[start:]}") if start > 8 else (one, other)
+    return (f"...{one[start:]}", f"...{other[start:]}") if start > 3 else (one, other)  # as long as what is left out
 
 
 def _of_variable(apart: Apart, others: str, longest: int) -> str:
@@ -150,16 +153,21 @@ def _of_variable(apart: Apart, others: str, longest: int) -> str:
 
 def _of_binary(path: str, field: str, apart: Apart, others: str, longest: int) -> str:
     """Of a shared object: "cached sampling.so links libcudart.so.12, the others .13"."""
-    file = clean(PurePosixPath(path).name, 60)
-    name = f"cached {file}" if "/cached_ops/" in path else file
+    name = _file(path)
     if ABSENT in (apart.here, apart.others):
         return f"{name} is {'not ' if apart.here == ABSENT else ''}there, on {others} it is {_not(apart.others)}"
-    here, there = _pair(apart, longest)
     if field != "needed":
+        here, there = _pair(apart, longest)
         return f"{name}: {field} {here}, {others} {there}"
+    here, there = _pair(apart, 4000)
     stem = here.rpartition(".")[0]
     there = there.removeprefix(stem) if stem and there.startswith(f"{stem}.") else there
-    return f"{name} links {here}, {others} {there}"
+    return f"{name} links {_cut(here, max(longest, _OF_LIBRARY))}, {others} {_cut(there, longest)}"
+
+
+def _file(path: str) -> str:
+    file = clean(PurePosixPath(path).name, 60)
+    return f"cached {file}" if "/cached_ops/" in path else file
 
 
 def _not(told: Told) -> str:

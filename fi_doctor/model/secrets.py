@@ -59,7 +59,7 @@ _OPTION = r"(?<!-)--[\w-]{0,40}(?:api-key|access-key|token|secret|password|passp
 _IN_TEXT = re.compile(
     rf"""
       \b(?P<look>{_LOOKS}|sk-[\w-]{{16,}}|A(?:KIA|SIA)[0-9A-Z]{{16}}|AIza[\w-]{{30,}}|eyJ[\w-]{{8,4000}}\.[\w.-]{{4,}})
-    | (?<=://)(?P<user>[^/\s@:"'<]{{0,200}}:[^/\s@"'<]{{1,500}}|[^/\s:@"'<]{{16,500}})(?=@)
+    | (?:(?<=://)|(?<=https:/)|(?<=http:/))(?P<user>[^/\s@:"'<]{{0,200}}:[^/\s@"'<]{{1,500}}|[^/\s:@"'<]{{16,500}})(?=@)
     | (?P<bearer>\b(?:bearer|authorization:\s*basic)\s+)[\w+/=.~-]{{8,}}
     | (?P<key>-----BEGIN[ A-Z]*PRIVATE\ KEY-----)(?:(?!-----END)[\s\S])*
     | (?P<query>[?&](?:sig|signature|x-amz-signature|x-amz-credential|key|auth|token)=)[^&\s"']{{8,}}
@@ -110,6 +110,16 @@ def names_secret(name: str, value: str) -> bool:
     if telling == ["TOKEN"] and words[-1] != "TOKEN":
         return not _NUMBER.fullmatch(value)
     return bool(telling)
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable of this name with this value is shown to nobody."""
+    return bool(value) and (names_secret(name, value) or looks_secret(value))
+
+
+def without_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables, of which those that are secrets are hidden."""
+    return {name: HIDDEN if is_secret(name, value) else value for name, value in environ.items()}
 
 
 def looks_secret(value: str) -> bool:

@@ -99,11 +99,21 @@ def read(data: bytes, name: str) -> Report:
     """
     document = plain(data, name)
     try:
-        return secrets.without(msgspec.convert(document, type=Report), secrets.held(os.environ))
+        return secrets.without(_without_secrets(msgspec.convert(document, type=Report)), secrets.held(os.environ))
     except msgspec.ValidationError as error:
         raise DataError(f'"{name}" is not a whole report', why=_located(str(error)), todo=_REWRITE) from error
     except RecursionError as error:
         raise _too_deep(name) from error
+
+
+def _without_secrets(report: Report) -> Report:
+    """The report without variables that are secrets by their names, whoever wrote it."""
+    facts = report.facts
+    environment, image = map(secrets.without_variables, (facts.environment, facts.system.image))
+    if environment == facts.environment and image == facts.system.image:
+        return report
+    system = msgspec.structs.replace(facts.system, image=image)
+    return msgspec.structs.replace(report, facts=msgspec.structs.replace(facts, environment=environment, system=system))
 
 
 def plain(data: bytes, name: str) -> dict[str, Any]:

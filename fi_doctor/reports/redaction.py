@@ -6,11 +6,12 @@ import os
 import pwd
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 import msgspec
 
-from fi_doctor.model import Report, secrets
+from fi_doctor.model import Missing, Report, secrets
 
 # People's names in folders, serial numbers, addresses, names of hosts.
 _HOME = re.compile(r"(?:/(?:home\d*|Users|users|scratch|u)/|\b[A-Za-z]:\\+Users\\+|(?<![\w/])~)([A-Za-z][^/\\\s:'\"]*)")
@@ -33,6 +34,7 @@ _HOST_VARIABLE = re.compile(
 _LOGIN = re.compile(r"\b((?i:basic)\s+)[\w+/=.~-]{8,}")
 _NAMES = ("USER", "LOGNAME", "USERNAME", "SUDO_USER", "HOSTNAME")  # variables that are a name of a person or a host
 _COMMON = frozenset({"root", "user", "ubuntu", "localhost", "vllm", "nobody", "admin", "node", "gpu", "home", "docker"})
+_Told = TypeVar("_Told", bound=msgspec.Struct)
 _SHORTEST = 3  # characters of a name that is looked for wherever it stands
 
 
@@ -46,10 +48,23 @@ def redact(report: Report, environ: Mapping[str, str]) -> Report:
 
     environ: the variables of this process, which name its user and its host.
     """
-    plain = msgspec.to_builtins(report)
-    names = {*_own_names(environ), *_host(report), *(name for text in _texts(plain) for name in _people(text))}
-    serials: dict[str, str] = {}
-    return msgspec.convert(_everywhere(plain, frozenset(names), serials), Report)
+    return without_names(report, host_names(report.facts.system.hostname), environ)
+
+
+def without_names(record: _Told, hosts: Iterable[str], environ: Mapping[str, str]) -> _Told:
+    """The same of whatever is told; hosts: what machines are called in it."""
+    plain = msgspec.to_builtins(record)
+    texts = tuple(_texts(plain))
+    whole = "\n".join(texts)  # of thousands of machines few are named in it
+    names = {*_own_names(environ), *hosts, *(name for text in texts for name in _people(text))}
+    return msgspec.convert(_everywhere(plain, frozenset(name for name in names if name in whole), {}), type(record))
+
+
+def host_names(host: str | Missing) -> Iterator[str]:
+    """What a machine of this name is called: the whole name and that without its domain, unless it is a common word."""
+    if isinstance(host, str):
+        found = (host, host.partition(".")[0])
+        yield from (name for name in found if len(name) >= _SHORTEST and name.lower() not in _COMMON)
 
 
 def names_host(variable: str) -> bool:
@@ -66,14 +81,6 @@ def _own_names(environ: Mapping[str, str]) -> Iterator[str]:
     except KeyError:
         pass
     return (name for name in found if len(name) >= _SHORTEST and name.lower() not in _COMMON)
-
-
-def _host(report: Report) -> Iterator[str]:
-    """The name of the machine that was looked at, whole and without its domain."""
-    host = report.facts.system.hostname
-    if isinstance(host, str):
-        found = (host, host.partition(".")[0])
-        yield from (name for name in found if len(name) >= _SHORTEST and name.lower() not in _COMMON)
 
 
 def _people(text: str) -> set[str]:

@@ -79,6 +79,7 @@ def test_a_file_that_is_cut_off_leaves_the_rest_untold_and_not_well(doctor, fold
         (("--reports", "/nowhere"), 2, "there is no '/nowhere'"),
         (("--reports", "{empty}"), 3, "no report in"),
         (("--reports", "{folder}", "-f", "sarif"), 2, "sarif"),
+        (("--reports", "{folder}", "-o", "{folder}/node-1.json"), 2, "is one of the reports"),
         (("--reports", "{folder}", "--driver", "node-9"), 2, "there is no node 'node-9'"),
     ],
 )

@@ -94,7 +94,7 @@ def files(tmp_path):
     (site / "METADATA").write_text(f"Name: vllm\nVersion: 0.33.0\nRequires-Dist: torch @ {INDEX}\n")
     url = f"https://build:{PASSWORD}@git.example/{TOKEN}/vllm.git"
     (site / "direct_url.json").write_text(json.dumps({"url": url, "vcs_info": {"vcs": "git", "commit_id": "ab12cd"}}))
-    old = cli_command.report(facts=make.facts(environment={"NOTE": LOG}))
+    old = cli_command.report(facts=make.facts(environment={"NOTE": LOG, **ENVIRON}))
     (tmp_path / "old.json").write_text(render(old, "json"))
     return {"env": env, "manifest": manifest, "log": tmp_path / "server.log", "site": tmp_path / "site"}
 
@@ -120,6 +120,10 @@ COMMANDS = {
     "explain": ("explain", "{log}", "--env-file", "{env}"),
     "explain-markdown": ("explain", "{log}", "-f", "markdown"),
     "lint": ("lint", "{manifest}", "{env}", "--vllm", "0.33.0"),
+    "plan": ("plan", "--from", "old.json", "--to", "vllm=0.33.0", "-f", "json"),
+    "plan-no-such": ("plan", "--from", f"https://build:{PASSWORD}@x.example/{TOKEN}.json", "--to", f"vllm={TOKEN}"),
+    "plan-no-such-file": ("plan", "--from", f"https://build:{PASSWORD}@x.example/{TOKEN}.json", "--to", "b200"),
+    "fleet": ("fleet", "--no-config", "--reports", "old.json", "-f", "json"),
     "features": ("features", "--from", "old.json", "-f", "json"),
     "no-such-file": ("check", "--from", f"https://build:{PASSWORD}@x.example/report.json"),
 }

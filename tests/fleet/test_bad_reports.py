@@ -49,6 +49,10 @@ def test_reports_of_older_schemas_are_compared_by_what_they_tell(merged):
         del old["facts"][group]
     for field in ("memory_left_mib", "own_ipc_namespace", "own_pid_namespace", "hostname"):
         old["facts"]["system"].pop(field, None)
+    for gpu in old["facts"]["gpus"]["gpus"]:
+        for field in ("nvlinks", "acs_bridges", "iommu", "compute_mode", "compute_processes"):
+            del gpu[field]
+    del old["facts"]["gpus"]["links"], old["facts"]["packages"]["cuda-tile"], old["facts"]["packages"]["vllm"]["claims"]
     found = merged([ONE, TWO._replace(found=json.dumps(old).encode()), THREE]).document
     assert [(len(group.nodes), group.is_odd) for group in found.groups] == [(3, False)]
     simulated.libc(old["facts"])
@@ -82,6 +86,14 @@ def test_two_machines_of_one_name_are_told_apart(merged):
     found = merged([one._replace(source="a/gpu-1.json"), two._replace(source="b/gpu-1.json")]).document
     assert [node.name for node in found.nodes] == ["gpu-1 (a/gpu-1.json)", "gpu-1 (b/gpu-1.json)"]
     assert any("gpu-1 is the name of 2 machines with other GPUs" in note for note in found.notes)
+
+
+def test_machines_that_nobody_gave_a_name_are_not_taken_for_one(merged):
+    def unnamed(facts):
+        facts["gpus"].update(gpus=[], cuda_order=[], links=[])
+        facts["system"]["hostname"] = "ubuntu"
+
+    assert len(merged(nodes(unnamed, unnamed)).document.nodes) == 2
 
 
 def test_two_interpreters_of_one_node_are_two(merged):
@@ -122,8 +134,35 @@ def test_files_are_found_and_named_by_what_tells_them_apart(tmp_path):
     assert sources.names(found[2:]) == ["report"]
     assert sources.names(["x/node-1/tmp/r.json", "x/node-2/tmp/r.json"]) == ["node-1", "node-2"]
     assert sources.names(["r/node-1.json", "r/node-2.yaml"]) == ["node-1", "node-2"]
-    (gone, *_) = sources.reports(found)
+    (gone, *_) = sources.reports(found, [])
     assert "No such file" in gone.found.why
+
+
+def test_what_a_fleet_wrote_beside_the_reports_is_no_node(merged, tmp_path):
+    found = merged([ONE, TWO])
+    for form in ("json", "yaml"):
+        (tmp_path / f"fleet.{form}").write_text(rendering.render(found, form))
+    (tmp_path / "node-1.json").write_bytes(ONE.found)
+    notes = []
+    again = merged(sources.reports(sources.paths([str(tmp_path)]), notes), notes=notes).document
+    assert [node.name for node in again.nodes] == ["node-1"]
+    assert again.unread == ()
+    assert [note.rpartition("/")[2].partition(" ")[0] for note in again.notes] == ["fleet.json", "fleet.yaml"]
+
+
+def test_a_folder_that_cannot_be_looked_into_is_named(tmp_path, monkeypatch):
+    (tmp_path / "node-1.json").write_bytes(ONE.found)
+    (tmp_path / "node-2").mkdir()
+    listed = sources.os.scandir
+
+    def refused(path):
+        if str(path).endswith("node-2"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(sources.os, "scandir", refused)
+    found = sources.paths([str(tmp_path)])
+    assert found == [str(tmp_path / "node-1.json"), str(tmp_path / "node-2")]
 
 
 def test_folders_without_reports_say_what_to_do(tmp_path):
