@@ -144,7 +144,7 @@ def test_a_row_that_works_here_and_that_the_other_release_lacks_is_named():
 
 def test_a_release_whose_files_are_not_shipped_says_so_and_opens_no_row(monkeypatch, tmp_path):
     monkeypatch.setattr(released, "FOLDER", tmp_path)
-    found = machines.judged(H200).upgrade
+    found = machines.judged_anew(H200).upgrade
     assert any("the files of flashinfer-python 0.6.1 are not in the shipped data" in note for note in found.notes)
     assert "may work" not in {one.after for one in found.changes}
 

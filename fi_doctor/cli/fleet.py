@@ -70,7 +70,7 @@ class AskedFleet(msgspec.Struct, frozen=True, kw_only=True):
     knowledge: str | None = None
 
 
-@app.callback(help="Many nodes, of a Ray cluster or by their reports: who is odd, and why.")
+@app.callback(help="Many nodes, by Ray or their reports: who is odd, and why.")
 def fleet(  # noqa: PLR0913 - the options of a command
     context: typer.Context,
     *,

@@ -25,9 +25,6 @@ from fi_doctor.errors import DoctorError
 from fi_doctor.explaining import diagnose as diagnosing
 from fi_doctor.explaining import embedded, inputs
 from fi_doctor.explaining.diagnose import Source
-from fi_doctor.explaining.filling import filled
-from fi_doctor.explaining.matching import matches
-from fi_doctor.explaining.ranking import candidate
 from fi_doctor.facts import (
     binaries,
     builds,
@@ -61,7 +58,7 @@ from fi_doctor.facts.files import NOT_PYTHON, decoded
 from fi_doctor.inside import excerpt, mirror, ninjalog, subset, survey
 from fi_doctor.knowledge import bundles, decode, faults, policies
 from fi_doctor.locking import document as locks
-from fi_doctor.model import Binary, Fault, Gpu, LogFacts, secrets
+from fi_doctor.model import Binary, Fault, Gpu, secrets
 from fi_doctor.probing import catalog, deciding, record
 from fi_doctor.reports import document as reports
 from fi_doctor.reports import explained, explained_markdown, render
@@ -134,24 +131,19 @@ def _signs() -> tuple[dict[bytes, list[pathlib.Path]], dict[pathlib.Path, Fault]
 _known_settings = functools.cache(faults.settings)
 
 
-def _logged(data: bytes) -> object:
+def _logged(data: bytes) -> diagnosing.Explanation:
     """All that is done with a log, but for putting the answer into words."""
-    literals, known = _signs()
-    seen = diagnosing.Seen()
-    diagnosing._read(Source("log", io.BytesIO(data)), literals, seen)
-    facts = LogFacts(facts=filled(tuple(seen.told), tuple(seen.given)))
-    found = {path for literal in seen.kept.literals for path in literals[literal]}
-    return [candidate(known[path], matches(known[path], seen.kept.placed), facts) for path in found]
-
-
-def _explained(data: bytes) -> object:
     literals, known = _signs()
     with (
         mock.patch.object(faults, "literals", return_value=literals),
         mock.patch.object(faults, "load", lambda paths, *_, **__: tuple(known[path] for path in sorted(set(paths)))),
         mock.patch.object(faults, "settings", _known_settings),
     ):
-        found = diagnosing.diagnose([Source("log", io.BytesIO(data))])
+        return diagnosing.diagnose([Source("log", io.BytesIO(data))])
+
+
+def _explained(data: bytes) -> object:
+    found = _logged(data)
     return explained.render(found), explained_markdown.render(found), secrets.without(found)
 
 
