@@ -24,7 +24,19 @@ _GROUPS = (
     "machine",
     "server",
 )
-# Facts that differ from one minute to the next, or in whole tables because one version differs.
+# Whole tables of files amount to these: the versions of their packages, and `altered`, are what is compared.
+FOLLOWS_FROM_FILES = (
+    "flashinfer.symbols",
+    "flashinfer.majors",
+    "flashinfer.public",
+    "flashinfer.admissions",
+    "vllm.variables",
+    "vllm.flags",
+    "vllm.keys",
+    "vllm.unread_variables",
+    "vllm.other_variables",
+)
+# Those, and facts that differ from one minute to the next.
 _UNTOLD = (
     "gpus.gpus.compute_processes",
     "gpus.gpus.memory_free_mib",
@@ -39,15 +51,7 @@ _UNTOLD = (
     "system.hostname",
     "system.memory_available_mib",
     "system.memory_left_mib",
-    "flashinfer.symbols",
-    "flashinfer.majors",
-    "flashinfer.public",
-    "flashinfer.admissions",
-    "vllm.variables",
-    "vllm.flags",
-    "vllm.keys",
-    "vllm.unread_variables",
-    "vllm.other_variables",
+    *FOLLOWS_FROM_FILES,
 )
 # Facts that follow from the ones beside them.
 _FOLLOWING = ("kind", "requires", "resolved", "copies", "architectures", "found_by", "build")

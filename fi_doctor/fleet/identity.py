@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from fi_doctor.diagnosis.fact_changes import Told, leaves
+from fi_doctor.diagnosis.fact_changes import FOLLOWS_FROM_FILES, Told, leaves
 from fi_doctor.model import secrets
 from fi_doctor.reports.redaction import names_host
 
@@ -40,18 +40,6 @@ IDENTIFIES = {
     "gpus.gpus": "serial numbers, addresses and free memory are among them; told one by one, by the GPU's number",
     "installed_on": "the day on which files were copied, not what they are",
 }
-# Facts that whole tables of files amount to: the versions of their packages, and `altered`, are what is compared.
-FOLLOWS_FROM_FILES = (
-    "flashinfer.symbols",
-    "flashinfer.majors",
-    "flashinfer.public",
-    "flashinfer.admissions",
-    "vllm.variables",
-    "vllm.flags",
-    "vllm.keys",
-    "vllm.unread_variables",
-    "vllm.other_variables",
-)
 _UNTOLD = frozenset({*IDENTIFIES, *FOLLOWS_FROM_FILES})
 # Variables that are a number or an address of this one process or node.
 _OF_A_PROCESS = re.compile(

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from cli_command import ROOT, Command, in_three_parts, outcome, script, shipped
 from msgspec.structs import replace
-from test_secrets import ENVIRON, PASSWORD, TOKEN, leaked
+from seeded_secrets import ENVIRON, PASSWORD, TOKEN, leaked
 
 from fi_doctor import pipeline
 from fi_doctor.model import Depth, Report, Request

@@ -9,7 +9,7 @@ import factory as make
 import pytest
 from cli_command import ROOT
 from jit_stack import Stack
-from test_secrets import ENVIRON, INDEX, LOG, OWN_LOG, PASSWORD, SEEDS, TOKEN, leaked
+from seeded_secrets import ENVIRON, INDEX, LOG, OWN_LOG, PASSWORD, SEEDS, TOKEN, leaked
 
 from fi_doctor.endpoint.answers import Endpoint
 from fi_doctor.endpoint.sources import File

@@ -4,8 +4,8 @@ import json
 
 import pytest
 import simulated
+from seeded_secrets import ENVIRON, INDEX, KEY, LOG, PASSWORD, SEEDS, TOKEN, leaked
 from test_grouping import nodes
-from test_secrets import ENVIRON, INDEX, KEY, LOG, PASSWORD, SEEDS, TOKEN, leaked
 
 from fi_doctor.errors import DataError
 from fi_doctor.fleet import rendering
