@@ -9,7 +9,7 @@ import pytest
 from fi_doctor.facts import cgroups
 from fi_doctor.facts.cgroups import Mount, Quota
 from fi_doctor.facts.container import read_container
-from fi_doctor.facts.environment import HIDDEN, looks_secret, names_secret, neutralise, read_image
+from fi_doctor.facts.environment import neutralise, read_image
 from fi_doctor.facts.system import (
     parse_meminfo,
     parse_os_release,
@@ -19,6 +19,7 @@ from fi_doctor.facts.system import (
     usable_cpus,
 )
 from fi_doctor.model import Missing, SystemFacts
+from fi_doctor.model.secrets import HIDDEN, looks_secret, names_secret
 
 V2_MOUNT = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 V1_MOUNTS = (
