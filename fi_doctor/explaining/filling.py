@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fi_doctor.model import LogFact
+from fi_doctor.model import LogFact, LogFacts
 
 _OF_GPUS = ("gpu", "sm")
 
@@ -14,6 +14,20 @@ def filled(told: tuple[LogFact, ...], given: tuple[LogFact, ...]) -> tuple[LogFa
         said.setdefault((fact.name, fact.key), fact.value)
     finer = tuple(fact for fact in given if fact.value.startswith(f"{said.get((fact.name, fact.key), fact.value)}."))
     return (*finer, *told, *(fact for fact in given if not _is_told(fact, said)))
+
+
+def of_files(facts: LogFacts, files: frozenset[str], given: tuple[LogFact, ...]) -> LogFacts:
+    """What holds for lines of these files: what other logs tell of the same may be of another machine."""
+    strange = [fact for fact in facts.facts if fact.file not in files and fact not in given]
+    if not strange:
+        return facts
+    own = {_subject(fact) for fact in facts.facts if fact.file in files}
+    aside = {fact for fact in strange if _subject(fact) in own}
+    return LogFacts(tuple(fact for fact in facts.facts if fact not in aside))
+
+
+def _subject(fact: LogFact) -> tuple[str, str]:
+    return (_OF_GPUS[0] if fact.name in _OF_GPUS else fact.name, fact.key)
 
 
 def contradicted(told: tuple[LogFact, ...], given: tuple[LogFact, ...]) -> tuple[tuple[LogFact, LogFact], ...]:

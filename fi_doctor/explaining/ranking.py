@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from fi_doctor.conditions import Truth
 from fi_doctor.conditions.logs import LOG, LogView
-from fi_doctor.explaining import contradicting, tying
+from fi_doctor.explaining import contradicting, filling, tying
 from fi_doctor.explaining.contradicting import Belied
 from fi_doctor.explaining.events import is_following
 from fi_doctor.explaining.lines import Level, Line
@@ -60,14 +60,15 @@ def candidates(
     """
     kinds = tuple(dict.fromkeys(error.kind for error in errors if not error.follows))
     seen = [(fault, tuple(map(_weighed, matches))) for fault, matches in found if matches]
-    each = [(fault, matches, _agreeing(fault, matches, facts, kinds, given)) for fault, matches in seen]
+    near = {fault.id: filling.of_files(facts, _files(matches), given) for fault, matches in seen}
+    each = [(fault, matches, _agreeing(fault, matches, near[fault.id], kinds, given)) for fault, matches in seen]
     standing = [one for _, _, one in each if one is not None]
     decided = {_place(match) for one in standing if not one.is_follow_on for match in _deciding(one)}
     others = contradicting.tools(facts, given)
     for fault, matches, one in each:
         own = [match for match in matches if match.sign.strength is Strength.DECIDES]
         if one is None and own and not any(_place(match) in decided for match in own):
-            against = (_despite(fault, matches, facts, kinds, other) for other in others)
+            against = (_despite(fault, matches, near[fault.id], kinds, other) for other in others)
             standing += [one for one in against if one is not None][:1]
     return standing
 
@@ -100,6 +101,12 @@ def _candidate(fault: Fault, matches: tuple[Match, ...], facts: LogFacts, kinds:
     view = LogView(facts, _captured(matches), named, kinds)
     truth = LOG.holds(fault.when, view) if fault.when else Truth.YES
     return None if truth is Truth.NO else Candidate(fault, matches, view, truth, _confidence(matches, truth))
+
+
+def _files(matches: tuple[Match, ...]) -> frozenset[str]:
+    """Those with the lines that decide, else with all that fit."""
+    deciding = [match for match in matches if match.sign.strength is Strength.DECIDES]
+    return frozenset(match.line.file for match in deciding or matches)
 
 
 def _place(match: Match) -> tuple[int, int]:
