@@ -261,17 +261,11 @@ def _open(row: FeatureRow, on: Basis, findings: tuple[Finding, ...]) -> str:
     seen = [(machine, one) for there in _seen(row, on).values() for machine, one in there.items()]
     if not seen:
         return f"it was not measured on SM{row.sm}, and nothing is known against it"
-    machine, near = min(seen, key=lambda one: (_distance(one[1].flashinfer, _release(on.facts)), one[0]))
+    machine, near = min(seen, key=lambda one: (atlas.releases_apart(one[1].flashinfer, _release(on.facts)), one[0]))
     verdicts = {one.verdict for name, one in seen if name == machine}
     said = "ran" if verdicts == {Verdict.WORKS} else "ran in part" if Verdict.WORKS in verdicts else "failed"
     where = f"{on.known.places[near.place].gpu} with FlashInfer {near.flashinfer} and nvcc {near.nvcc} ({machine})"
     return f"nothing is known against it; it {said} on {where}, the nearest that was measured"
-
-
-def _distance(one: str, other: str) -> tuple[int, ...]:
-    """How far two releases are from each other, by their numbers from the first on."""
-    numbers = [[int(part) for part in re.findall(r"\d+", version)[:3]] for version in (one, other)]
-    return tuple(abs(first - second) for first, second in zip(*numbers, strict=False))
 
 
 def _release(facts: Facts) -> str:

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from packaging.version import Version
-
 from fi_doctor.conditions.log_relations import driver_cuda
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.explaining.matching import Match
+from fi_doctor.knowledge.gpus import SINCE
 from fi_doctor.model import Fault, LogFact, LogFacts, Missing
 
-# The first nvcc that takes an architecture, and the first that does not any more; with f from 12.9 on.
-# Sources: the release notes of CUDA 10.0 to 13.0, nvcc --list-gpu-arch.
-_SINCE = {75: "10.0", 80: "11.0", 86: "11.1", 87: "11.4", 89: "11.8", 90: "11.8", 100: "12.8", 101: "12.8"}
-_SINCE |= {103: "12.9", 120: "12.8", 121: "12.9", 88: "13.0", 110: "13.0"}
-_SUFFIXED = {"90a": "12.0", "100f": "12.9", "101f": "12.9", "120f": "12.9"}
-_UNTIL = {101: "13.0", **dict.fromkeys((50, 52, 53, 60, 61, 62, 70, 72), "13.0")}
-_OLDEST = "9.0"
+# Release of the toolkit from which nvcc takes an architecture: those of the GPUs that have a name, and others; with f
+# from 12.9 on. Sources: the release notes of CUDA 10.0 to 13.0, nvcc --list-gpu-arch.
+_SINCE = {**SINCE, 88: (13, 0), 101: (12, 8), **dict.fromkeys((50, 52, 53, 60, 61, 62, 72), (9, 0))}
+_SUFFIXED = {"90a": (12, 0), "100f": (12, 9), "101f": (12, 9), "120f": (12, 9)}
+_GONE, _GONE_WITH = frozenset({50, 52, 53, 60, 61, 62, 70, 72, 101}), (13, 0)
 # cause -> what speaks against it where it is given with a log, and what that means.
 _AGAINST = {
     "nvcc-not-found": (("nvcc", ""), "which the process that compiles does not find"),
@@ -121,8 +118,8 @@ def _too_new(facts: LogFacts) -> Belied | None:
 def _knows(nvcc: str, architecture: str) -> bool:
     """Whether an nvcc takes an architecture, "90a"; one that is not in the table is not known."""
     version, number = parse_version(nvcc), int(architecture.rstrip("af"))
-    since = _SUFFIXED.get(architecture) or _SINCE.get(number) or (_OLDEST if number in _UNTIL else None)
+    since = _SUFFIXED.get(architecture) or _SINCE.get(number)
     if version is None or since is None:
         return False
-    release = Version(f"{version.major}.{version.minor}")
-    return Version(since) <= release and (number not in _UNTIL or release < Version(_UNTIL[number]))
+    release = (version.major, version.minor)
+    return since <= release and (number not in _GONE or release < _GONE_WITH)

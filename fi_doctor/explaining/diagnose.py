@@ -104,8 +104,9 @@ def _is_sent(line: Line, hit: Hit) -> bool:
     """Whether a line is, or goes on with, what a client sent or was sent, or somebody said."""
     if hit.above and spoken.is_in_block(hit.above, hit.raw):
         return True
-    if spoken.is_request(line) or line.time or line.level.value or not hit.head:
-        return spoken.is_request(line)
+    is_request = spoken.is_request(line)
+    if is_request or line.time or line.level.value or not hit.head:
+        return is_request
     is_open, is_quoting = _goes_on(hit.head)
     return (is_open or (is_quoting and not hit.is_closed)) and not lines.is_record(hit.raw)
 

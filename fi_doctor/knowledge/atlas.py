@@ -125,6 +125,14 @@ class Atlas(msgspec.Struct, frozen=True, dict=True):
         return found
 
     @functools.cached_property
+    def runs(self) -> dict[str, list[Ran]]:
+        """By row of the matrix."""
+        found: dict[str, list[Ran]] = {}
+        for row in self.ran:
+            found.setdefault(row.feature, []).append(row)
+        return found
+
+    @functools.cached_property
     def seen(self) -> dict[tuple[str, int], dict[str, dict[str, Ran]]]:
         """(feature, SM) -> variant -> machine -> the worst that was seen there, of kernels that were tried."""
         found: dict[tuple[str, int], dict[str, dict[str, Ran]]] = {}
@@ -223,7 +231,7 @@ def cost(known: Atlas, asked: Asked, module: str) -> tuple[Compiled, Place] | No
 def nearest_run(known: Atlas, asked: Asked, feature: str, variants: Iterable[str] = ()) -> Near | None:
     """The run nearest to what is asked of a row of the matrix, of some of its variants (of all without any)."""
     names = frozenset(variants)
-    rows = [row for row in known.ran if row.feature == feature and (not names or row.variant in names)]
+    rows = [row for row in known.runs.get(feature, ()) if not names or row.variant in names]
     return _nearest(asked, rows, known)
 
 
@@ -231,8 +239,8 @@ def distance(asked: Asked, row: Compiled | Ran) -> Distance:
     """How far that measurement is from what is asked."""
     return Distance(
         _architectures(asked.arch, row.arch),
-        _releases(asked.flashinfer, row.flashinfer),
-        _releases(asked.nvcc, row.nvcc),
+        releases_apart(asked.flashinfer, row.flashinfer),
+        releases_apart(asked.nvcc, row.nvcc),
     )
 
 
@@ -265,7 +273,7 @@ def _architectures(one: str, other: str) -> int:
 
 
 @functools.cache
-def _releases(one: str, other: str) -> tuple[int, ...]:
+def releases_apart(one: str, other: str) -> tuple[int, ...]:
     """How far two releases are apart: by their first numbers, then their second, and so on; "" is any."""
     if one == other or not (one and other):
         return (0, 0, 0, 0)
