@@ -4,15 +4,15 @@ import importlib.util
 import itertools
 import pathlib
 
+import factory as make
 import pytest
 
-from fi_doctor import knowledge, pipeline
+from fi_doctor.diagnosis import cells
+from fi_doctor.model import Ending, Evidence, Stage, Verdict
 from fi_doctor.probing import catalog
-from fi_doctor.reports import document
 
 FOLDER = pathlib.Path(__file__).parent / "gpu"
 PROBES = sorted(FOLDER.glob("gpu_*.py"))
-RECORDED = sorted(FOLDER.glob("h200-*/*.json"))
 
 
 @pytest.fixture
@@ -56,20 +56,11 @@ def test_what_is_not_as_it_should_be_is_a_complaint(record, tmp_path, given, use
     assert len(record.tried("gpu.illegal_access", tmp_path, tmp_path, sound, tmp_path)) == complaints
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_what_was_recorded_is_judged_so_today(record, path):
-    rows = {row.feature: row for row in rejudged(path).features}
-    usual = {row.feature: row.verdict for row in rejudged(path.with_name("without.json")).features}
-    assert {name: rows[name].verdict for name in record.SOUND} == usual
-    if path.stem in record.FAULTS:
-        verdict, words = record.FAULTS[path.stem]
-        assert rows[path.stem].verdict == verdict
-        assert words in rows[path.stem].why
-        # A kernel that was running is to blame, whoever compiled it: Triton does so at its first call.
-        assert rows[path.stem].evidence == ("none" if verdict == "unknown" else "ran")
-
-
-def rejudged(path):
-    report = document.read(path.read_bytes(), path.name)
-    own = tuple(catalog.parse(probe.read_text(), str(probe), "tests") for probe in PROBES)
-    return pipeline.rejudge(report, report.request, kb=knowledge.load(), specs=(*catalog.discover(), *own))
+@pytest.mark.parametrize("said", ["an illegal memory access was encountered", "device-side assert triggered"])
+def test_a_kernel_that_was_running_is_to_blame_whoever_compiled_it(said):
+    """Triton compiles at its first call, so that its kernels fail before anything is said to be built."""
+    happened = make.cell(Ending.RAISED, Stage.IMPORTED, "far", detail=f"CUDA error: {said}", error="AcceleratorError")
+    judged = cells.judge_outcome(happened, builds=True, rest="", has_gpu=True)
+    assert (judged.verdict, judged.evidence) == (Verdict.BROKEN, Evidence.RAN)
+    assert said in judged.why
+    assert not judged.why.startswith("compiling or loading fails")
