@@ -45,3 +45,11 @@ def children():
     """children(): our children, without those that other tests keep beside them, as tests/cli keeps one."""
     before = set(processes.children())
     return lambda: [pid for pid in processes.children() if pid not in before]
+
+
+@pytest.fixture(autouse=True)
+def _alone():
+    """A program that calls fi_doctor may have children of its own, which is kept for good: but not for other tests."""
+    before = processes.HOUSEHOLD.has_others
+    yield
+    processes.HOUSEHOLD.has_others = before

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 import fi_doctor
-from fi_doctor import api, errors
+from fi_doctor import errors
 from fi_doctor.cli import app
 from fi_doctor.model import Verdict
 from fi_doctor.reports import document
@@ -40,7 +40,6 @@ OF_THE_COMMAND = {
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(api.HOUSEHOLD, "has_others", False)
     return tmp_path
 
 

@@ -9,7 +9,6 @@ import shutil
 import pytest
 
 import fi_doctor
-from fi_doctor.processes import HOUSEHOLD
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -72,7 +71,6 @@ def example(tmp_path, monkeypatch):
         return real(from_=from_, **asked)
 
     monkeypatch.setattr(fi_doctor, "diagnose", diagnose, raising=False)
-    monkeypatch.setattr(HOUSEHOLD, "has_others", False)  # which it sets for good
     return re.search(r"(?ms)^```python\n(.*?)^```", (ROOT / "docs" / "api.md").read_text())[1]
 
 
