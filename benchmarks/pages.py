@@ -33,6 +33,14 @@ INTRODUCTION = """What `fi-doctor explain ID` prints, as pages. `fi-doctor expla
 variable, flag and key that a known release of vLLM, FlashInfer or SGLang registers, and every variant of a probe."""
 
 WRITTEN_BY_HAND = {
+    "checking.md": "What a check examines",
+    "crash-logs.md": "Crash logs",
+    "moving.md": "Other versions and other GPUs",
+    "gating.md": "The gate, CI and locks",
+    "fleet.md": "Fleets",
+    "probes.md": "Rows and probes",
+    "safety.md": "Beside a server, and under attack",
+    "figures.md": "Figures",
     "api.md": "For programs: diagnose, load and the endpoint",
     "recipes.md": "In CI, images, clusters and services",
 }

@@ -1,4 +1,4 @@
-"""Fills the generated blocks of README.md: the sample matrix, and the figures of the other benchmarks on this machine.
+"""Fills the generated blocks of README.md and docs/: samples, and the figures of the other benchmarks on this machine.
 
 python benchmarks/readme.py [--python /venv/with/torch/bin/python] [--explain] [--chaos]
 
@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).parents[1]
+SAMPLE_ENDS = "\nattention.fp8_kv"
 LOST = "\nWould be lost"
 UPGRADE = "What other versions would mend"
 
@@ -21,9 +22,11 @@ def printed(*argv):
     return done.stdout or sys.exit(f"{argv}: nothing was printed: {done.stderr}")
 
 
-def fill(text, name, output):
-    pattern = rf"(<!-- {name} -->\n```\n).*?(```\n<!-- /{name} -->)"
-    return re.sub(pattern, lambda found: f"{found[1]}{output.rstrip()}\n{found[2]}", text, flags=re.DOTALL)
+def fill(name, output):
+    """The block of that name, which stands on one page."""
+    pattern = re.compile(rf"(<!-- {name} -->\n```\n).*?(```\n<!-- /{name} -->)", re.DOTALL)
+    [page] = [page for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")) if pattern.search(page.read_text())]
+    page.write_text(pattern.sub(lambda found: f"{found[1]}{output.rstrip()}\n{found[2]}", page.read_text()))
 
 
 def on_gpu(folder):
@@ -38,28 +41,26 @@ def main():
     arguments.add_argument("--explain", action="store_true", help="what `explain` costs, on 1 GiB too")
     arguments.add_argument("--chaos", action="store_true", help="faults, a soak and load: some minutes, no GPU")
     asked = arguments.parse_args()
-    text = (ROOT / "README.md").read_text()
-    sample, _, _ = printed("-m", "fi_doctor", "check", "--example", "h200").partition("\nFindings:\n")
-    text = fill(text, "example", sample)
+    sample, _, _ = printed("-m", "fi_doctor", "check", "--example", "h200").partition(SAMPLE_ENDS)
+    fill("example", sample)
     _, title, rest = printed("-m", "fi_doctor", "check", "--example", "2xh200-flashinfer-0.5.3").partition(UPGRADE)
-    text = fill(text, "upgrade", title + rest.partition("\n\n")[0])
+    fill("upgrade", title + rest.partition("\n\n")[0])
     words = ("--to", "b200,vllm=0.33.0,driver=570", "--require", "moe.bf16")
     begins, _, _ = printed("-m", "fi_doctor", "plan", "--example", "2xh200-flashinfer-0.5.3", *words).partition(LOST)
-    text = fill(text, "plan", begins)
-    text = fill(text, "recorded", printed("benchmarks/recorded.py"))
-    text = fill(text, "fleet", printed("benchmarks/fleet.py", "--show", "19"))
-    text = fill(text, "builds", printed("benchmarks/builds.py"))
-    text = fill(text, "selection", printed("benchmarks/selection.py", "summary"))
-    text = fill(text, "chaos-gpu", "\n".join(map(on_gpu, sorted((ROOT / "tests/chaos/gpu").glob("h200-*")))))
+    fill("plan", begins)
+    fill("recorded", printed("benchmarks/recorded.py"))
+    fill("fleet", printed("benchmarks/fleet.py", "--show", "19"))
+    fill("builds", printed("benchmarks/builds.py"))
+    fill("selection", printed("benchmarks/selection.py", "summary"))
+    fill("chaos-gpu", "\n".join(map(on_gpu, sorted((ROOT / "tests/chaos/gpu").glob("h200-*")))))
     if asked.explain:
-        text = fill(text, "explain", printed("benchmarks/explain.py"))
+        fill("explain", printed("benchmarks/explain.py"))
     if asked.chaos:
         for name in ("chaos", "soak", "load"):
-            text = fill(text, name, printed(f"benchmarks/{name}.py"))
+            fill(name, printed(f"benchmarks/{name}.py"))
     if asked.python:
-        text = fill(text, "startup", printed("benchmarks/startup.py", "--python", asked.python))
-        text = fill(text, "static", printed("benchmarks/static.py", "--python", asked.python))
-    (ROOT / "README.md").write_text(text)
+        fill("startup", printed("benchmarks/startup.py", "--python", asked.python))
+        fill("static", printed("benchmarks/static.py", "--python", asked.python))
 
 
 if __name__ == "__main__":

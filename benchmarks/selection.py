@@ -1,7 +1,7 @@
 """The table of choices beside vLLM's own selectors: what was recorded and what the table says.
 
     python benchmarks/selection.py                      compare the table with the recorded cells
-    python benchmarks/selection.py summary              only how many cells agree, as README.md has it
+    python benchmarks/selection.py summary              only how many cells agree, as docs/figures.md has it
     python benchmarks/selection.py record OUT.json...   put answers of inside/selecting.py into the recording
     python benchmarks/selection.py request SM90 > R     a request for inside/selecting.py, with all cells but those that
                                                         set variables: `request SM90 batch-invariant` has such a one
@@ -216,7 +216,7 @@ def lines(compared):
 
 
 def summary(compared):
-    """The counts of each release, in a table for README.md."""
+    """The counts of each release, in a table for docs/figures.md."""
     kinds = ("agrees", "differs", "not in the table", "not executed", "said to be unknown")
     models = {row[0].partition("+")[0] for row in compared}
     varied = len({row[0] for row in compared}) - len(models)

@@ -19,25 +19,26 @@ from fi_doctor.reports import document, render
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+GATING = (ROOT / "docs" / "gating.md").read_text()
 
 
-def block(name):
-    return re.search(rf"<!-- {name} -->\n```\n(.*?)```\n<!-- /{name} -->", README, re.DOTALL).group(1)
+def block(name, text=README):
+    return re.search(rf"<!-- {name} -->\n```\n(.*?)```\n<!-- /{name} -->", text, re.DOTALL).group(1)
 
 
-def test_the_sample_is_what_the_example_prints_up_to_the_findings():
+def test_the_sample_is_how_what_the_example_prints_begins():
     command = [sys.executable, "-m", "fi_doctor", "check", "--example", "h200"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    sample, findings, _ = done.stdout.partition("\nFindings:\n")
-    assert findings
-    assert (sample, done.returncode) == (block("example"), 0)
+    sample = block("example")
+    assert (done.stdout[: len(sample)], done.returncode) == (sample, 0)
+    assert "\nfeature  " in sample
 
 
 def test_the_upgrade_is_what_the_example_prints():
     kb, specs = knowledge.load(), catalog.discover()
     recorded = document.read(examples.data("2xh200-flashinfer-0.5.3"), "2xh200")
     report = pipeline.rejudge(recorded, recorded.request, kb=kb, specs=specs)
-    assert f"\n{block('upgrade')}\n" in render(report, "console")
+    assert f"\n{block('upgrade', (ROOT / 'docs' / 'moving.md').read_text())}\n" in render(report, "console")
 
 
 def test_the_test_command_is_the_one_that_ci_runs():
@@ -48,7 +49,7 @@ def test_the_test_command_is_the_one_that_ci_runs():
 
 def test_the_policy_is_one_that_is_taken(tmp_path):
     path = tmp_path / "fi-doctor.toml"
-    path.write_text(re.search(r"```toml\n(.*?)```", README, re.DOTALL)[1], encoding="utf-8")
+    path.write_text(re.search(r"```toml\n(.*?)```", GATING, re.DOTALL)[1], encoding="utf-8")
     written = policy.load(path)
     assert policies.wrong_names(written, *commands.known_names()) == []
     assert {field for field in written.file.__struct_fields__ if getattr(written.file, field) in (None, (), {})} == {
@@ -61,7 +62,7 @@ def test_the_policy_is_one_that_is_taken(tmp_path):
 
 def test_the_policy_holds_for_the_example_and_excuses_something(tmp_path):
     path = tmp_path / "fi-doctor.toml"
-    path.write_text(re.search(r"```toml\n(.*?)```", README, re.DOTALL)[1], encoding="utf-8")
+    path.write_text(re.search(r"```toml\n(.*?)```", GATING, re.DOTALL)[1], encoding="utf-8")
     asked = Asked(policy=policy.load(path), fail_on=("broken", "wrong-result", "error"), rows="called")
     kb, specs = knowledge.load(), catalog.discover()
     request = commands.request_of(asked, commands.known_names()[0], kb)
