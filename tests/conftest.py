@@ -1,5 +1,7 @@
 """Golden files (`pytest --update-golden` writes them, and the diff is then read), and unpacked FlashInfer wheels."""
 
+import functools
+import gc
 import os
 import pathlib
 import sysconfig
@@ -7,16 +9,40 @@ import sysconfig
 import flashinfer_wheels
 import pytest
 
-from fi_doctor import processes
+from fi_doctor import knowledge, processes
+from fi_doctor.probing import catalog
 
 # The ninja that is installed with the tests, which knows pools of jobs, goes before another one.
 os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
+
+# What is collected stays to the end: the collector would look through it again and again, a third of the time.
+gc.disable()
+
+
+def _shipped_once(load):
+    """knowledge.load, which reads once what ships: a hundred modules and tests ask for it, and it is frozen."""
+    shipped, place = functools.cache(load), knowledge.SHIPPED
+
+    def loaded(folder=None, **named):
+        is_shipped = folder is None and not named and place == knowledge.SHIPPED
+        return shipped() if is_shipped else load(folder, **named)
+
+    return loaded
+
+
+knowledge.load = _shipped_once(knowledge.load)
+catalog.parse = functools.cache(catalog.parse)  # each probe once
 
 GOLDEN = pathlib.Path(__file__).parent / "reports" / "golden"
 
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
+
+
+def pytest_collection_finish(session):
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import pathlib
 
 import pytest
@@ -113,15 +114,21 @@ def part_of(path: pathlib.Path) -> str:
     return first.removesuffix(".py")
 
 
-def imported(path: pathlib.Path) -> set[str]:
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+@functools.cache
+def read(path: pathlib.Path) -> tuple[str | None, set[str]]:
+    """A file's docstring, and what it imports."""
+    tree, names = ast.parse(path.read_text()), set()
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+    return ast.get_docstring(tree), names
+
+
+def imported(path: pathlib.Path) -> set[str]:
+    return read(path)[1]
 
 
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -168,10 +175,9 @@ def test_a_probe_knows_nothing_of_ours(path):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_a_module_says_what_it_owns_and_stays_short(path):
-    text = path.read_text()
-    assert ast.get_docstring(ast.parse(text)), "a module starts with a docstring"
+    assert read(path)[0], "a module starts with a docstring"
     # The harness runs alone, without fi_doctor beside it, and so stays one file.
-    assert len(text.splitlines()) <= LONGER.get(path.name, 300)
+    assert len(path.read_text().splitlines()) <= LONGER.get(path.name, 300)
 
 
 # Ages of files and what is told of a moment; whatever is waited for goes by time.monotonic, which nobody sets.

@@ -112,7 +112,6 @@ def _lacks(facts: Facts, name: str) -> tuple[Lack, ...]:
 
 
 def _lack(wanted: Requirement, owner: str, facts: Facts) -> Iterator[Lack]:
-    line = _line(wanted)
     if wanted.name == "cuda-toolkit":
         parts = {_PARTS.get(extra, f"nvidia-{extra}"): extra for extra in sorted(wanted.extras)}
         gone = [extra for part, extra in parts.items() if _version(part, owner, facts) is None]
@@ -121,11 +120,11 @@ def _lack(wanted: Requirement, owner: str, facts: Facts) -> Iterator[Lack]:
         return
     version = _version(wanted.name, owner, facts)
     if version is None:
-        yield Lack(wanted.name, line, "")
+        yield Lack(wanted.name, _line(wanted), "")
     elif not _meets(version, wanted):
-        yield Lack(wanted.name, line, version)
+        yield Lack(wanted.name, _line(wanted), version)
     elif any(_version(part, owner, facts) is None for part in _of_extras(wanted, facts)):
-        yield Lack(wanted.name, line, "")
+        yield Lack(wanted.name, _line(wanted), "")
 
 
 def _of_extras(wanted: Requirement, facts: Facts) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from packaging.markers import Marker, UndefinedComparison, UndefinedEnvironmentName
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -27,7 +27,9 @@ def not_installed(facts: Facts) -> tuple[object, ...] | Missing:
 def applicable(line: str, facts: Facts) -> Requirement | None:
     """A Requires-Dist line, without extras asked for; None where it holds elsewhere only, or cannot be read."""
     wanted = _parsed(line)
-    return wanted if wanted is None or wanted.marker is None or _holds(wanted.marker, facts) else None
+    if wanted is None or wanted.marker is None:
+        return wanted
+    return wanted if _holds(line, *marker_environment(facts).items()) else None
 
 
 def required(name: str, facts: Facts, *, by: str) -> Requirement | None:
@@ -72,9 +74,14 @@ def _parsed(line: str) -> Requirement | None:
     return wanted
 
 
-def _holds(marker: Marker, facts: Facts) -> bool:
+@functools.cache
+def _holds(line: str, *environment: tuple[str, str]) -> bool:
+    """A difference between two reports asks this again for each fact that is not the same."""
+    wanted = _parsed(line)
+    if wanted is None or wanted.marker is None:
+        return True
     try:
-        return marker.evaluate(marker_environment(facts))
+        return wanted.marker.evaluate(dict(environment))
     except (UndefinedComparison, UndefinedEnvironmentName):
         return False
 

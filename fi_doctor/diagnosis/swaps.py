@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fi_doctor import conditions
-from fi_doctor.conditions import View
+from fi_doctor.conditions import Truth, View
 from fi_doctor.model import Condition, Facts, Missing
 
 # Where a fact stands: the names of fields and the keys of tables, from the top.
@@ -36,12 +36,11 @@ def decisive(when: Condition, before: View, after: View, found: Iterable[Swap]) 
     What turns it from here only with another turns it alone from there: of two nvccs and two torches that differ by
     major on one side, each alone makes the other side differ too.
     """
-    turned = [
-        part
-        for part in conditions.parts(when)
-        if "outcome" not in part and conditions.holds(part, before) is not conditions.holds(part, after)
-    ]
-    return tuple(swap.place for swap in found if any(_turns(part, before, after, swap) for part in turned))
+    views = (before, after)
+    parts = [part for part in conditions.parts(when) if "outcome" not in part]
+    both = [(part, (conditions.holds(part, before), conditions.holds(part, after))) for part in parts]
+    turned = [(part, held) for part, held in both if held[0] is not held[1]]
+    return tuple(swap.place for swap in found if any(_turns(part, held, views, swap) for part, held in turned))
 
 
 def value_at(facts: Facts, place: Place) -> Any:
@@ -52,11 +51,10 @@ def value_at(facts: Facts, place: Place) -> Any:
     return value
 
 
-def _turns(part: Condition, before: View, after: View, swap: Swap) -> bool:
-    return any(
-        conditions.holds(part, view._replace(facts=facts)) is not conditions.holds(part, view)
-        for view, facts in ((before, swap.before), (after, swap.after))
-    )
+def _turns(part: Condition, held: tuple[Truth, Truth], views: tuple[View, View], swap: Swap) -> bool:
+    """held: what it is on either side as it stands."""
+    sides = zip(views, held, (swap.before, swap.after), strict=True)
+    return any(conditions.holds(part, view._replace(facts=facts)) is not was for view, was, facts in sides)
 
 
 def _places(old: Any, new: Any, place: Place = ()) -> Iterator[Place]:

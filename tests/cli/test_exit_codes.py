@@ -45,16 +45,22 @@ MACHINES = Path(__file__).parents[1] / "machines"
 @pytest.mark.parametrize("case", CASES)
 def test_the_exit_code_and_the_deciding_line_are_the_same_in_every_format(doctor, case):
     code, options, asked = CASES[case]
-    path = doctor.report(**options)
-    lasts = set()
-    for fmt in FORMATS:
-        done = doctor("check", "--from", path, "--format", fmt, *asked)
-        assert done.returncode == code, done.stderr
-        lasts.add(done.stderr.splitlines()[-1])
-        assert code_of(done.stdout, fmt) == code
-        if fmt in ("json", "yaml"):
-            lasts.add(f"fi-doctor: {parsed(done.stdout, fmt)['gate']['reason']} (exit {code})")
-    assert len(lasts) == 1, lasts
+    first, *rest = FORMATS
+    others = itertools.chain.from_iterable(("--format", f"{fmt}:out.{fmt}") for fmt in rest)
+    done = doctor("check", "--from", doctor.report(**options), "--format", first, *others, *asked)
+    assert done.returncode == code, done.stderr
+    texts = {first: done.stdout, **{fmt: (doctor.folder / f"out.{fmt}").read_text(encoding="utf-8") for fmt in rest}}
+    assert {fmt: code_of(text, fmt) for fmt, text in texts.items()} == dict.fromkeys(FORMATS, code)
+    last = done.stderr.splitlines()[-1]
+    assert last == f"fi-doctor: {parsed(texts['json'], 'json')['gate']['reason']} (exit {code})"
+    assert parsed(texts["yaml"], "yaml") == parsed(texts["json"], "json")
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_a_format_alone_has_the_same_code_and_deciding_line(doctor, fmt):
+    done = doctor("check", "--from", doctor.report(broken=(BROKEN,)), "--format", fmt)
+    assert (done.returncode, code_of(done.stdout, fmt)) == (1, 1)
+    assert done.stderr.splitlines()[-1] == f"fi-doctor: {report(broken=(BROKEN,)).gate.reason} (exit 1)"
 
 
 @pytest.mark.parametrize("fmt", SOME)

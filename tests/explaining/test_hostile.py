@@ -51,10 +51,10 @@ def test_markup_in_a_log_is_text(form):
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line[:7])
 def test_no_pattern_takes_long_on_any_line(line):
-    began = time.perf_counter()
+    began = time.thread_time()
     for pattern in PATTERNS:
         patterns.search(pattern, line)
-    assert time.perf_counter() - began < 0.05 * len(PATTERNS)
+    assert time.thread_time() - began < 0.05 * len(PATTERNS)
 
 
 def test_a_pattern_that_re2_does_not_take_is_an_error_and_no_exception():

@@ -235,9 +235,9 @@ ENTRIES = (
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_real_package_is_read_whole_and_fast(tmp_path, unpacked, version):
     root = unpacked(version)
-    begun = time.monotonic()
+    begun = time.process_time()
     found = read(root, variables(tmp_path), ENTRIES)
-    assert time.monotonic() - begun < 2.0  # a tenth of that; the machine may be busy
+    assert time.process_time() - begun < 2.0  # a tenth of that; the machine may be slow
     assert isinstance(found, FlashInfer)
     assert found.version == version
     assert isinstance(found.commit, str)

@@ -269,7 +269,7 @@ def test_every_other_nvcc_is_listed_once_and_wrappers_as_they_are(tmp_path, tool
     assert mine == [(str(other), "13.0"), (str(wrapper), "13.0")]
 
 
-HANGS = "while :; do sleep 0.05; done"
+HANGS = "while :; do sleep 60; done"
 
 
 def test_an_nvcc_that_hangs_is_named_and_holds_nobody_up(tmp_path, tools, monkeypatch):

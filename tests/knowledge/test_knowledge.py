@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import pathlib
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from fi_doctor import knowledge
 from fi_doctor.conditions.ranges import version_in
 from fi_doctor.errors import DataError, UsageError
+from fi_doctor.knowledge import faults
 from fi_doctor.knowledge.explain import WORDS, explain, ids
 from fi_doctor.model import Evidence, Severity, Verdict
 from fi_doctor.probing import catalog
@@ -234,6 +236,15 @@ def test_importing_the_loader_does_not_import_yaml():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.fixture(scope="module")
+def _faults_are_listed_once():
+    """One `explain` lists them once; these tests explain a thousand names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(faults, "ids", functools.cache(faults.ids))
+        yield
+
+
+@pytest.mark.usefixtures("_faults_are_listed_once")
 def test_every_id_is_explained_in_80_columns():
     texts = {name: explain(KB, name) for name in ids(KB)}
     assert [name for name, text in texts.items() if name not in text] == []
@@ -275,6 +286,7 @@ def test_a_probe_and_a_variant_are_explained_with_the_row_and_the_script():
     assert "  attention.xqa, row attention.xqa; needs FlashInfer >=0.6.7\n" in explain(KB, "graph_spec_d128", SPECS)
 
 
+@pytest.mark.usefixtures("_faults_are_listed_once")
 @pytest.mark.parametrize("name", sorted(set(ids(KB, SPECS)) - set(ids(KB))))
 def test_what_probes_have_is_explained_in_80_columns(name):
     text = explain(KB, name, SPECS)

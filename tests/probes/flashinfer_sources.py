@@ -1,6 +1,7 @@
 """Whether what a probe takes from FlashInfer fits what a release has, as fi_doctor reads vLLM's calls; no import."""
 
 import ast
+import functools
 from dataclasses import dataclass
 
 from fi_doctor.facts.calls.binding import fit
@@ -30,6 +31,7 @@ class Sources:
         return not isinstance(self.callees.find(dotted), Missing)
 
 
+@functools.cache
 def uses_of(text):
     """Every use of a flashinfer name in a file, modules' own attributes aside."""
     found = uses(File(text))
@@ -50,6 +52,7 @@ def misfits(text, sources):
     ]
 
 
+@functools.cache
 def _aliases(text):
     """What imports call a FlashInfer name."""
     nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]

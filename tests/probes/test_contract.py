@@ -1,6 +1,7 @@
 """Every probe file keeps the probe contract; the files are read with ast, as the catalog reads them."""
 
 import ast
+import functools
 import re
 import sys
 from pathlib import Path
@@ -18,6 +19,11 @@ REQUIRES = {"sm", "flashinfer", "nvcc", "symbols", "packages", "peer_access"}
 pytestmark = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
 
+@functools.cache
+def parsed(path):
+    return ast.parse(path.read_text())
+
+
 def probe_of(tree):
     values = [
         node.value
@@ -33,7 +39,7 @@ def function(tree, name):
 
 
 def test_the_literal_has_the_agreed_keys_and_types(path):
-    probe = probe_of(ast.parse(path.read_text()))
+    probe = probe_of(parsed(path))
     assert {"id", "feature", "module", "requires"} <= set(probe) <= KEYS
     assert all(isinstance(probe[key], str) for key in ("id", "feature", "module"))
     assert all(isinstance(probe.get(key, 1), int) for key in ("gpus", "most_gpus", "timeout_s", "build_timeout_s"))
@@ -45,20 +51,20 @@ def test_the_literal_has_the_agreed_keys_and_types(path):
 
 
 def test_the_file_is_named_after_the_id(path):
-    probe = probe_of(ast.parse(path.read_text()))
+    probe = probe_of(parsed(path))
     family, _, kernel = probe["id"].partition(".")
     assert path.stem == f"{family}_{kernel}"
     assert re.fullmatch(r"[a-z]+\.[a-z0-9_]+", probe["feature"])
 
 
 def test_the_docstring_asks_a_question_and_names_the_upstream_source(path):
-    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    text = ast.get_docstring(parsed(path)) or ""
     assert text.splitlines()[0].endswith("?")
     assert "\nUpstream: " in text
 
 
 def test_a_probe_of_numbers_says_its_shapes_and_its_tolerance(path):
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     text = ast.get_docstring(tree) or ""
     if probe_of(tree).get("checks", "numbers") == "numbers":
         assert re.search(r"^(Shapes|Allowed tokens): ", text, re.MULTILINE)
@@ -68,7 +74,7 @@ def test_a_probe_of_numbers_says_its_shapes_and_its_tolerance(path):
 
 
 def test_build_and_run_take_the_variant_where_there_are_variants(path):
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     expected = ["variant"] if probe_of(tree).get("variants") else []
     run, build = function(tree, "run"), function(tree, "build")
     assert [argument.arg for argument in run.args.args] == expected
@@ -78,12 +84,12 @@ def test_build_and_run_take_the_variant_where_there_are_variants(path):
 
 
 def test_the_file_runs_by_itself(path):
-    last = ast.parse(path.read_text()).body[-1]
+    last = parsed(path).body[-1]
     assert isinstance(last, ast.If)
     assert ast.unparse(last.test) == "__name__ == '__main__'"
     calls = {node.func.id for node in ast.walk(last) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     assert {"run", "print"} <= calls
-    if probe_of(ast.parse(path.read_text())).get("variants"):
+    if probe_of(parsed(path)).get("variants"):
         assert """sys.argv[1:] or PROBE['variants']""" in ast.unparse(last)
 
 
@@ -103,7 +109,7 @@ except RuntimeError as error:
 
 def test_by_hand_it_says_first_that_there_is_no_gpu(path):
     """All in the same words, before anything is built; a process that the probe starts itself comes before."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     lines = [ast.unparse(node) for node in tree.body[-1].body]
     words = ASKS_THE_DRIVER if path.stem == "comm_peer_transfer" else NO_GPU  # the one that needs no torch
     expected = [ast.unparse(node) for node in ast.parse(words).body] if probe_of(tree).get("gpus", 1) else []
@@ -112,7 +118,7 @@ def test_by_hand_it_says_first_that_there_is_no_gpu(path):
 
 
 def test_only_the_standard_library_torch_and_flashinfer_are_imported(path):
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -125,14 +131,14 @@ def test_only_the_standard_library_torch_and_flashinfer_are_imported(path):
 
 def test_torch_and_flashinfer_are_imported_inside_functions(path):
     """So that the harness can say that the import failed, and not merely that the file could not be loaded."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     top = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     assert not [node for node in top if re.search(r"\b(torch|flashinfer)\b", ast.unparse(node))]
 
 
 def test_nothing_happens_on_import(path):
     allowed = (ast.Import, ast.ImportFrom, ast.Assign, ast.FunctionDef, ast.ClassDef, ast.If, ast.Expr)
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     assert all(isinstance(node, allowed) for node in tree.body)
     assert not [node for node in tree.body[1:] if isinstance(node, ast.Expr)]
     assert len([node for node in tree.body if isinstance(node, ast.If)]) == 1  # the last, __main__

@@ -1,6 +1,7 @@
 """Every FlashInfer call of every probe fits the signature in each FlashInfer version, without importing any of them."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -25,14 +26,16 @@ def sources_of(unpacked):
     return load
 
 
-def requires_of(tree):
+@functools.cache
+def probe_of(path):
+    tree = ast.parse(path.read_text())
     assign = next(node for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "PROBE")
-    return ast.literal_eval(assign.value)["requires"]
+    return ast.literal_eval(assign.value)
 
 
 def asks(path, version):
     """Whether the probe says that it runs on this version."""
-    return version in SpecifierSet(requires_of(ast.parse(path.read_text())).get("flashinfer", ""), prereleases=True)
+    return version in SpecifierSet(probe_of(path)["requires"].get("flashinfer", ""), prereleases=True)
 
 
 ASKED = [pytest.param(p, v, id=f"{p.stem}-{v}") for p in FILES for v in VERSIONS if asks(p, v)]
@@ -40,18 +43,16 @@ ASKED = [pytest.param(p, v, id=f"{p.stem}-{v}") for p in FILES for v in VERSIONS
 
 @pytest.mark.parametrize(("path", "version"), ASKED)
 def test_every_call_fits(path, version, sources_of):
-    text = path.read_text()
-    found = misfits(text, sources_of(version))
-    assert not [one for one in found if not any(f"has no {name} (" in one for name in of_some_versions(text))]
+    found = misfits(path.read_text(), sources_of(version))
+    assert not [one for one in found if not any(f"has no {name} (" in one for name in of_some_versions(path))]
 
 
-def of_some_versions(text):
+@functools.cache
+def of_some_versions(path):
     """What not every version has: what variants require for themselves, and modules imported by their names."""
-    tree = ast.parse(text)
-    assign = next(node for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "PROBE")
-    variants = ast.literal_eval(assign.value).get("variants", {}).values()
+    variants = probe_of(path).get("variants", {}).values()
     named = {name for variant in variants for name in variant.get("symbols", ())}
-    calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call)]
+    calls = [one for one in ast.walk(ast.parse(path.read_text())) if isinstance(one, ast.Call)]
     imported = {call.args[0].value for call in calls if ast.unparse(call.func) == "importlib.import_module"}
     return named | imported if named else set()
 
@@ -62,15 +63,14 @@ def test_every_probe_asks_some_version():
 
 @pytest.mark.parametrize(("path", "version"), ASKED)
 def test_every_required_symbol_exists(path, version, sources_of):
-    for symbol in requires_of(ast.parse(path.read_text())).get("symbols", []):
+    for symbol in probe_of(path)["requires"].get("symbols", []):
         assert sources_of(version).has(symbol)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_calls_are_visible(path):
     """A probe of a kernel has calls to check at all: its builder, and each of its required symbols."""
-    text = path.read_text()
-    assert set(requires_of(ast.parse(text)).get("symbols", [])) <= called(text)
+    assert set(probe_of(path)["requires"].get("symbols", [])) <= called(path.read_text())
 
 
 CALLS = {

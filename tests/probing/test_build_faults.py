@@ -299,8 +299,8 @@ def test_a_ninja_that_does_nothing_builds_nothing(machine, tmp_path):
 
 LOUD = 'echo "the first line"; {much}; echo "the last line"; exit 1'
 MUCH = {
-    "in lines": "yes 'a.cu(3): warning: this is said again and again' | head -c 300000000; echo",
-    "in one line": "head -c 300000000 /dev/zero | tr '\\0' x; echo",
+    "in lines": "yes 'a.cu(3): warning: this is said again and again' | head -c 100000000; echo",
+    "in one line": "head -c 100000000 /dev/zero | tr '\\0' x; echo",
 }
 
 
@@ -312,7 +312,7 @@ def test_of_a_compiler_that_says_very_much_the_beginning_and_the_end_are_kept(tm
     began = time.process_time()
     loud = Run([module], [], {})
     assert loud.wait() == 1
-    assert time.process_time() - began < 4
+    assert time.process_time() - began < 1.5
     said = loud.said("m")
     assert len(said) <= OUTPUT_LIMIT
     assert "the first line\n" in said[:100]

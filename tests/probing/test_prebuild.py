@@ -118,11 +118,12 @@ class Machine:
         return log.read_text().splitlines() if log.exists() else []
 
 
-@pytest.fixture(params=["shared", "own", "fresh"])
+@pytest.fixture(params=["shared-fresh", "own-forked"])
 def machine(request, tmp_path):
-    """Both ways in which FlashInfer keeps ninja's log, and all processes in fresh interpreters."""
-    made = Machine(tmp_path, "own" if request.param == "fresh" else request.param)
-    if request.param == "fresh":
+    """Both ways in which FlashInfer keeps ninja's log, one of them with all processes in fresh interpreters."""
+    log, _, started = request.param.partition("-")
+    made = Machine(tmp_path, log)
+    if started == "fresh":
         made.environ["FAKE_STACK"] = "unfit"
     return made
 

@@ -9,7 +9,7 @@ import time
 import pytest
 from msgspec.structs import replace
 from test_parts import SUBSET, MoeMachine
-from test_prebuild import Machine, running_in
+from test_prebuild import FAKE, Machine, running_in
 from waiting import wait_for
 
 from fi_doctor.errors import CannotTellError
@@ -235,7 +235,10 @@ def test_memory_and_cpus_count_in_the_estimates(machine):
 
 
 def test_without_flashinfer_in_the_interpreter_it_says_so(machine):
-    machine.environ["PYTHONPATH"] = ""
+    site = machine.folder / "site"  # with a torch, or the interpreter's own would be imported, which takes long
+    site.mkdir()
+    shutil.copy(FAKE / "torch.py", site)
+    machine.environ["PYTHONPATH"] = str(site)
     with pytest.raises(CannotTellError) as caught:
         fill(machine)
     assert "No module named" in caught.value.why
