@@ -247,6 +247,7 @@ def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:
     known = _known(one)
     holds = f", since {' and '.join(known)}" if known else ""
     but = f"; but {one.despite.said}" if one.despite else ""
+    but += "; but the program went on after it" if one.is_overcome else ""
     if unknown:
         return f"{where}{holds}, if {' and '.join(unknown)}: that is not told{but}"
     return f"{where}{holds}{but}"

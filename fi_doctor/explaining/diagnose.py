@@ -12,6 +12,7 @@ from fi_doctor.explaining import (
     events,
     fences,
     lines,
+    overcoming,
     ranking,
     spoken,
     stream,
@@ -31,6 +32,10 @@ from fi_doctor.model import Event, Explanation, LogFact, LogFacts, Read, Used
 # What is kept of each kind: a log that was made to harm has millions of lines that differ.
 _MOST = 5_000
 _TOLD = 3  # lines that are the same but for numbers: those after them tell no new fact
+
+
+# What stands in lines that say of others what they are.
+_SURROUNDING = events.STARTED | tying.LITERALS | overcoming.LITERALS | {tracebacks.LITERAL, fences.LITERAL}
 
 
 class Source(NamedTuple):
@@ -53,6 +58,7 @@ class Seen:
         self.fenced: set[int] = set()  # places of texts that tell an error within code fences
         self.serving: set[str] = set()  # files in which a server says that it has started
         self.ties: list[Line] = []  # about FlashInfer, and about builds of others
+        self.overcome = overcoming.Overcome()
         self.given: list[LogFact] = []  # of environments
         self.environments: list[str] = []  # their files
 
@@ -78,7 +84,7 @@ def diagnose(
     silent = tuple(dict.fromkeys(name for name in seen.environments if name not in telling_files))
     facts = LogFacts(facts=filled(tuple(seen.told), given))
     paths = {path for literal in seen.kept.literals for path in signs[literal] if path.stem not in left_out}
-    placed = fences.weighed(seen.kept.placed, seen.fenced)
+    placed = overcoming.weighed(fences.weighed(seen.kept.placed, seen.fenced), seen.overcome.places)
     errors = events.together(seen.errors)
     known_faults = faults.load(paths, folder, is_checked=folder == faults.FOLDER)
     found = ranking.candidates(((fault, matches(fault, placed)) for fault in known_faults), facts, errors, given)
@@ -135,11 +141,7 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
     """Read an input once, and keep what tells something."""
     reading, frames, fenced = stream.Reading(), tracebacks.Frames(source.name), fences.Fences()
     facts, using, failing = telling.literals(), usage.literals(), events.literals() | signs.keys()
-    wanted = (
-        facts
-        if source.is_environment
-        else facts | using | failing | events.STARTED | tying.LITERALS | {tracebacks.LITERAL, fences.LITERAL}
-    )
+    wanted = facts if source.is_environment else facts | using | failing | _SURROUNDING
     seen.environments += [source.name] if source.is_environment else []
     before, frame = len(seen.errors), None
     for hit in stream.hits(source.stream, wanted, reading):
@@ -148,8 +150,8 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
         fenced.add(hit)
         if events.STARTED.intersection(hit.literals):
             seen.serving.add(source.name)
-        ties = tying.LITERALS.intersection(hit.literals)
-        if hit.alike > _TOLD and not own | ties:
+        around = _SURROUNDING.intersection(hit.literals)
+        if hit.alike > _TOLD and not own | around:
             continue
         line = lines.read(source.name, hit.number, hit.raw, place=len(seen.read))
         if source.is_environment:
@@ -158,20 +160,33 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
             frame = line if tracebacks.LITERAL in hit.literals else frame
             for part in lines.parts(spoken.unspoken(line)):
                 _keep(part, hit, seen)
-                if own and len(seen.errors) < _MOST and (event := events.read(part)) is not None:
-                    seen.errors.append(event)
-                    seen.fenced |= {line.place} if fenced.is_inside else set()
+                is_error = bool(own) and _note(part, seen, is_fenced=fenced.is_inside)
                 if signed := signs.keys() & own:
                     seen.kept.add(fenced.placed(frames.placed(_weighed(part, hit))), signed)
+                if signed or is_error:
+                    seen.overcome.add(part)
+    seen.overcome.end()
     if frame is not None and len(seen.errors) == before and (cut := events.cut_off(frame)) is not None:
         seen.errors.append(cut)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))
+
+
+def _note(line: Line, seen: Seen, *, is_fenced: bool) -> bool:
+    """Whether a line tells an error, which is kept."""
+    event = events.read(line) if len(seen.errors) < _MOST else None
+    if event is None:
+        return False
+    seen.errors.append(event)
+    seen.fenced |= {line.place} if is_fenced else set()
+    return True
 
 
 def _keep(line: Line, hit: Hit, seen: Seen) -> None:
     """Keep what a line tells of FlashInfer, the machine and the server."""
     if len(seen.ties) < _MOST and tying.LITERALS.intersection(hit.literals) and tying.is_telling(line):
         seen.ties.append(line)
+    if overcoming.LITERALS.intersection(hit.literals):
+        seen.overcome.mark(line)
     if hit.alike <= _TOLD and len(seen.told) < _MOST:
         seen.told += telling.told(line, hit.literals)
     if hit.alike <= _TOLD and len(seen.used) < _MOST:
