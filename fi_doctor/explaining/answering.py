@@ -108,6 +108,7 @@ def _helps(found: Findings) -> tuple[str, ...]:
         differs = (*differs, *dict.fromkeys(one.despite.find for one in found.causes if one.despite))
         if first.confidence is Confidence.HIGH:
             return differs
+        differs = (*differs, *(helping.before(found.errors) if first.is_on_follow_ons else ()))
         wanted = [f"tell whether {one}: {helping.how(one)}" for one in _unknown(first)]
         return (*differs, *wanted, *first.fault.confirm)
     if not found.errors:
@@ -116,6 +117,7 @@ def _helps(found: Findings) -> tuple[str, ...]:
     lacking += [] if found.facts.of("package", "flashinfer-python") else ["the versions of vllm and flashinfer-python"]
     helps = [f"add what the log does not tell ({', '.join(lacking)}): --env-file FILE, or --here"] if lacking else []
     if all(error.follows for error in found.errors):
+        helps += helping.before(found.errors)
         helps.append("add the log from its beginning, and those of the other ranks: the first error is not in it")
     return (*differs, *helps, "fi-doctor check on that machine builds and runs the kernels, and says which fail")
 
