@@ -25,6 +25,7 @@ from fi_doctor.explaining.filling import filled
 from fi_doctor.explaining.keeping import Kept
 from fi_doctor.explaining.lines import Level, Line
 from fi_doctor.explaining.matching import matches
+from fi_doctor.explaining.servers import Servers
 from fi_doctor.explaining.stream import Hit, Readable
 from fi_doctor.knowledge import faults
 from fi_doctor.model import Event, Explanation, LogFact, LogFacts, Read, Used
@@ -58,6 +59,7 @@ class Seen:
         self.fenced: set[int] = set()  # places of texts that tell an error within code fences
         self.serving: set[str] = set()  # files in which a server says that it has started
         self.ties: list[Line] = []  # about FlashInfer, and about builds of others
+        self.servers = Servers()
         self.overcome = overcoming.Overcome()
         self.given: list[LogFact] = []  # of environments
         self.environments: list[str] = []  # their files
@@ -87,7 +89,9 @@ def diagnose(
     placed = overcoming.weighed(fences.weighed(seen.kept.placed, seen.fenced), seen.overcome.places)
     errors = events.together(seen.errors)
     known_faults = faults.load(paths, folder, is_checked=folder == faults.FOLDER)
-    found = ranking.candidates(((fault, matches(fault, placed)) for fault in known_faults), facts, errors, given)
+    found = ranking.candidates(
+        ((fault, matches(fault, placed)) for fault in known_faults), facts, errors, given, seen.servers
+    )
     causes = ranking.ranked(found, errors, seen.serving, seen.ties)
     settings = faults.settings(folder) if any(mend.setting for one in causes for mend in one.fault.fix) else ()
     return answering.answer(
@@ -188,6 +192,8 @@ def _keep(line: Line, hit: Hit, seen: Seen) -> None:
     if overcoming.LITERALS.intersection(hit.literals):
         seen.overcome.mark(line)
     if hit.alike <= _TOLD and len(seen.told) < _MOST:
-        seen.told += telling.told(line, hit.literals)
+        facts = tuple(telling.told(line, hit.literals))
+        seen.told += facts
+        seen.servers.add(line, is_telling=bool(facts))
     if hit.alike <= _TOLD and len(seen.used) < _MOST:
         seen.used += usage.used(line, hit.literals)
