@@ -121,12 +121,13 @@ def _is_sent(line: Line, hit: Hit) -> bool:
     return (is_open or (is_quoting and not hit.is_closed)) and not lines.is_record(hit.raw)
 
 
-def _weighed(line: Line, hit: Hit) -> Line:
-    """The line, with whether it is only called information, or may be what somebody asked in the line before it."""
+def _weighed(line: Line, hit: Hit, signed: Iterable[bytes], *, is_fenced: bool) -> Line:
+    """The line, with whether it is only called information, or may be what somebody said in it or in those before."""
     if line.level is not Level.NONE:
         return line
-    is_asked = bool(hit.head) and not line.time and _is_asked(hit.head)
-    return line._replace(is_quiet=is_asked or spoken.is_quiet(line.text))
+    is_asked = not line.time and ((bool(hit.head) and _is_asked(hit.head)) or (hit.is_in_turn and not is_fenced))
+    at = min((at for sign in signed if (at := line.text.find(sign.decode())) >= 0), default=0)
+    return line._replace(is_quiet=is_asked or spoken.is_quiet(line.text) or spoken.is_prose(line.text[:at]))
 
 
 @functools.lru_cache(maxsize=64)
@@ -166,7 +167,9 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
                 _keep(part, hit, seen)
                 is_error = bool(own) and _note(part, seen, is_fenced=fenced.is_inside)
                 if signed := signs.keys() & own:
-                    seen.kept.add(fenced.placed(frames.placed(_weighed(part, hit))), signed)
+                    seen.kept.add(
+                        fenced.placed(frames.placed(_weighed(part, hit, signed, is_fenced=fenced.is_inside))), signed
+                    )
                 if signed or is_error:
                     seen.overcome.add(part)
     seen.overcome.end()
