@@ -11,7 +11,7 @@ from fi_doctor.explaining.filling import contradicted
 from fi_doctor.explaining.matching import Match
 from fi_doctor.explaining.patterns import same as alike
 from fi_doctor.explaining.ranking import Candidate
-from fi_doctor.explaining.telling import ENGINES
+from fi_doctor.explaining.suiting import suits
 from fi_doctor.model import (
     EXPLAIN_SCHEMA,
     Condition,
@@ -22,7 +22,6 @@ from fi_doctor.model import (
     LogFact,
     LogFacts,
     Matched,
-    Mend,
     Read,
     Setting,
     Strength,
@@ -160,7 +159,7 @@ def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
 
 def _remedies(one: Candidate, settings: tuple[Setting, ...]) -> tuple[str, ...]:
     """Lines that are ready to paste; where there is none, those in which a word is to be filled in."""
-    lines = [mend.line for mend in one.fault.fix if _applies(mend, one, settings)]
+    lines = [mend.line for mend in one.fault.fix if suits(mend, one.view, settings)]
     ready = [line for line in lines if not LOG.unknowns(line, one.view)]
     return tuple(_line(line, one.view) for line in ready or lines)
 
@@ -177,19 +176,6 @@ def _line(text: str, view: LogView) -> str:
     for unknown in LOG.unknowns(text, view):
         text = text.replace(unknown, f"<{unknown.strip('{}').rpartition(':')[2]}>")
     return LOG.fill(text, view)
-
-
-def _applies(mend: Mend, one: Candidate, settings: tuple[Setting, ...]) -> bool:
-    """Whether it is for these versions: not known to be for others, and its setting, if any, read by them."""
-    if mend.when and LOG.holds(mend.when, one.view) is Truth.NO:
-        return False
-    if not mend.setting:
-        return True
-    engines = {fact.value for fact in one.view.facts.of("engine")}
-    readers = [setting for setting in settings if setting.name == mend.setting and setting.read_by]
-    if engines:
-        readers = [reader for reader in readers if reader.owner not in ENGINES or reader.owner in engines]
-    return any(LOG.holds({"package": {reader.owner: reader.read_by}}, one.view) is not Truth.NO for reader in readers)
 
 
 def _matched(matches: tuple[Match, ...]) -> tuple[Matched, ...]:
