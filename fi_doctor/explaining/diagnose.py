@@ -36,7 +36,8 @@ _TOLD = 3  # lines that are the same but for numbers: those after them tell no n
 
 
 # What stands in lines that say of others what they are.
-_SURROUNDING = events.STARTED | tying.LITERALS | overcoming.LITERALS | {tracebacks.LITERAL, fences.LITERAL}
+_OF_OTHERS = tying.LITERALS | overcoming.LITERALS
+_SURROUNDING = _OF_OTHERS | events.STARTED | tracebacks.LITERALS | {fences.LITERAL}
 
 
 class Source(NamedTuple):
@@ -155,14 +156,14 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
         fenced.add(hit)
         if events.STARTED.intersection(hit.literals):
             seen.serving.add(source.name)
-        around = _SURROUNDING.intersection(hit.literals)
+        around = _OF_OTHERS.intersection(hit.literals)
         if hit.alike > _TOLD and not own | around:
             continue
         line = lines.read(source.name, hit.number, hit.raw, place=len(seen.read))
         if source.is_environment:
             seen.given += telling.told(line, hit.literals) if len(seen.given) < _MOST else ()
         elif not _is_sent(line, hit):
-            frame = line if tracebacks.LITERAL in hit.literals else frame
+            frame = frame if tracebacks.LITERALS.isdisjoint(hit.literals) else line
             for part in lines.parts(spoken.unspoken(line)):
                 _keep(part, hit, seen)
                 is_error = bool(own) and _note(part, seen, is_fenced=fenced.is_inside)
