@@ -90,7 +90,7 @@ SUBJECTS: dict[str, Subject[LogView]] = {
     "python": Subject(Kind.VERSION, _one("python")),
     "cuda_home": Subject(Kind.TEXT, _one("cuda_home")),
     "architectures": Subject(Kind.TEXT, _every("architectures")),  # that something is compiled for: "90a", "120f"
-    "engine": Subject(Kind.TEXT, _every("engine")),  # vllm, sglang, tensorrt-llm
+    "engine": Subject(Kind.TEXT, _every("engine")),  # vllm, sglang, tensorrt-llm, llama.cpp, ollama, ...
     "model": Subject(Kind.TEXT, _one("model")),
     "error": Subject(Kind.TEXT, lambda view: view.errors),  # kinds of the errors that are told: compiler, linker, cuda
     "container": Subject(Kind.TEXT, _every("container")),  # images and runtimes

@@ -11,7 +11,7 @@ from fi_doctor.explaining.filling import contradicted
 from fi_doctor.explaining.matching import Match
 from fi_doctor.explaining.patterns import same as alike
 from fi_doctor.explaining.ranking import Candidate
-from fi_doctor.explaining.telling import ENGINES
+from fi_doctor.explaining.suiting import suits
 from fi_doctor.model import (
     EXPLAIN_SCHEMA,
     Condition,
@@ -22,7 +22,6 @@ from fi_doctor.model import (
     LogFact,
     LogFacts,
     Matched,
-    Mend,
     Read,
     Setting,
     Strength,
@@ -108,6 +107,7 @@ def _helps(found: Findings) -> tuple[str, ...]:
         differs = (*differs, *dict.fromkeys(one.despite.find for one in found.causes if one.despite))
         if first.confidence is Confidence.HIGH:
             return differs
+        differs = (*differs, *(helping.before(found.errors) if first.is_on_follow_ons else ()))
         wanted = [f"tell whether {one}: {helping.how(one)}" for one in _unknown(first)]
         return (*differs, *wanted, *first.fault.confirm)
     if not found.errors:
@@ -116,6 +116,7 @@ def _helps(found: Findings) -> tuple[str, ...]:
     lacking += [] if found.facts.of("package", "flashinfer-python") else ["the versions of vllm and flashinfer-python"]
     helps = [f"add what the log does not tell ({', '.join(lacking)}): --env-file FILE, or --here"] if lacking else []
     if all(error.follows for error in found.errors):
+        helps += helping.before(found.errors)
         helps.append("add the log from its beginning, and those of the other ranks: the first error is not in it")
     return (*differs, *helps, "fi-doctor check on that machine builds and runs the kernels, and says which fail")
 
@@ -158,7 +159,7 @@ def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
 
 def _remedies(one: Candidate, settings: tuple[Setting, ...]) -> tuple[str, ...]:
     """Lines that are ready to paste; where there is none, those in which a word is to be filled in."""
-    lines = [mend.line for mend in one.fault.fix if _applies(mend, one, settings)]
+    lines = [mend.line for mend in one.fault.fix if suits(mend, one.view, settings)]
     ready = [line for line in lines if not LOG.unknowns(line, one.view)]
     return tuple(_line(line, one.view) for line in ready or lines)
 
@@ -175,19 +176,6 @@ def _line(text: str, view: LogView) -> str:
     for unknown in LOG.unknowns(text, view):
         text = text.replace(unknown, f"<{unknown.strip('{}').rpartition(':')[2]}>")
     return LOG.fill(text, view)
-
-
-def _applies(mend: Mend, one: Candidate, settings: tuple[Setting, ...]) -> bool:
-    """Whether it is for these versions: not known to be for others, and its setting, if any, read by them."""
-    if mend.when and LOG.holds(mend.when, one.view) is Truth.NO:
-        return False
-    if not mend.setting:
-        return True
-    engines = {fact.value for fact in one.view.facts.of("engine")}
-    readers = [setting for setting in settings if setting.name == mend.setting and setting.read_by]
-    if engines:
-        readers = [reader for reader in readers if reader.owner not in ENGINES or reader.owner in engines]
-    return any(LOG.holds({"package": {reader.owner: reader.read_by}}, one.view) is not Truth.NO for reader in readers)
 
 
 def _matched(matches: tuple[Match, ...]) -> tuple[Matched, ...]:
@@ -247,6 +235,7 @@ def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:
     known = _known(one)
     holds = f", since {' and '.join(known)}" if known else ""
     but = f"; but {one.despite.said}" if one.despite else ""
+    but += "; but the program went on after it" if one.is_overcome else ""
     if unknown:
         return f"{where}{holds}, if {' and '.join(unknown)}: that is not told{but}"
     return f"{where}{holds}{but}"

@@ -12,6 +12,7 @@ from fi_doctor.explaining import (
     events,
     fences,
     lines,
+    overcoming,
     ranking,
     spoken,
     stream,
@@ -24,6 +25,7 @@ from fi_doctor.explaining.filling import filled
 from fi_doctor.explaining.keeping import Kept
 from fi_doctor.explaining.lines import Level, Line
 from fi_doctor.explaining.matching import matches
+from fi_doctor.explaining.servers import Servers
 from fi_doctor.explaining.stream import Hit, Readable
 from fi_doctor.knowledge import faults
 from fi_doctor.model import Event, Explanation, LogFact, LogFacts, Read, Used
@@ -31,6 +33,11 @@ from fi_doctor.model import Event, Explanation, LogFact, LogFacts, Read, Used
 # What is kept of each kind: a log that was made to harm has millions of lines that differ.
 _MOST = 5_000
 _TOLD = 3  # lines that are the same but for numbers: those after them tell no new fact
+
+
+# What stands in lines that say of others what they are.
+_OF_OTHERS = tying.LITERALS | overcoming.LITERALS
+_SURROUNDING = _OF_OTHERS | events.STARTED | tracebacks.LITERALS | {fences.LITERAL}
 
 
 class Source(NamedTuple):
@@ -53,6 +60,8 @@ class Seen:
         self.fenced: set[int] = set()  # places of texts that tell an error within code fences
         self.serving: set[str] = set()  # files in which a server says that it has started
         self.ties: list[Line] = []  # about FlashInfer, and about builds of others
+        self.servers = Servers()
+        self.overcome = overcoming.Overcome()
         self.given: list[LogFact] = []  # of environments
         self.environments: list[str] = []  # their files
 
@@ -78,10 +87,12 @@ def diagnose(
     silent = tuple(dict.fromkeys(name for name in seen.environments if name not in telling_files))
     facts = LogFacts(facts=filled(tuple(seen.told), given))
     paths = {path for literal in seen.kept.literals for path in signs[literal] if path.stem not in left_out}
-    placed = fences.weighed(seen.kept.placed, seen.fenced)
+    placed = overcoming.weighed(fences.weighed(seen.kept.placed, seen.fenced), seen.overcome.places)
     errors = events.together(seen.errors)
     known_faults = faults.load(paths, folder, is_checked=folder == faults.FOLDER)
-    found = ranking.candidates(((fault, matches(fault, placed)) for fault in known_faults), facts, errors, given)
+    found = ranking.candidates(
+        ((fault, matches(fault, placed)) for fault in known_faults), facts, errors, given, seen.servers
+    )
     causes = ranking.ranked(found, errors, seen.serving, seen.ties)
     settings = faults.settings(folder) if any(mend.setting for one in causes for mend in one.fault.fix) else ()
     return answering.answer(
@@ -111,12 +122,13 @@ def _is_sent(line: Line, hit: Hit) -> bool:
     return (is_open or (is_quoting and not hit.is_closed)) and not lines.is_record(hit.raw)
 
 
-def _weighed(line: Line, hit: Hit) -> Line:
-    """The line, with whether it is only called information, or may be what somebody asked in the line before it."""
+def _weighed(line: Line, hit: Hit, signed: Iterable[bytes], *, is_fenced: bool) -> Line:
+    """The line, with whether it is only called information, or may be what somebody said in it or in those before."""
     if line.level is not Level.NONE:
         return line
-    is_asked = bool(hit.head) and not line.time and _is_asked(hit.head)
-    return line._replace(is_quiet=is_asked or spoken.is_quiet(line.text))
+    is_asked = not line.time and ((bool(hit.head) and _is_asked(hit.head)) or (hit.is_in_turn and not is_fenced))
+    at = min((at for sign in signed if (at := line.text.find(sign.decode())) >= 0), default=0)
+    return line._replace(is_quiet=is_asked or spoken.is_quiet(line.text) or spoken.is_prose(line.text[:at]))
 
 
 @functools.lru_cache(maxsize=64)
@@ -135,11 +147,7 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
     """Read an input once, and keep what tells something."""
     reading, frames, fenced = stream.Reading(), tracebacks.Frames(source.name), fences.Fences()
     facts, using, failing = telling.literals(), usage.literals(), events.literals() | signs.keys()
-    wanted = (
-        facts
-        if source.is_environment
-        else facts | using | failing | events.STARTED | tying.LITERALS | {tracebacks.LITERAL, fences.LITERAL}
-    )
+    wanted = facts if source.is_environment else facts | using | failing | _SURROUNDING
     seen.environments += [source.name] if source.is_environment else []
     before, frame = len(seen.errors), None
     for hit in stream.hits(source.stream, wanted, reading):
@@ -148,31 +156,48 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
         fenced.add(hit)
         if events.STARTED.intersection(hit.literals):
             seen.serving.add(source.name)
-        ties = tying.LITERALS.intersection(hit.literals)
-        if hit.alike > _TOLD and not own | ties:
+        around = _OF_OTHERS.intersection(hit.literals)
+        if hit.alike > _TOLD and not own | around:
             continue
         line = lines.read(source.name, hit.number, hit.raw, place=len(seen.read))
         if source.is_environment:
             seen.given += telling.told(line, hit.literals) if len(seen.given) < _MOST else ()
         elif not _is_sent(line, hit):
-            frame = line if tracebacks.LITERAL in hit.literals else frame
+            frame = frame if tracebacks.LITERALS.isdisjoint(hit.literals) else line
             for part in lines.parts(spoken.unspoken(line)):
                 _keep(part, hit, seen)
-                if own and len(seen.errors) < _MOST and (event := events.read(part)) is not None:
-                    seen.errors.append(event)
-                    seen.fenced |= {line.place} if fenced.is_inside else set()
+                is_error = bool(own) and _note(part, seen, is_fenced=fenced.is_inside)
                 if signed := signs.keys() & own:
-                    seen.kept.add(fenced.placed(frames.placed(_weighed(part, hit))), signed)
+                    seen.kept.add(
+                        fenced.placed(frames.placed(_weighed(part, hit, signed, is_fenced=fenced.is_inside))), signed
+                    )
+                if signed or is_error:
+                    seen.overcome.add(part)
+    seen.overcome.end()
     if frame is not None and len(seen.errors) == before and (cut := events.cut_off(frame)) is not None:
         seen.errors.append(cut)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))
+
+
+def _note(line: Line, seen: Seen, *, is_fenced: bool) -> bool:
+    """Whether a line tells an error, which is kept."""
+    event = events.read(line) if len(seen.errors) < _MOST else None
+    if event is None:
+        return False
+    seen.errors.append(event)
+    seen.fenced |= {line.place} if is_fenced else set()
+    return True
 
 
 def _keep(line: Line, hit: Hit, seen: Seen) -> None:
     """Keep what a line tells of FlashInfer, the machine and the server."""
     if len(seen.ties) < _MOST and tying.LITERALS.intersection(hit.literals) and tying.is_telling(line):
         seen.ties.append(line)
+    if overcoming.LITERALS.intersection(hit.literals):
+        seen.overcome.mark(line)
     if hit.alike <= _TOLD and len(seen.told) < _MOST:
-        seen.told += telling.told(line, hit.literals)
+        facts = tuple(telling.told(line, hit.literals))
+        seen.told += facts
+        seen.servers.add(line, is_telling=bool(facts))
     if hit.alike <= _TOLD and len(seen.used) < _MOST:
         seen.used += usage.used(line, hit.literals)

@@ -85,10 +85,25 @@ _FORMS = (
         ("Watchdog caught", "No available shared memory broadcast", "timed out", "Timeout"),
         r"Watchdog caught|No available shared memory broadcast|timed out|Timeout",
     ),
+    _Form(
+        "ended",
+        (
+            "Back-off restarting failed",
+            "CrashLoopBackOff",
+            "exited, code=",
+            "exited with code ",
+            "Exit Code: ",
+            "Exited (",
+        ),
+        # 130 and 143 are SIGINT and SIGTERM: whoever sends them means it.
+        r"Back-off restarting failed|CrashLoopBackOff|exited, code=(?:exited, status=[1-9]|(?:killed|dumped), status="
+        r"(?:[2-9]|1[0-46-9])\b)|(?:exited with code |Exit Code: +|Exited \()-?(?:[1-9]\d?|1[0-2]\d|13[1-9]|255)\b",
+    ),
     _Form("logger", ("ERROR", "CRITICAL", "FATAL", "[error", "level=error", '"error"'), r""),
 )
 # What servers, runners and builds say of an error that was before it. Sources: vllm/v1/engine/core.py and utils.py,
-# executor/multiproc_executor.py, device_communicators/shm_broadcast.py, sglang/srt/managers, ninja, collect2.
+# executor/multiproc_executor.py, device_communicators/shm_broadcast.py, sglang/srt/managers, ninja, collect2; of what
+# ran them: kubectl describe, systemd/src/core/service.c, docker compose, docker ps.
 _FOLLOWING = (
     "Engine core initialization failed",
     "Engine core proc",
@@ -115,12 +130,20 @@ _FOLLOWING = (
     "Process group watchdog thread terminated",
     "instance of 'c10::DistBackendError'",
     "Error raised from worker",
+    "Back-off restarting failed",
+    "CrashLoopBackOff",
+    "Main process exited",
+    "exited with code ",
+    "Exit Code: ",
+    "Exited (",
     "Cancelled",
     "KeyboardInterrupt",
     "SystemExit",
 )
 # What servers say once they serve. Sources: uvicorn, sglang/srt/entrypoints/http_server.py.
-STARTED = frozenset((b"Application startup complete", b"The server is fired up", b'HTTP/1.1" 200'))
+STARTED = frozenset(
+    (b"Application startup complete", b"Uvicorn running on ", b"The server is fired up", b'HTTP/1.1" 200')
+)
 # What builds say while they go on: ninja's progress, the commands that it starts.
 _PROGRESS = re.compile(
     r"\[\d+/\d+\] |ninja: Entering directory|(?:\S{0,200}/)?(?:nvcc|ptxas|cicc|c\+\+|g\+\+|clang\+\+)(?:-\d+)? -",

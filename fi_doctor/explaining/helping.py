@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from fi_doctor.explaining.usage import ROWS, is_other
-from fi_doctor.model import Used
+from fi_doctor.model import Event, Used
+
+# What tells that something ended -> where it is told why.
+_BEFORE = (
+    (("Back-off restarting", "CrashLoopBackOff", "Exit Code: "), "kubectl logs POD -c CONTAINER --previous"),
+    (("Main process exited",), "journalctl -b -u UNIT"),
+    (("exited with code ", "Exited ("), "docker logs CONTAINER"),
+)
 
 
 def elsewhere(used: tuple[Used, ...]) -> tuple[str, ...]:
@@ -20,6 +27,15 @@ def silent(names: tuple[str, ...]) -> tuple[str, ...]:
     """Which files of environments told nothing, and what such files hold."""
     wanted = "what is read is a collect-env, nvidia-smi, nvcc --version, pip list or NAME=value lines"
     return tuple(f"{name} tells nothing of versions, GPU, toolkit, driver or settings: {wanted}" for name in names)
+
+
+def before(errors: tuple[Event, ...]) -> tuple[str, ...]:
+    """Where the log is of what only its runner says that it ended."""
+    return tuple(
+        f"{command} has what it said before it ended"
+        for words, command in _BEFORE
+        if any(error.kind == "ended" and any(word in error.text for word in words) for error in errors)
+    )
 
 
 def how(part: str) -> str:

@@ -12,6 +12,12 @@ from fi_doctor.explaining.records import unpacked
 _DAY = r"(?:\d{4}[-/]\d\d[-/]\d\d|\d\d/\d\d/\d{4}|\d\d-\d\d|[A-Z][a-z]{2} [ \d]\d)"
 _TIME = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|[DIWEF])"
+# How Kubernetes names pods: of deployments, and of sets whose pods are counted. Source: apimachinery/pkg/util/rand.
+_HASH = "[bcdfghjklmnpqrstvwxz2456789]"
+_DEPLOYED = rf"[a-z0-9][a-z0-9.-]{{0,200}}-{_HASH}{{6,10}}-{_HASH}{{5}}"
+_COUNTED = r"[a-z0-9][a-z0-9.-]{0,200}-\d{1,4}"
+# Containers of such sets: a name with a number may begin a sentence, too.
+_CALLED = r"[a-z0-9-]{0,40}(?:llm|sglang|triton|server|serve|worker|engine|leader|main|router|prefill|decode|model|app)"
 _PREFIXES = (
     r"^> ",  # quoted, as in mails and in what is pasted into issues
     rf"^{_DAY} {_TIME} - {_LEVEL} - (?:[\w./-]{{1,120}}\.py:\d+ - )?",  # FlashInfer, whose logger's name stays
@@ -19,6 +25,9 @@ _PREFIXES = (
     rf"^\s*{_DAY}[T -]{_TIME} (?:std(?:out|err) [FP] )?",  # kubectl logs --timestamps, containerd
     r"^\[pod/(?P<origin>[\w./-]{1,200})\] ",
     r"^(?P<origin>[\w./-]{1,80}) +\| ",  # docker compose
+    rf"^(?P<origin>{_DEPLOYED} [a-z0-9][a-z0-9-]{{0,62}}|{_COUNTED} {_CALLED}[a-z0-9-]{{0,40}}) ",  # stern
+    r"^(?P<origin>[a-z][\w./-]{0,200}(?: (?:\x{203a} )?[\w./-]{1,80})?) *\x{2502} ?",  # stern, by templates
+    r"^\[(?P<origin>[a-z][a-z0-9.-]{0,200}-[a-z0-9]{0,9}\d[a-z0-9]{0,9} [a-z0-9][a-z0-9-]{0,62})\] ",  # kubetail
     r"^\((?P<rank>[A-Za-z_][\w .:-]{0,60}?pid=\d+)[^()]{0,80}\)",  # vLLM's processes, Ray's actors
     r"^\[(?P<rank>rank ?\d+)\]:? ?",
     r"^\[\d+,(?P<rank>\d+)\]<std(?:out|err)>: ?",  # mpirun --tag-output
@@ -60,6 +69,8 @@ _VLLM = re.compile(
 _MAYBE = re.compile(
     r"\s*\d|[\[(]|> |- |(?:DEBUG|INFO|WARN|ERROR|CRITICAL|FATAL|[DIWEF])\b|[A-Z][a-z]{2} [ \d]\d "
     r"|[\w./-]{1,80} +\||[\w.-]{1,80}:\d+:\d+ \[|WARNING"
+    rf"|[a-z0-9][a-z0-9.-]{{0,200}}-(?:{_HASH}{{5}}|\d{{1,4}}) [a-z0-9]"
+    "|[a-z][\\w./-]{0,200}(?: (?:\u203a )?[\\w./-]{1,80})? *\u2502"
 )
 # What Python warns of, which goes on: it stands with the file and the line.
 _WARNED = re.compile(r"\S{1,300}\.py:\d+: [A-Z]\w{0,60}Warning: ", re.ASCII)
@@ -95,6 +106,7 @@ class Line(NamedTuple):
     origin: str = ""  # the container or pod that a collector names
     is_unfenced: bool = False  # whether no logger wrote it and it is outside of code fences
     is_quiet: bool = False  # whether it is called information, by a collector or in a form that tells no level for sure
+    is_overcome: bool = False  # whether what it tells ended nothing
 
 
 def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:

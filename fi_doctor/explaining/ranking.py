@@ -14,6 +14,7 @@ from fi_doctor.explaining.contradicting import Belied
 from fi_doctor.explaining.events import is_following
 from fi_doctor.explaining.lines import Level, Line
 from fi_doctor.explaining.matching import Match
+from fi_doctor.explaining.servers import Servers
 from fi_doctor.model import Confidence, Event, Fault, LogFact, LogFacts, Strength
 
 _LONGEST = 300  # characters of what a pattern captures
@@ -43,8 +44,15 @@ class Candidate(NamedTuple):
 
     @property
     def is_warned(self) -> bool:
-        """Whether its strongest signs are in lines that a logger calls no error: what saw them went on."""
-        return all(match.line.level in (Level.INFO, Level.WARNING) for match in _deciding(self))
+        """Whether its strongest signs are in lines that a logger calls no error, or ended nothing: the log went on."""
+        return all(
+            match.line.level in (Level.INFO, Level.WARNING) or match.line.is_overcome for match in _deciding(self)
+        )
+
+    @property
+    def is_overcome(self) -> bool:
+        """Whether a line of its strongest signs ended nothing, and none of them did."""
+        return self.is_warned and any(match.line.is_overcome for match in _deciding(self))
 
 
 def candidates(
@@ -52,23 +60,29 @@ def candidates(
     facts: LogFacts,
     errors: Iterable[Event] = (),
     given: tuple[LogFact, ...] = (),
+    servers: Servers | None = None,
 ) -> list[Candidate]:
     """The faults with signs of which `when` is not known to be false.
 
     errors: those of the log. given: facts that are not the log's own. Where they alone rule out all that decides in a
-    line, they are not of what wrote it.
+    line, they are not of what wrote it. servers: those that wrote the logs; the facts of one are none of another.
     """
+    wrote = servers or Servers()
     kinds = tuple(dict.fromkeys(error.kind for error in errors if not error.follows))
-    seen = [(fault, tuple(map(_weighed, matches))) for fault, matches in found if matches]
-    near = {fault.id: filling.of_files(facts, _files(matches), given) for fault, matches in seen}
-    each = [(fault, matches, _agreeing(fault, matches, near[fault.id], kinds, given)) for fault, matches in seen]
-    standing = [one for _, _, one in each if one is not None]
+    seen = [
+        (fault, tuple(map(_weighed, matches))) for fault, every in found for matches in wrote.apart(every) if matches
+    ]
+    each = []
+    for fault, matches in seen:
+        near = wrote.fitting(filling.of_files(facts, _files(matches), given), matches, given)
+        each.append((fault, matches, near, _agreeing(fault, matches, near, kinds, given)))
+    standing = [one for *_, one in each if one is not None]
     decided = {_place(match) for one in standing if not one.is_follow_on for match in _deciding(one)}
     others = contradicting.tools(facts, given)
-    for fault, matches, one in each:
+    for fault, matches, near, one in each:
         own = [match for match in matches if match.sign.strength is Strength.DECIDES]
         if one is None and own and not any(_place(match) in decided for match in own):
-            against = (_despite(fault, matches, near[fault.id], kinds, other) for other in others)
+            against = (_despite(fault, matches, near, kinds, other) for other in others)
             standing += [one for one in against if one is not None][:1]
     return standing
 
@@ -192,7 +206,8 @@ def _lessened(one: Candidate, errors: list[Event], serving: Container[str]) -> C
         return one
     told = {(match.line.file, match.line.number) for match in one.matches}
     is_ended = any((error.file, error.line) not in told for error in errors)
-    is_serving = not errors and any(match.line.file in serving for match in _deciding(one))
+    is_whole = not errors or one.is_overcome
+    is_serving = is_whole and any(match.line.file in serving for match in _deciding(one))
     return one._replace(confidence=Confidence.LOW) if is_ended or is_serving else one
 
 

@@ -132,6 +132,33 @@ READERS: tuple[Reader, ...] = (
     Reader("engine", ("/sglang/", "sglang.launch_server"), r"(?P<value>sglang)(?:/srt|\.launch_server)"),
     Reader("engine", ("server_args=", "ServerArgs("), r"(?P<value>server_args=|ServerArgs\()"),
     Reader("engine", ("tensorrt_llm", "TRT-LLM"), r"(?P<value>tensorrt_llm/|TRT-LLM)"),
+    *(
+        Reader("engine", literals, rf"(?P<value>{pattern})", engine)
+        for engine, literals, pattern in (
+            (
+                "llama.cpp",
+                ("llama_model_load", "llama_context", "ggml_cuda", "ggml-cuda", "llama-server", "/llama.cpp/"),
+                r"\bllama_(?:model_load|context)|ggml[_-]cuda|\bllama-server\b|/llama\.cpp/",
+            ),
+            (
+                "ollama",
+                ("ollama", "OLLAMA_", "source=server.go", "source=runner.go", "source=sched.go", "source=ggml.go"),
+                r"\bollama(?: serve|[ _-]runner)|/(?:bin|lib|\.)/?ollama\b|\bOLLAMA_[A-Z]|source=\w+\.go:\d+ msg=",
+            ),
+            (
+                "text-generation-inference",
+                ("text_generation_", "text-generation-"),
+                r"\btext[_-]generation[_-](?:launcher|server|router)",
+            ),
+            ("lmdeploy", ("lmdeploy", "[TM]["), r"\blmdeploy(?:/| serve | - )|^\[TM\]\["),
+            ("xinference", ("xinference",), r"\bxinference(?:[/.]|-local|-worker|-supervisor)"),
+            (
+                "tritonserver",
+                ("tritonserver", "triton_python_backend", "model_lifecycle.cc", "model_repository_manager.cc"),
+                r"\btritonserver\b|\btriton_python_backend|\bmodel_(?:lifecycle|repository_manager)\.cc:\d",
+            ),
+        )
+    ),
     Reader(
         "model", ("with config: model=", "server_args=", "ServerArgs("), r"model(?:_path)?='(?P<value>[^']{1,200})'"
     ),

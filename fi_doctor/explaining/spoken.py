@@ -35,7 +35,7 @@ _WORDS = (
     *("prompt", "question", "quer", "ask", "utter", "transcript", "chunk", "passage", "snippet", "doc", "message"),
     *("content", "answer", "repl", "complet", "generat", "said", "says", "wrote", "typed", "ticket", "comment"),
     *("context", "input", "text", "result", "tokenizing", "embedding", "arg"),
-    *("summary", "title", "subject", "user", "human", "assistant", "q:", "q ", "q="),
+    *("summary", "title", "subject"),
 )
 _MEANT = r"(?:[ _-](?:text|body|content|message|string|was|is|for|id|no|\w{0,12}\d\w{0,12}|#\d+)|\[\d+\]){0,3}"
 _OPENED = r"['\"]? ?(?:[:=]|->|=>){1,2} {0,8}(?:[bruf]?(?P<quote>'''|\"\"\"|\\?['\"`])|[^\s\d])| ?(?P<mark>['\"`])"
@@ -45,12 +45,30 @@ _LABEL = re.compile(
     rf"|(?<![\w.])(?P<only>{_QUOTED})(?:['\"]?[:=] ?| )\[?(?P<only_mark>['\"`])",
     re.IGNORECASE | re.ASCII,
 )
+_SPEAKERS = r"user|human|assistant|customer|chat ?bot|bot|chatgpt|gpt-[\w.]{1,9}|claude|gemini|AI|Q|(?-i:A)"
 # Where nobody says of what kind the line is, only as its first words.
 _BEGINS = re.compile(
-    rf"(?P<weak>)\W{{0,3}}(?:(?:the|user|human|client|customer|new|incoming) ){{0,2}}"
-    rf"(?:{_ASKED}|user|human|assistant|Q|retrieved (?:chunk|passage|document)s?|generated (?:text|output))"
-    rf"{_MEANT}(?:{_OPENED})",
+    rf"(?P<weak>)\W{{0,6}}(?:(?:the|user|human|client|customer|new|incoming) ){{0,2}}"
+    rf"(?:{_ASKED}|{_SPEAKERS}|retrieved (?:chunk|passage|document)s?|generated (?:text|output))"
+    rf"{_MEANT}(?:\\*\\*)?(?:> [^\\s\\d]|{_OPENED})",
     re.IGNORECASE | re.ASCII,
+)
+# What models are trained with: what stands behind the first of these, or before one that ends a turn, is of a chat.
+_TURN = r"<\|im_start\|>|<\|start_header_id\|>|<\|(?:user|assistant|system)\|>|<start_of_turn>|\[INST\]"
+_OPENS = re.compile(rf"{_TURN}|\S(?:<\|(?:im_end|eot_id|end_of_text|end)\|>|<end_of_turn>|\[/INST\])")
+# A line with which somebody begins to speak, in a sentence or in those that follow it.
+_BEGINS_TURN = re.compile(
+    rf"\s*(?:{_TURN})|[#*\s]{{0,6}}(?:{_SPEAKERS})(?:\*\*)?:(?:\*\*)?(?:\s*\S+ +\S|\s*$)".encode(),
+    re.IGNORECASE | re.ASCII,
+)
+# What people and models say before a message that they speak of. Programs say "you", too, and not that one gets it.
+_MET = r"(?:get|got|getting|see|saw|seeing|hit|hitting|face|facing|encounter(?:ed|ing)?|run into|ran into|receive[d]?)"
+_PROSE = re.compile(
+    rf"\b(?:I|[Ww]e)(?:'m|'ve|'re)?(?: (?:am|are|have|had|just|also|still|keep|always|now|then|only)){{0,2}} {_MET}\b"
+    rf"|\b[Yy]ou(?:'re|'ve)?(?: (?:are|might|may|will|can|have|ever|still)){{0,2}} {_MET}\b"
+    r"|\b[Ii]t (?:says|said) |\b[Hh]ow (?:to|do|can|should) |\b[Ww]hy (?:do|does|is|am|did) "
+    r"|\b[Ww]hat (?:does|is|causes) "
+    r"|\b(?:[Tt]he|[Tt]his|[Tt]hat|[Yy]our|[Mm]y) (?:error|message|exception) ['\"`*]*[\w.]*$"
 )
 _ASKS = re.compile(rf"\b(?:{_ASKED}|{_FOUND})\W*$", re.IGNORECASE | re.ASCII)
 _QUIET = re.compile(
@@ -73,6 +91,7 @@ _BLOCK = re.compile(
 )
 _HEAD = 100  # characters in which a line says what it is
 _MOST = 8  # quotations in a line
+_BEFORE_MARK = " ([{=:"
 _SURE = ('"', "'''", '"""')  # what opens a quotation for sure: the others are apostrophes, too
 
 
@@ -126,6 +145,16 @@ def is_asked(head: Line) -> bool:
     return head.text.rstrip().endswith((":", "=", ": |")) and _ASKS.search(head.text) is not None
 
 
+def begins_turn(raw: bytes) -> bool:
+    """Whether somebody begins to speak in a line of a chat: those after it may be of the same speaker."""
+    return _BEGINS_TURN.match(raw) is not None
+
+
+def is_prose(before: str) -> bool:
+    """Whether what stands before a message in its line is of somebody who speaks of it."""
+    return _PROSE.search(before) is not None
+
+
 def unspoken(line: Line) -> Line:
     """The line without the words of others: what stands in quotation marks, or all that follows."""
     text, _ = _cut(line)
@@ -143,10 +172,15 @@ def _is_logged(line: Line) -> bool:
 def _cut(line: Line) -> tuple[str, bool]:
     """What is left of a line, and whether its last quotation goes on in the next one."""
     text = line.text
-    low = text.lower()
-    if line.level in (Level.ERROR, Level.WARNING) or not any(word in low for word in _WORDS):
+    if line.level in (Level.ERROR, Level.WARNING):
         return text, False
-    is_said = line.is_quiet or line.level is Level.INFO or is_quiet(text)
+    if ("|>" in text or "INST]" in text or "_of_turn>" in text) and (opens := _OPENS.search(text)) is not None:
+        return text[: opens.start() if search(f"^(?:{_TURN})", opens[0]) is not None else 0], False
+    low = text.lower()
+    is_worded = any(word in low for word in _WORDS)
+    if not is_worded and _BEGINS.match(text) is None:
+        return text, False
+    is_said = is_worded and (line.is_quiet or line.level is Level.INFO or is_quiet(text))
     kept, at = "", 0
     for _ in range(_MOST):
         found = _LABEL.search(text, at) if is_said else _BEGINS.match(text)
@@ -180,11 +214,18 @@ def _is_own(text: str, found: re.Match[str]) -> bool:
 
 
 def _end(text: str, start: int, quote: str) -> int:
-    """Where a quotation ends: at a mark with no letter after it, for what is within a word is an apostrophe."""
-    at = start
+    """Where a quotation ends: with those within it, where they are whole, else at the first mark that closes one."""
+    first, deep, at = -1, 1, start
     while (at := text.find(quote, at)) >= 0:
         after = text[at + len(quote) : at + len(quote) + 1]
-        if text[at - 1] != "\\" and not (after.isalnum() or after == "_"):
+        is_word = after.isalnum() or after == "_"  # what is within a word is an apostrophe
+        if text[at - 1] != "\\" and not is_word:
+            first = at if first < 0 else first
+        if text[at - 1] in _BEFORE_MARK and after.strip() and at > start:
+            deep += 1
+        elif text[at - 1] != "\\" and not is_word:
+            deep -= 1
+        if not deep:
             return at
-        at += 1
-    return -1
+        at += len(quote)
+    return first

@@ -49,6 +49,8 @@ def _fact(reader: Reader, groups: dict[str, str], line: Line) -> LogFact | None:
         value = _capability(value)
     elif reader.name == "torch_cuda" and "." not in value:
         value = f"{value[:-1]}.{value[-1]}"
+    elif reader.name == "engine" and key:
+        key, value = "", key
     elif reader.name == "engine":
         value = "tensorrt-llm" if value.lower().startswith(("tensorrt", "trt")) else value.lower()
         value = "sglang" if value.startswith("server") else value

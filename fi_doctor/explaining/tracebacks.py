@@ -8,9 +8,14 @@ from fi_doctor.explaining.lines import Line, read
 from fi_doctor.explaining.patterns import search
 from fi_doctor.explaining.stream import Hit
 
-LITERAL = b'.py", line '
+# Errors of tvm-ffi put the frames of C++ behind those of Python: 'File "/v/flashinfer/data/csrc/norm.cu", line 33, in
+# rmsnorm'. Source: apache-tvm-ffi 0.1.11, tvm_ffi/error.py.
+_NATIVE = tuple(f'.{ending}", line '.encode() for ending in ("cu", "cuh", "cc", "cpp", "h"))
+_PYTHON = b'.py", line '
+LITERALS = frozenset((_PYTHON, *_NATIVE))
 _KEPT = 16  # frames: those of several ranks are mixed
 _FAR = 40  # lines between the last frame and its error: source lines, carets, other ranks
+_OWN = "/flashinfer/"
 # What is called through these raised it.
 _THROUGH = r"/torch/(?:_ops|_library/\w+|utils/_contextlib|nn/modules/module)\.py"
 _RAISED = r"^(?:E +|!+ |\s+)?(?:[A-Za-z_][\w.]*\.)?_?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b"
@@ -25,19 +30,27 @@ class Frames:
 
     def add(self, hit: Hit) -> None:
         """Keep a line, if it has a frame; it is taken apart only where an error asks for it."""
-        if LITERAL in hit.literals:
+        if not LITERALS.isdisjoint(hit.literals):
             self._last.append(hit)
 
     def placed(self, line: Line) -> Line:
-        """The line with the frame in which its error was raised, where it tells one and there is a traceback."""
+        """The line with the frame in which its error was raised, where it tells one and there is a traceback.
+
+        That is the last one in Python, or one in FlashInfer's C++ that others called without FlashInfer's Python.
+        """
         if not self._last or search(_RAISED, line.text) is None:
             return line
+        native = ""
         for hit in reversed(self._last):
             if line.number - hit.number > _FAR:
                 break
             frame = read(self._file, hit.number, hit.raw)
-            if search(_THROUGH, frame.text) is not None:
+            is_other = bool(frame.rank and line.rank) and frame.rank != line.rank
+            if is_other or search(_THROUGH, frame.text) is not None:
                 continue
-            if frame.rank == line.rank or not (frame.rank and line.rank):
-                return line._replace(frame=frame.text.strip())
-        return line
+            text = frame.text.strip()
+            if _PYTHON not in hit.literals:
+                native = native or (text if _OWN in text and text.startswith('File "') else "")
+                continue
+            return line._replace(frame=text if _OWN in text or not native else native)
+        return line._replace(frame=native) if native else line

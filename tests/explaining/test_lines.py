@@ -102,7 +102,22 @@ def test_an_error_about_a_warning_is_none():
 
 
 @pytest.mark.parametrize(
-    ("text", "origin"), [("vllm-1  | x", "vllm-1"), ("[pod/vllm-0/main] x", "vllm-0/main"), ("x", "")]
+    ("text", "origin"),
+    [
+        ("vllm-1  | x", "vllm-1"),
+        ("[pod/vllm-0/main] x", "vllm-0/main"),
+        ("vllm-7d9f8b6c5d-x2x7k sidecar x", "vllm-7d9f8b6c5d-x2x7k sidecar"),
+        ("vllm-0 vllm-server x", "vllm-0 vllm-server"),
+        ("vllm-0 \u203a vllm \u2502 x", "vllm-0 \u203a vllm"),
+        ("vllm-0 \u2502 x", "vllm-0"),
+        ("[vllm-6b8 vllm] x", "vllm-6b8 vllm"),
+        ("x", ""),
+        ("gpt-4 is not here", ""),
+        ("flashinfer-cubin is not installed", ""),
+        ("   12 \u2502 x", ""),
+        ("[flash-attn fwd] x", ""),
+    ],
 )
 def test_the_container_that_a_collector_names_is_told(text, origin):
-    assert lines.read("log", 1, text.encode()).origin == origin
+    line = lines.read("log", 1, text.encode())
+    assert (line.origin, line.text) == (origin, "x" if origin else text)

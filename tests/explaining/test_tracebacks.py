@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from fault_cases import diagnosed
 from test_signs import Folder, sign
 
 FRAME = 'File "/v/site-packages/{}", line 88, in run'
@@ -27,6 +28,39 @@ def test_the_frame_of_an_error_is_the_last_one_before_it(folder, frames, is_ther
     folder.add("a-fault", sign("ValueError: ", frame="/flashinfer/"))
     log = "\n".join(f"  {FRAME.format(one)}\n    code()" for one in frames)
     assert folder.rules(f"{log}\nValueError: no") == (["a-fault"] if is_there else [])
+
+
+PYTHON = 'File "/v/site-packages/vllm/ops.py", line 88, in run'
+OWN = 'File "/v/site-packages/flashinfer/data/csrc/norm.cu", line 33, in rmsnorm(tvm::ffi::TensorView)'
+
+
+@pytest.mark.parametrize(
+    ("frames", "is_there"),
+    [
+        ((PYTHON, OWN), True),
+        ((PYTHON, 'File "python/tvm_ffi/cython/function.pxi", line 923, in tvm_ffi.core.Function.__call__', OWN), True),
+        ((PYTHON, OWN, 'File "/v/site-packages/flashinfer/data/include/flashinfer/x.cuh", line 3, in f'), True),
+        ((PYTHON, OWN.replace("/flashinfer/", "/tilelang/")), False),
+        ((PYTHON,), False),
+        ((OWN, PYTHON), False),
+    ],
+    ids=["its C++", "behind the binding", "in a header", "C++ of another package", "none", "before Python"],
+)
+def test_a_frame_of_flashinfers_c_plus_plus_raised_the_error(folder, frames, is_there):
+    folder.add("a-fault", sign("ValueError: ", frame="/flashinfer/"))
+    log = "\n".join(f"  {one}" for one in frames)
+    assert folder.rules(f"{log}\nValueError: no") == (["a-fault"] if is_there else [])
+
+
+def test_flashinfers_python_is_the_frame_before_its_c_plus_plus(folder):
+    folder.add("a-fault", sign("ValueError: ", frame=r'/flashinfer/norm\.py"'))
+    assert folder.rules(f'  File "/v/site-packages/flashinfer/norm.py", line 1, in x\n  {OWN}\nValueError: no')
+
+
+def test_what_flashinfers_c_plus_plus_refuses_is_no_fault_of_the_engine():
+    log = f"  {PYTHON.replace('/ops', '/v1/worker/gpu')}\n  {OWN}\nAttributeError: no such thing"
+    assert [one.cause for one in diagnosed(log).diagnoses] == []
+    assert [one.cause for one in diagnosed(log.replace(f"  {OWN}\n", "")).diagnoses] == ["engine-bug"]
 
 
 def test_the_frame_is_of_the_error_s_own_rank(folder):

@@ -1,0 +1,66 @@
+"""Chats, transcripts and sentences about an error: never a sure sign; what a program tells beside them stays one."""
+
+from __future__ import annotations
+
+import pytest
+from fault_cases import diagnosed
+
+from fi_doctor.model import Confidence
+
+NVCC = "RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist"
+MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+TRACEBACK = f'Traceback (most recent call last):\n  File "/v/app.py", line 3, in run\n    go()\n{NVCC}'
+SAID = {
+    "an assistant": f"Assistant: You get that since {NVCC}. Install a toolkit.",
+    "an answer": f"A: {NVCC} means that there is none",
+    "a bot": f"Bot: {NVCC}",
+    "a name of a model": f"GPT-4: {MEMORY}",
+    "a heading": f"### Human: {MEMORY}\n### Assistant: take less",
+    "a prompt of a chat": f"Chatbot> {NVCC}",
+    "tokens of a chat": f"<|im_start|>user\nI get {NVCC}<|im_end|>\n<|im_start|>assistant",
+    "a turn in one line": f"<|im_start|>user {NVCC}",
+    "tokens of another model": f"<|start_header_id|>user<|end_header_id|>\n\n{NVCC}<|eot_id|>",
+    "instructions": f"[INST] {NVCC} [/INST] take a toolkit",
+    "a quotation in a quotation": f"Prompt: 'a 'b' {NVCC}' c'",
+    "quotations with an end": f"Prompt: 'how do I 'mend' {NVCC}', Generated text: 'no'",
+    "the other marks": f'Prompt: "a "b" {MEMORY}" c"',
+}
+PERHAPS = {
+    "a traceback after a question": f"User: I get this error:\n{TRACEBACK}\nAssistant: install nvcc",
+    "lines of an answer": f"Assistant: The error you see is\n{NVCC}\nwhich means that there is none",
+    "a turn with its token before": f"<|im_start|>user\n{NVCC}\n<|im_end|>",
+    "a turn in bold letters": f"**User:**\n{NVCC}",
+    "a sentence of a user": f"alice: I get {NVCC}",
+    "a sentence to one": f"If you see {NVCC} then install a toolkit.",
+    "a sentence about a message": f"Sure! The message '{MEMORY}' means that none is left.",
+    "a sentence about an error": f"The error {MEMORY} means that none is left.",
+    "a question": f"[10:01] bob: how do I mend {NVCC}",
+}
+OWN = {
+    "a traceback": TRACEBACK,
+    "after records": f"User: I have a question\nINFO 11-28 10:01:00 [chat.py:40] ok\n{TRACEBACK}",
+    "in a fence": f"User: I get this error\n```\n{TRACEBACK}\n```",
+    "a worker": f"worker: {NVCC}",
+    "a failure": f"Worker failed with error {NVCC}",
+    "a key that is a name": f"User: root\n{TRACEBACK}",
+    "a token that lacks": f"KeyError: '<|im_end|>'\n{NVCC}",
+    "a quotation that ends": f"Prompt: 'hello' failed: {NVCC}",
+    "a message to the user": f"You are about to compile: {NVCC}",
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_words_of_somebody_are_no_sign(name):
+    found = diagnosed(SAID[name])
+    assert (found.diagnoses, found.errors) == ((), ())
+
+
+@pytest.mark.parametrize("name", PERHAPS)
+def test_what_may_be_words_of_somebody_is_hardly_sure(name):
+    assert [one.confidence for one in diagnosed(PERHAPS[name]).diagnoses] == [Confidence.LOW]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_a_program_says_beside_a_conversation_is_sure(name):
+    first = diagnosed(OWN[name]).diagnoses[0]
+    assert (first.cause, first.confidence) == ("nvcc-not-found", Confidence.HIGH)

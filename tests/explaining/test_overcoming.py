@@ -1,0 +1,85 @@
+"""An error after which a server served, one that was expected, and one that another brought about are no sure cause."""
+
+from __future__ import annotations
+
+import pytest
+from fault_cases import diagnosed
+
+from fi_doctor.model import Confidence
+
+NVCC = "RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist"
+MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+CRASH = "RuntimeError: CUDA error: an illegal memory access was encountered"
+LOOKUP = "AttributeError: module 'flashinfer' has no attribute 'fused_moe'"
+FRAME = 'Traceback (most recent call last):\n  File "/v/site-packages/app/run.py", line 61, in run\n    go()\n'
+HANDLING = "\nDuring handling of the above exception, another exception occurred:\n\n"
+SERVING = (
+    "INFO:     Application startup complete.",
+    "Uvicorn running on http://0.0.0.0:8000",
+    "The server is fired up",
+)
+
+
+def first(log):
+    return diagnosed(log).diagnoses[0]
+
+
+@pytest.mark.parametrize("serving", SERVING)
+def test_what_stands_before_a_server_that_serves_is_hardly_a_cause(serving):
+    found = first(f"{FRAME}{NVCC}\nretrying with another backend\n{serving}")
+    assert (found.cause, found.confidence) == ("nvcc-not-found", Confidence.LOW)
+    assert found.reason.endswith("but the program went on after it")
+
+
+STAYS = {
+    "after the start": f"{SERVING[0]}\n{FRAME}{NVCC}",
+    "a server that is gone": f"{FRAME}{NVCC}\nRuntimeError: Engine core initialization failed.\n{SERVING[0]}",
+    "a server that begins anew": f"{FRAME}{NVCC}\nvLLM API server version 0.20.2\n{SERVING[0]}",
+    "a server of another container": f"engine-1  | {NVCC}\nproxy-1  | {SERVING[0]}",
+    "an error of a logger": f"ERROR 11-28 10:01:01 [core.py:9] {NVCC}\n{SERVING[0]}",
+}
+
+
+@pytest.mark.parametrize("name", STAYS)
+def test_what_no_server_got_over_stays_sure(name):
+    found = first(STAYS[name])
+    assert (found.cause, found.confidence) == ("nvcc-not-found", Confidence.HIGH)
+
+
+def test_the_crash_after_the_start_comes_before_what_was_caught():
+    found = diagnosed(f"{FRAME}{NVCC}\n{SERVING[0]}\n{FRAME}{MEMORY}").diagnoses
+    assert [(one.cause, one.confidence) for one in found] == [
+        ("gpu-out-of-memory", Confidence.HIGH),
+        ("nvcc-not-found", Confidence.LOW),
+    ]
+
+
+def test_what_is_looked_up_and_not_found_is_a_bystander_of_the_error_in_its_handler():
+    found = diagnosed(f"{FRAME}{LOOKUP}\n{HANDLING}{FRAME}{MEMORY}").diagnoses
+    assert [one.cause for one in found] == ["gpu-out-of-memory", "engine-flashinfer-version-mismatch"]
+    assert found[1].confidence is Confidence.LOW
+
+
+@pytest.mark.parametrize(
+    "message", ["", "CUDA kernel errors might be reported later.\nCompile with TORCH_USE_CUDA_DSA\n"]
+)
+def test_a_kernel_that_crashed_comes_before_the_clean_up_that_failed(message):
+    found = diagnosed(f"{FRAME}{CRASH}\n{message}{HANDLING}{FRAME}{NVCC}")
+    assert [one.cause for one in found.diagnoses] == ["kernel-crash-unresolved", "nvcc-not-found"]
+    assert found.diagnoses[1].confidence is Confidence.LOW
+
+
+def test_what_raised_another_one_with_its_cause_stays_first():
+    cause = "\nThe above exception was the direct cause of the following exception:\n\n"
+    found = diagnosed(f"{FRAME}{LOOKUP}\n{cause}{FRAME}RuntimeError: Engine core initialization failed.").diagnoses
+    assert [(one.cause, one.confidence) for one in found] == [("engine-flashinfer-version-mismatch", Confidence.HIGH)]
+
+
+def test_two_errors_of_which_none_is_a_lookup_stay_as_they_are():
+    found = diagnosed(f"{FRAME}{NVCC}\n{HANDLING}{FRAME}{MEMORY}").diagnoses
+    assert [one.confidence for one in found] == [Confidence.HIGH, Confidence.HIGH]
+
+
+def test_the_exception_of_another_rank_is_not_the_one_that_was_handled():
+    other = f"(Worker_TP0 pid=1) {LOOKUP}\n(Worker_TP1 pid=2) During handling of the above exception\n"
+    assert first(f"{other}(Worker_TP1 pid=2) {MEMORY}").cause == "engine-flashinfer-version-mismatch"
