@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from fi_doctor.cli import emit, parse
 from fi_doctor.cli.ray_options import AskedRay
-from fi_doctor.cluster import connecting, rounds, shipping, worker
+from fi_doctor.cluster import connecting, rounds, worker
 from fi_doctor.cluster.ray_grid import RayGrid
 from fi_doctor.errors import CannotTellError, DataError, UsageError
 from fi_doctor.fleet.reading import NodeReport
@@ -52,21 +51,9 @@ def driver() -> Iterator[Future[NodeReport]]:
 
 @contextlib.contextmanager
 def grid(asked: AskedRay, environments: Mapping[str, Mapping[str, Any]] | None = None) -> Iterator[RayGrid]:
-    """The cluster, entered; left again with all that runs there.
-
-    fi-doctor is shipped unless every node has this very one; into runtime environments it always is.
-    """
-    if asked.is_installed or not environments:
-        with connecting.connected(asked.address, None) as ray:
-            found = RayGrid(ray, is_shipped=False, environments=environments or {})
-            if asked.is_installed or found.has_ours():
-                yield found
-                return
-    with (
-        tempfile.TemporaryDirectory(prefix="fi-doctor-") as folder,
-        connecting.connected(asked.address, shipping.gather(Path(folder))) as ray,
-    ):
-        yield RayGrid(ray, is_shipped=True, environments=environments or {})
+    """The cluster, entered; left again with all that runs there. Nodes that have not this fi-doctor are sent it."""
+    with connecting.connected(asked.address) as ray:
+        yield RayGrid(ray, is_installed=asked.is_installed, environments=environments or {})
 
 
 def teller(asked: AskedRay) -> Callable[[str], None]:

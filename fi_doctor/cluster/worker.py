@@ -15,16 +15,24 @@ _START = "import sys; sys.path[:0] = [sys.argv.pop(1)]; from fi_doctor.__main__ 
 _OWN = Path(__file__).parents[1]
 
 
-def run(
-    words: tuple[str, ...], *, script: str, limit_s: float, gpus: int, variables: tuple[tuple[str, str], ...]
+def run(  # noqa: PLR0913 - of an order, and of what was made for it
+    words: tuple[str, ...],
+    *,
+    script: str,
+    limit_s: float,
+    gpus: int,
+    variables: tuple[tuple[str, str], ...],
+    unpacked: str = "",
 ) -> tuple[int | None, int | None, bool, bytes, bytes, float, str]:
     """The fields of `grid.Ended`: of fi-doctor with these words, or of a script of fi_doctor/inside.
 
-    The child has the environment of the worker, as what serves on this cluster would have it, but for what was added
-    there to ship fi-doctor. It is killed with all that it started, also when this worker is.
+    The child has the environment of the worker, as what serves on this cluster would have it. It is killed with all
+    that it started, also when this worker is; then the folder to which fi-doctor was unpacked goes, too.
     """
     HOUSEHOLD.has_others = True  # a worker may have children that are Ray's
-    environ = {**environment(os.environ, str(_OWN.parent), gpus), **dict(variables)}
+    if unpacked:
+        sandbox.remove_when_killed(unpacked)
+    environ = {**environment(os.environ, gpus), **dict(variables)}
     for name in (name for name, value in variables if not value):
         del environ[name]
     if script:  # not isolated: it imports what serves, wherever PYTHONPATH has it
@@ -35,18 +43,12 @@ def run(
     return (done.returncode, done.signal, done.timed_out, done.stdout, done.stderr, done.seconds, done.error)
 
 
-def environment(found: Mapping[str, str], shipped: str, gpus: int) -> dict[str, str]:
-    """That of the worker without what our own job brought: the shipped folder, and that it sees no GPU.
+def environment(found: Mapping[str, str], gpus: int) -> dict[str, str]:
+    """That of the worker without what Ray adds to a task that asks for no GPU: that it sees none.
 
-    An older Ray sets CUDA_VISIBLE_DEVICES to nothing for a task that asks for no GPU: then the raylet's own stands.
+    An older Ray sets CUDA_VISIBLE_DEVICES to nothing for it: then the raylet's own stands.
     """
     environ = dict(found)
-    path = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    kept = [entry for entry in path if os.path.realpath(entry) not in (shipped, os.path.dirname(shipped))]  # noqa: PTH120
-    if len(kept) < len(path):
-        environ.pop("PYTHONPATH")
-        if kept:
-            environ["PYTHONPATH"] = os.pathsep.join(kept)
     if not gpus and environ.get("CUDA_VISIBLE_DEVICES") == "":
         environ.pop("CUDA_VISIBLE_DEVICES")
         environ.update(_of_raylet(environ.get("RAY_RAYLET_PID", "")))
