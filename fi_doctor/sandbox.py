@@ -169,8 +169,7 @@ class _Tail:
 
 
 def remove_when_killed(folder: str) -> None:
-    """Have a temporary folder removed though this process is killed."""
-    processes.HOUSEHOLD.guard(_start_guard)
+    """Have a temporary folder removed though this process is killed; once a child was started by run."""
     processes.HOUSEHOLD.keeper.folder(folder)
 
 

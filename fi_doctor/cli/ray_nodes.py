@@ -28,6 +28,7 @@ class RayNodes:
         self._environments = {Path(path).name: _environment(path) for path in asked.environments}
         self._ask = _ask(asked, tuple(self._environments) or ("",))
         self.notes: list[str] = []
+        self.left: list[NodeReport] = []  # who had not answered when `reports` was closed, or ended by a signal
 
     def reports(self) -> Generator[NodeReport]:
         """One for each node and runtime environment. What is open when this is closed is cancelled."""
@@ -36,17 +37,19 @@ class RayNodes:
             self.notes = made.notes
             try:
                 for answer in made.answers():
-                    identity = f"{answer.node.id} {answer.environment}"
-                    yield NodeReport(answer.name, answer.found, identity=identity)
+                    yield _of_node(answer)
             finally:
-                made.end()
+                self.left = list(map(_of_node, made.end()))
 
 
 @contextlib.contextmanager
 def driver() -> Iterator[Future[NodeReport]]:
     """The report of this process's own place, made meanwhile: here vLLM is started, and its variables are compared."""
-    with ThreadPoolExecutor(1) as pool:
+    pool = ThreadPoolExecutor(1)
+    try:
         yield pool.submit(_driver)
+    finally:
+        pool.shutdown(wait=False)  # where it is still at work, the command ends early, and its children with it
 
 
 @contextlib.contextmanager
@@ -64,6 +67,10 @@ def teller(asked: AskedRay) -> Callable[[str], None]:
             emit.say(f"fi-doctor: {line}")
 
     return tell
+
+
+def _of_node(answer: rounds.Answer) -> NodeReport:
+    return NodeReport(answer.name, answer.found, identity=f"{answer.node.id} {answer.environment}")
 
 
 def _driver() -> NodeReport:

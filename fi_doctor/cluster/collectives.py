@@ -108,14 +108,16 @@ def _ended(grid: Grid, tickets: dict[int, Ticket], limit_s: float, tell: Callabl
     numbers = {ticket.number: rank for rank, ticket in tickets.items()}
     deadline = time.monotonic() + limit_s
     ended: dict[int, Result] = {}
-    while len(ended) < len(numbers) and time.monotonic() < deadline:
-        for ticket, result in grid.wait(0.5):
-            if ticket.number in numbers:
-                ended[numbers[ticket.number]] = result
-                tell(f"{len(ended)} of {len(numbers)} ranks have ended")
-    for rank, ticket in tickets.items():
-        if rank not in ended:
-            grid.cancel(ticket)
+    try:
+        while len(ended) < len(numbers) and time.monotonic() < deadline:
+            for ticket, result in grid.wait(0.5):
+                if ticket.number in numbers:
+                    ended[numbers[ticket.number]] = result
+                    tell(f"{len(ended)} of {len(numbers)} ranks have ended")
+    finally:  # a signal ends it, too
+        for rank, ticket in tickets.items():
+            if rank not in ended:
+                grid.cancel(ticket)
     return ended
 
 

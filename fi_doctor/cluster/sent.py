@@ -10,6 +10,20 @@ from typing import Any
 
 LACKING = "this very fi-doctor is not there"  # what `work` gives then, instead of how an order ended
 
+# For a process of its own: a folder is removed once stdin ends, as often as it takes while others still write there.
+REMOVES = """
+import os, shutil, sys, time
+if os.fork():
+    os._exit(0)
+os.setsid()
+sys.stdin.read()
+for _ in range(20):
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    if not os.path.exists(sys.argv[1]):
+        break
+    time.sleep(0.5)
+"""
+
 
 def work() -> Callable[..., Any]:
     """The function that carries out an order on a node.
@@ -18,17 +32,18 @@ def work() -> Callable[..., Any]:
     what is sent is for. shipped: that, a list of one reference, so that only who lacks it fetches it; None: it was not
     sent. board: who is told that the order with this number begins; None: nobody. asked: arguments of `worker.run`.
     """
-    lacking, looks = LACKING, look()
+    lacking, looks, removes = LACKING, look(), REMOVES
 
     def work(wanted: str, machine: str, shipped: Any, board: Any, number: int, asked: dict[str, Any]) -> Any:  # noqa: PLR0913, PLR0917
         import sys  # noqa: PLC0415 - it runs elsewhere
 
-        unpacked = ""
         if wanted and "fi_doctor.cluster.worker" not in sys.modules and looks() != wanted:
             if shipped is None:
                 return lacking
             import io  # noqa: PLC0415
+            import os  # noqa: PLC0415
             import platform  # noqa: PLC0415
+            import subprocess  # noqa: PLC0415
             import tempfile  # noqa: PLC0415
             import zipfile  # noqa: PLC0415
 
@@ -40,6 +55,10 @@ def work() -> Callable[..., Any]:
                     "all nodes, then fi-doctor fleet --installed"
                 )
             unpacked = tempfile.mkdtemp(prefix="fi-doctor-shipped-")
+            # What removes it is there first, and is no child of this worker: Ray kills the children of its workers.
+            reading, _ = os.pipe()  # the other end is closed when this process is gone, however it went
+            subprocess.Popen([sys.executable, "-I", "-S", "-c", removes, unpacked], stdin=reading).wait()
+            os.close(reading)
             with zipfile.ZipFile(io.BytesIO(ray.get(shipped[0]))) as archive:
                 archive.extractall(unpacked)
             sys.path.insert(0, unpacked)
@@ -51,7 +70,7 @@ def work() -> Callable[..., Any]:
             if error.name and error.name.partition(".")[0] == "fi_doctor":
                 raise RuntimeError(f"fi-doctor is not installed in {sys.executable}") from None
             raise
-        return worker.run(**asked, unpacked=unpacked)
+        return worker.run(**asked)
 
     return work
 

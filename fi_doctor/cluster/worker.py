@@ -15,23 +15,15 @@ _START = "import sys; sys.path[:0] = [sys.argv.pop(1)]; from fi_doctor.__main__ 
 _OWN = Path(__file__).parents[1]
 
 
-def run(  # noqa: PLR0913 - of an order, and of what was made for it
-    words: tuple[str, ...],
-    *,
-    script: str,
-    limit_s: float,
-    gpus: int,
-    variables: tuple[tuple[str, str], ...],
-    unpacked: str = "",
+def run(
+    words: tuple[str, ...], *, script: str, limit_s: float, gpus: int, variables: tuple[tuple[str, str], ...]
 ) -> tuple[int | None, int | None, bool, bytes, bytes, float, str]:
     """The fields of `grid.Ended`: of fi-doctor with these words, or of a script of fi_doctor/inside.
 
     The child has the environment of the worker, as what serves on this cluster would have it. It is killed with all
-    that it started, also when this worker is; then the folder to which fi-doctor was unpacked goes, too.
+    that it started, also when this worker is.
     """
     HOUSEHOLD.has_others = True  # a worker may have children that are Ray's
-    if unpacked:
-        sandbox.remove_when_killed(unpacked)
     environ = {**environment(os.environ, gpus), **dict(variables)}
     for name in (name for name, value in variables if not value):
         del environ[name]

@@ -29,6 +29,17 @@ def test_every_gpu_node_is_read_without_a_gpu_and_without_a_cpu():
         assert (order.gpus, order.cpus) == (0, 0)
 
 
+def test_what_is_open_is_cancelled_and_told_of_each():
+    grid = FakeGrid(node("a"), node("b"), never=("b",))
+    made = Rounds(grid, Ask(words=()), [].append)
+    answers = made.answers()
+    assert next(answers).name == "a"
+    (left,) = made.end()
+    assert (left.name, str(left.found.what)) == ("b", "it had not answered yet")
+    assert grid.cancelled == ["b"]
+    assert made.end() == []
+
+
 def test_a_deeper_depth_asks_for_one_gpu():
     grid = FakeGrid(node("a"))
     told(grid, depth="run")

@@ -1,9 +1,12 @@
 import io
+import os
 import platform
+import subprocess
 import sys
 import zipfile
 
 import pytest
+from waiting import wait_for
 
 from fi_doctor.cluster import sent, shipping, worker
 
@@ -73,10 +76,32 @@ def test_a_node_with_another_fi_doctor_says_so_and_is_sent_this_one(elsewhere, t
     assert work("another", platform.machine(), None, None, 0, {}) == sent.LACKING
     asked, file = work("another", platform.machine(), ["reference"], None, 0, {"gpus": 0})
     (unpacked,) = tmp_path.iterdir()
-    assert asked == {"gpus": 0, "unpacked": str(unpacked)}
+    assert asked == {"gpus": 0}
     assert file == str(unpacked / "fi_doctor/cluster/worker.py")
-    assert work("another", platform.machine(), ["reference"], None, 1, {})[0] == {"unpacked": ""}
+    assert work("another", platform.machine(), ["reference"], None, 1, {})[0] == {}
     assert ray.fetched == 1  # once a worker
+
+
+def test_a_folder_goes_with_the_worker_that_unpacked_it(tmp_path):
+    folder = tmp_path / "unpacked"
+    folder.mkdir()
+    reading, writing = os.pipe()
+    subprocess.run([sys.executable, "-I", "-S", "-c", sent.REMOVES, folder], stdin=reading, check=True, timeout=20)
+    os.close(reading)
+    assert folder.exists()
+    os.close(writing)
+    assert wait_for(lambda: not folder.exists(), seconds=10)
+
+
+def test_what_ends_the_children_of_a_worker_is_none_of_them():
+    code = """
+from fi_doctor import processes
+from fi_doctor.cluster import worker
+worker.run(("--version",), script="", limit_s=60, gpus=0, variables=())
+print(processes.HOUSEHOLD.keeper.word != "", list(processes.children()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "True []\n", done.stderr
 
 
 def test_what_is_for_another_processor_is_not_unpacked(elsewhere, tmp_path):
