@@ -180,7 +180,7 @@ def read(result: Result, ticket: Ticket) -> bytes | DoctorError:
     """The report that a child wrote, or why it wrote none."""
     if isinstance(result, Lost):
         return CannotTellError(result.what, why=result.why, todo=_AGAIN)
-    if result.timed_out:
+    if result.timed_out and not result.error:
         limit = f"{ticket.order.limit_s:g} s"
         return CannotTellError(
             f"the check did not end within {limit}",
@@ -189,7 +189,8 @@ def read(result: Result, ticket: Ticket) -> bytes | DoctorError:
         )
     if result.error or result.code != 0 or not result.stdout.strip():
         how = f"signal {result.signal}" if result.signal else f"code {result.code}"
-        what = "the check could not be started" if result.error else f"the check ended with {how} and no report"
+        is_begun = result.timed_out or not result.error
+        what = f"the check ended with {how} and no report" if is_begun else "the check could not be started"
         return CannotTellError(what, why=result.error or last_words(result.stderr), todo=_AGAIN)
     return result.stdout
 

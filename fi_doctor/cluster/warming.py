@@ -153,7 +153,7 @@ def _read(node: Node, kind: Kind, result: Result, did: str) -> Warmed:
         done = msgspec.json.decode(result.stdout, type=Warming)
     except msgspec.MsgspecError:
         limit = "it did not end in time" if result.timed_out else ""
-        words = limit or result.error or last_words(result.stderr)
+        words = result.error or limit or last_words(result.stderr)
         return Warmed(node.name, kind.words, "", result.code or 3, words)
     there = sum(module.place.is_there for module in done.modules)
     lacks = [

@@ -127,8 +127,13 @@ def test_each_runtime_environment_is_a_check_of_its_own():
         (ended(b"", code=None, signal=9), "ended with signal 9 and no report", ""),
         (ended(b"", code=None, error="/x: No such file"), "could not be started", "/x: No such file"),
         (ended(b"", code=None, timed_out=True), "did not end within 120 s", "it said nothing"),
+        (
+            ended(b"", code=None, signal=9, timed_out=True, error="it was stopped"),
+            "signal 9 and no report",
+            "it was stopped",
+        ),
     ],
-    ids=["refused", "killed", "not started", "late"],
+    ids=["refused", "killed", "not started", "late", "stopped"],
 )
 def test_a_child_without_a_report_is_told_by_its_own_words(result, what, why):
     answers, _, _ = told(FakeGrid(node("a"), results={"a": result}))

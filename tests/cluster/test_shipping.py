@@ -1,6 +1,7 @@
 import io
 import os
 import platform
+import signal
 import subprocess
 import sys
 import zipfile
@@ -120,8 +121,8 @@ def test_where_this_very_one_is_installed_nothing_is_sent():
             remote = begun.append
 
     asked = {"words": ("--version",), "script": "", "limit_s": 60, "gpus": 0, "variables": ()}
-    code, signal, timed_out, stdout, _, seconds, error = sent.work()(sent.look()(), "riscv64", None, Board, 7, asked)
-    assert (code, signal, timed_out, error) == (0, None, False, "")
+    code, signum, timed_out, stdout, _, seconds, error = sent.work()(sent.look()(), "riscv64", None, Board, 7, asked)
+    assert (code, signum, timed_out, error) == (0, None, False, "")
     assert stdout.startswith(b"fi-doctor ")
     assert seconds > 0
     assert begun == [7]
@@ -131,3 +132,20 @@ def test_gpus_that_ray_hides_from_a_task_without_one_are_seen():
     found = {"PYTHONPATH": "/a::/b", "CUDA_VISIBLE_DEVICES": ""}
     assert worker.environment(found, 0) == {"PYTHONPATH": "/a::/b"}
     assert worker.environment(found, 1) == found
+
+
+def test_a_child_that_is_stopped_is_ended_long_before_its_limit(monkeypatch):
+    watch = worker.Watch()
+    monkeypatch.setattr(worker, "STOPPED_S", 0.05)
+    child = subprocess.Popen(["sleep", "60"])
+    monkeypatch.setattr(worker, "children", lambda: [child.pid])
+    try:
+        assert not watch.is_over()
+        child.send_signal(signal.SIGSTOP)
+        assert wait_for(watch.is_over, seconds=5)
+        assert watch.said.startswith("it was stopped by a signal")
+        child.send_signal(signal.SIGCONT)
+        assert wait_for(lambda: not watch.is_over(), seconds=5)
+    finally:
+        child.kill()
+        child.wait()
