@@ -11,7 +11,6 @@ import contextlib
 import os
 import signal
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -20,9 +19,7 @@ import ray
 from ray.cluster_utils import Cluster
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from fi_doctor.cli import ray_nodes
-from fi_doctor.cli.ray_options import AskedRay
-from fi_doctor.cluster import collectives, connecting, shipping
+from fi_doctor.cluster import collectives, connecting
 from fi_doctor.cluster.ray_grid import RayGrid
 from fi_doctor.cluster.rounds import Answer, Ask, Rounds
 
@@ -63,11 +60,17 @@ def cluster(nodes, gpus=1):
 
 @contextlib.contextmanager
 def grid(made, kind=RayGrid):
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        connecting.connected(made.address, shipping.gather(Path(folder))) as entered,
-    ):
-        yield kind(entered, is_shipped=True)
+    """The cluster as `fi-doctor fleet` enters it; every raylet has what is installed here."""
+    with connecting.connected(made.address) as entered:
+        yield kind(entered)
+
+
+@contextlib.contextmanager
+def lacking(made):
+    """The same, with a fi-doctor that no node has: it is shipped."""
+    with grid(made) as one:
+        one.wanted = "another"
+        yield one
 
 
 def rounds(one, **asked):
@@ -82,9 +85,9 @@ def is_report(answer: Answer) -> bool:
 
 
 def overhead() -> None:
-    """As the command enters a cluster: with what is installed here and so on every raylet, and with it shipped."""
+    """With what is installed here and so on every raylet, and with it shipped."""
     with cluster(2) as made:
-        runs = [("shipped, for the first time", grid), ("shipped before", grid), *[("found installed", found)] * 3]
+        runs = [("shipped, for the first time", lacking), *[("shipped", lacking)] * 2, *[("found installed", grid)] * 3]
         for run, enter in runs:
             begun = time.monotonic()
             with enter(made) as one:
@@ -98,15 +101,10 @@ def overhead() -> None:
             )
 
 
-def found(made):
-    """The cluster as `fi-doctor fleet` enters it."""
-    return ray_nodes.grid(AskedRay(address=made.address))
-
-
 def nothing(made) -> float:
     """Seconds that a driver takes for one task on each node that does nothing: all of it is Ray's."""
     begun = time.monotonic()
-    with connecting.connected(made.address, None) as entered:
+    with connecting.connected(made.address) as entered:
         task = entered.remote(lambda: None)
         where = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in entered.nodes()]
         entered.get([task.options(num_cpus=0, scheduling_strategy=one).remote() for one in where])

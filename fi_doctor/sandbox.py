@@ -177,8 +177,9 @@ def _start_guard(argv: Sequence[str], stdin: int) -> int:
     """In a session of its own, which no signal to ours reaches, and without anything that a child of ours has."""
     if not sys.executable:
         raise FileNotFoundError
+    aside = ("aside",) if processes.HOUSEHOLD.has_others else ()  # Ray kills all children of a worker
     child = subprocess.Popen(
-        [sys.executable, "-I", "-S", *argv],
+        [sys.executable, "-I", "-S", *argv, *aside],
         stdin=stdin,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -186,8 +187,8 @@ def _start_guard(argv: Sequence[str], stdin: int) -> int:
         cwd="/",
         start_new_session=True,
     )
-    child.returncode = 0  # it is not Popen's to wait for
-    return child.pid
+    child.returncode = child.wait() if aside else 0  # else it is not Popen's to wait for
+    return 0 if aside else child.pid
 
 
 def _new_marker(guarded: str) -> str:

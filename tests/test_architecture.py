@@ -158,8 +158,8 @@ def test_what_is_examined_is_never_imported_by_the_cli_process(path):
     "path", [f for f in FILES if f.name != "sandbox.py"], ids=lambda p: str(p.relative_to(PACKAGE))
 )
 def test_only_the_sandbox_starts_processes(path):
-    if part_of(path) == "inside":
-        return  # not ours at run time: it lives in the child
+    if part_of(path) == "inside" or path == PACKAGE / "cluster/sent.py":
+        return  # not ours at run time: it lives in the child, or in a worker of Ray's where nothing of ours is yet
     text = path.read_text()
     tops = {name.split(".")[0] for name in imported(path)}
     assert "subprocess" not in tops

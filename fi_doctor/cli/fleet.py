@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -47,6 +47,7 @@ from fi_doctor.errors import UsageError
 if TYPE_CHECKING:
     from fi_doctor.cli import outputs
     from fi_doctor.fleet.merging import Fleet
+    from fi_doctor.fleet.reading import NodeReport
 
 app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
@@ -263,17 +264,30 @@ def check(asked: AskedFleet) -> int:
         sources.check_apart(files, (one.path for one in targets if one.path is not None))
         notes: list[str] = []
         return tell(merge(sources.reports(files, notes), driver=asked.driver, notes=notes), targets)
+    return tell(_of_cluster(asked, merge, targets), targets)
+
+
+def _of_cluster(asked: AskedFleet, merge: Callable[..., Fleet], targets: tuple[outputs.Target, ...]) -> Fleet:
+    """What the nodes answer. Where a signal ends it, what has come is told first, and who had not answered."""
     from fi_doctor.cli import ray_nodes
 
+    taken: list[NodeReport] = []
     with ray_nodes.driver() as here:
         nodes = ray_nodes.RayNodes(asked.ray)
-        with contextlib.closing(nodes.reports()) as reports:
-            taken = list(reports)
-        return tell(merge(taken, driver=asked.driver or here.result(), notes=nodes.notes), targets)
+        try:
+            with contextlib.closing(nodes.reports()) as reports:
+                for one in reports:
+                    taken.append(one)  # noqa: PERF402 - what has come stays where the next one does not
+            return merge(taken, driver=asked.driver or here.result(), notes=nodes.notes)
+        except KeyboardInterrupt:
+            if any(isinstance(one.found, bytes) for one in taken):
+                early = "Ended by a signal: what had been answered by then"
+                tell(merge([*taken, *nodes.left], notes=[early, *nodes.notes]), targets, ends=False)
+            raise
 
 
-def tell(found: Fleet, targets: tuple[outputs.Target, ...]) -> int:
-    """Write a fleet in all formats, then the deciding line; the gate's code."""
+def tell(found: Fleet, targets: tuple[outputs.Target, ...], *, ends: bool = True) -> int:
+    """Write a fleet in all formats, then the deciding line; the gate's code, with which it ends unless by a signal."""
     from fi_doctor.cli import emit, outputs
     from fi_doctor.fleet import rendering
 
@@ -282,5 +296,5 @@ def tell(found: Fleet, targets: tuple[outputs.Target, ...]) -> int:
     gate = found.document.gate
     for warning in gate.warnings:
         emit.say(f"warning: {warning}")
-    emit.say(f"fi-doctor: {gate.reason} (exit {gate.code})")
+    emit.say(f"fi-doctor: {gate.reason}{f' (exit {gate.code})' if ends else ''}")
     return gate.code

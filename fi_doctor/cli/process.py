@@ -46,7 +46,7 @@ def _guarded(argv: list[str], ender: Ender) -> int:
     except Terminated as end:
         return _interrupted(ender, end.how, end.code)
     except KeyboardInterrupt:
-        return _interrupted(ender, *ENDINGS[signal.SIGINT])
+        return _interrupted(ender, *ENDINGS[signal.Signals(ender.number or signal.SIGINT)])
     if ender.number:  # it was swallowed, and the end came before it was raised again
         return _interrupted(ender, *ENDINGS[signal.Signals(ender.number)])
     return code

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from fi_doctor.cli import emit, parse
 from fi_doctor.cli.ray_options import AskedRay
-from fi_doctor.cluster import connecting, rounds, shipping, worker
+from fi_doctor.cluster import connecting, rounds, worker
 from fi_doctor.cluster.ray_grid import RayGrid
 from fi_doctor.errors import CannotTellError, DataError, UsageError
 from fi_doctor.fleet.reading import NodeReport
@@ -29,6 +28,7 @@ class RayNodes:
         self._environments = {Path(path).name: _environment(path) for path in asked.environments}
         self._ask = _ask(asked, tuple(self._environments) or ("",))
         self.notes: list[str] = []
+        self.left: list[NodeReport] = []  # who had not answered when `reports` was closed, or ended by a signal
 
     def reports(self) -> Generator[NodeReport]:
         """One for each node and runtime environment. What is open when this is closed is cancelled."""
@@ -37,36 +37,26 @@ class RayNodes:
             self.notes = made.notes
             try:
                 for answer in made.answers():
-                    identity = f"{answer.node.id} {answer.environment}"
-                    yield NodeReport(answer.name, answer.found, identity=identity)
+                    yield _of_node(answer)
             finally:
-                made.end()
+                self.left = list(map(_of_node, made.end()))
 
 
 @contextlib.contextmanager
 def driver() -> Iterator[Future[NodeReport]]:
     """The report of this process's own place, made meanwhile: here vLLM is started, and its variables are compared."""
-    with ThreadPoolExecutor(1) as pool:
+    pool = ThreadPoolExecutor(1)
+    try:
         yield pool.submit(_driver)
+    finally:
+        pool.shutdown(wait=False)  # where it is still at work, the command ends early, and its children with it
 
 
 @contextlib.contextmanager
 def grid(asked: AskedRay, environments: Mapping[str, Mapping[str, Any]] | None = None) -> Iterator[RayGrid]:
-    """The cluster, entered; left again with all that runs there.
-
-    fi-doctor is shipped unless every node has this very one; into runtime environments it always is.
-    """
-    if asked.is_installed or not environments:
-        with connecting.connected(asked.address, None) as ray:
-            found = RayGrid(ray, is_shipped=False, environments=environments or {})
-            if asked.is_installed or found.has_ours():
-                yield found
-                return
-    with (
-        tempfile.TemporaryDirectory(prefix="fi-doctor-") as folder,
-        connecting.connected(asked.address, shipping.gather(Path(folder))) as ray,
-    ):
-        yield RayGrid(ray, is_shipped=True, environments=environments or {})
+    """The cluster, entered; left again with all that runs there. Nodes that have not this fi-doctor are sent it."""
+    with connecting.connected(asked.address) as ray:
+        yield RayGrid(ray, is_installed=asked.is_installed, environments=environments or {})
 
 
 def teller(asked: AskedRay) -> Callable[[str], None]:
@@ -77,6 +67,10 @@ def teller(asked: AskedRay) -> Callable[[str], None]:
             emit.say(f"fi-doctor: {line}")
 
     return tell
+
+
+def _of_node(answer: rounds.Answer) -> NodeReport:
+    return NodeReport(answer.name, answer.found, identity=f"{answer.node.id} {answer.environment}")
 
 
 def _driver() -> NodeReport:

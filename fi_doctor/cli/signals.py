@@ -76,9 +76,12 @@ class Ender:
 
 
 def _is_on_its_way() -> bool:
-    """Whether Terminated, or what was raised while it was handled, is being handled: children are being killed."""
+    """Whether Terminated, or what was raised while it was handled, is being handled: children are being killed.
+
+    Ray raises an interrupt of its own in its place.
+    """
     error = sys.exc_info()[1]
-    while error is not None and not isinstance(error, Terminated):
+    while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
 

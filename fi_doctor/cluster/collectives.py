@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from fi_doctor.cluster import nccl, ranks
@@ -16,6 +16,7 @@ from fi_doctor.model.collectives import COLLECTIVES_SCHEMA, Collectives, NcclLog
 from fi_doctor.model.words import Verdict
 
 ELEMENTS = (1, 1021, 1 << 20)  # one, less than a period of the numbers, 4 MiB; none is a multiple of all that is tiled
+_TELL_S = 15.0  # between two words about who has not ended
 _START_S = 120.0  # for torch to be imported on a node that is busy
 _SCRIPT = "rank.py"
 # CUDA multicast objects can put the GPUs of a host out of service: nothing of ours makes one. "" takes a variable away.
@@ -97,7 +98,8 @@ def _ranks(
     for rank, node in enumerate(nodes):
         plan = json.dumps({"rank": rank, **common})
         tickets[rank] = grid.start(node, _order((plan,), limit, group, placement.of_rank[rank], gpus=1))
-    tell(f"{len(nodes)} ranks on {', '.join(dict.fromkeys(node.name for node in nodes))}")
+    on = ", ".join(dict.fromkeys(node.name for node in nodes))
+    tell(f"{len(nodes)} ranks on {on}; one that does not go on is waited for {asked.step_s:g} s in each step")
     ended = _ended(grid, tickets, limit + GRACE_S, tell)
     late = Lost("it did not answer", "Ray gave nothing back in time")
     return tuple(ranks.read(rank, node.name, ended.get(rank, late)) for rank, node in enumerate(nodes))
@@ -106,17 +108,28 @@ def _ranks(
 def _ended(grid: Grid, tickets: dict[int, Ticket], limit_s: float, tell: Callable[[str], None]) -> dict[int, Result]:
     """By rank; those that have not ended by then are cancelled."""
     numbers = {ticket.number: rank for rank, ticket in tickets.items()}
-    deadline = time.monotonic() + limit_s
+    told = time.monotonic()
+    deadline = told + limit_s
     ended: dict[int, Result] = {}
-    while len(ended) < len(numbers) and time.monotonic() < deadline:
-        for ticket, result in grid.wait(0.5):
-            if ticket.number in numbers:
-                ended[numbers[ticket.number]] = result
-                tell(f"{len(ended)} of {len(numbers)} ranks have ended")
-    for rank, ticket in tickets.items():
-        if rank not in ended:
-            grid.cancel(ticket)
+    try:
+        while len(ended) < len(numbers) and time.monotonic() < deadline:
+            for ticket, result in grid.wait(0.5):
+                if ticket.number in numbers:
+                    ended[numbers[ticket.number]] = result
+                    tell(f"{len(ended)} of {len(numbers)} ranks have ended")
+            if len(ended) < len(numbers) and (now := time.monotonic()) - told > _TELL_S:
+                told = now
+                tell(waiting([rank for rank in tickets if rank not in ended], deadline - now))
+    finally:  # a signal ends it, too
+        for rank, ticket in tickets.items():
+            if rank not in ended:
+                grid.cancel(ticket)
     return ended
+
+
+def waiting(ranks: Sequence[int], left_s: float) -> str:
+    """Who is waited for, and how long at most."""
+    return f"waiting for {'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}: {left_s:.0f} s at most"
 
 
 def _port(grid: Grid, node: Node, group: object) -> int:

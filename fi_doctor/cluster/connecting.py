@@ -23,8 +23,8 @@ _START_IT = "ray start --address=HEAD:6379 on a node, then fi-doctor fleet --add
 
 
 @contextlib.contextmanager
-def connected(address: str, shipped: Path | None) -> Iterator[Any]:
-    """The module ray, with this process as driver of a job of its own, which has the folder shipped as a module.
+def connected(address: str) -> Iterator[Any]:
+    """The module ray, with this process as driver of a job of its own.
 
     Raises UsageError where Ray is not installed, or the address can be none; CannotTellError where there is no cluster,
     or one of another Ray or Python.
@@ -35,7 +35,6 @@ def connected(address: str, shipped: Path | None) -> Iterator[Any]:
     else:
         target = address = _resolved(address)
     answers(target)
-    environment = {"py_modules": [str(shipped)]} if shipped else {}
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     # A newer Ray warns where it is not set. A task without a GPU sees those that its node sees.
     logging.getLogger("ray").setLevel(logging.ERROR)
@@ -44,7 +43,6 @@ def connected(address: str, shipped: Path | None) -> Iterator[Any]:
         try:
             ray.init(
                 address,
-                runtime_env=environment,
                 log_to_driver=False,
                 configure_logging=False,
                 namespace="fi-doctor",

@@ -39,7 +39,7 @@ class Ended(NamedTuple):
     stdout: bytes
     stderr: bytes
     seconds: float
-    error: str  # why it did not start
+    error: str  # why it did not start; with timed_out: why it was killed before its limit
 
 
 class Lost(NamedTuple):

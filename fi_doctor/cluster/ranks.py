@@ -155,7 +155,7 @@ def stopped(ranks: Sequence[Rank]) -> str:
     first = last[0]
     step = first.begun[-1] if first.begun else "before its first step"
     how = first.raised.get(step, first.ended)
-    if len(last) == len(ranks):
+    if len(last) == len(ranks) and len(set(map(_guilt, last))) == 1:
         return f"all {len(ranks)} ranks stopped in the same step: {step}: {how}"
     others = [one for one in ranks if one.ended and one not in last and one.begun]
     words = f"{_at(first)} stopped: {step}: {how}"
@@ -175,7 +175,7 @@ def _ending(result: Result) -> str:
     if not isinstance(result, Ended):
         return f"{result.what} ({result.why})" if result.why else result.what
     if result.timed_out:
-        return "it did not go on and was killed"
+        return result.error or "it did not go on and was killed"
     if result.error:
         return f"it could not be started: {result.error}"
     if b"Timeout (" in result.stderr:  # faulthandler

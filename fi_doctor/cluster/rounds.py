@@ -13,7 +13,7 @@ GRACE_S = 20.0  # beside its own limit: a worker has to start, and what was ship
 _POLL_S = 0.5
 _MOST_WORDS = 600
 _TELL_S = 15.0  # between two words about who waits
-_STATIC = ("--depth", "static")
+_AGAIN = "fi-doctor fleet, or fi-doctor check on that node"
 
 
 class Ask(NamedTuple):
@@ -81,11 +81,14 @@ class Rounds:
             if self._given:
                 self._ask_all(self._joined())
 
-    def end(self) -> None:
-        """Cancel what is still open."""
-        for given in self._given.values():
-            self._grid.cancel(given.ticket)
+    def end(self) -> list[Answer]:
+        """Cancel what is still open, and say so of each."""
+        left = [given.ticket for given in self._given.values()]
         self._given.clear()
+        for ticket in left:
+            self._grid.cancel(ticket)
+        found = CannotTellError("it had not answered yet", why="fi-doctor was ended meanwhile", todo=_AGAIN)
+        return [Answer(ticket.node, ticket.order.environment, found, 0.0) for ticket in left]
 
     def _first(self) -> list[Node]:
         nodes = self._grid.nodes()
@@ -175,10 +178,9 @@ class Rounds:
 
 def read(result: Result, ticket: Ticket) -> bytes | DoctorError:
     """The report that a child wrote, or why it wrote none."""
-    again = "fi-doctor fleet, or fi-doctor check on that node"
     if isinstance(result, Lost):
-        return CannotTellError(result.what, why=result.why, todo=again)
-    if result.timed_out:
+        return CannotTellError(result.what, why=result.why, todo=_AGAIN)
+    if result.timed_out and not result.error:
         limit = f"{ticket.order.limit_s:g} s"
         return CannotTellError(
             f"the check did not end within {limit}",
@@ -187,8 +189,9 @@ def read(result: Result, ticket: Ticket) -> bytes | DoctorError:
         )
     if result.error or result.code != 0 or not result.stdout.strip():
         how = f"signal {result.signal}" if result.signal else f"code {result.code}"
-        what = "the check could not be started" if result.error else f"the check ended with {how} and no report"
-        return CannotTellError(what, why=result.error or last_words(result.stderr), todo=again)
+        is_begun = result.timed_out or not result.error
+        what = f"the check ended with {how} and no report" if is_begun else "the check could not be started"
+        return CannotTellError(what, why=result.error or last_words(result.stderr), todo=_AGAIN)
     return result.stdout
 
 

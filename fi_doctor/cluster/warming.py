@@ -153,7 +153,7 @@ def _read(node: Node, kind: Kind, result: Result, did: str) -> Warmed:
         done = msgspec.json.decode(result.stdout, type=Warming)
     except msgspec.MsgspecError:
         limit = "it did not end in time" if result.timed_out else ""
-        words = limit or result.error or last_words(result.stderr)
+        words = result.error or limit or last_words(result.stderr)
         return Warmed(node.name, kind.words, "", result.code or 3, words)
     there = sum(module.place.is_there for module in done.modules)
     lacks = [
@@ -179,12 +179,15 @@ def _all(grid: Grid, orders: dict[Node, Order]) -> dict[Node, Result]:
         open_ones[ticket.number] = ticket
     deadline = time.monotonic() + max((order.limit_s for order in orders.values()), default=0.0) + GRACE_S
     results: dict[Node, Result] = {}
-    while open_ones and time.monotonic() < deadline:
-        for ticket, result in grid.wait(0.5):
-            if open_ones.pop(ticket.number, None):
-                results[ticket.node] = result
+    try:
+        while open_ones and time.monotonic() < deadline:
+            for ticket, result in grid.wait(0.5):
+                if open_ones.pop(ticket.number, None):
+                    results[ticket.node] = result
+    finally:  # a signal ends it, too
+        for ticket in open_ones.values():
+            grid.cancel(ticket)
     for ticket in open_ones.values():
-        grid.cancel(ticket)
         results[ticket.node] = Ended(None, None, timed_out=True, stdout=b"", stderr=b"", seconds=0.0, error="")
     return results
 

@@ -1,10 +1,11 @@
 """Ends what a process started, once that process is gone: however it went, it holds the other end of a pipe no more.
 
-    python guard.py WORD
+    python guard.py WORD [aside]
 
 On stdin come "+N" for a session that begins, "-N" for one that is over, and "=PATH" for a folder that is to go. At its
 end all processes are ended that are of such a session, or that have WORD in their environment, which children inherit:
 first they are asked to, so that a ninja can delete what is half written, then killed. Then the folders are removed.
+With "aside" it is nobody's child: Ray kills those of its workers.
 Standard library, Python >= 3.9. Linux only: proc(5).
 """
 
@@ -83,4 +84,6 @@ def _read(pid: int, name: str) -> bytes:
 
 
 if __name__ == "__main__":
+    if sys.argv[2:] and os.fork():
+        os._exit(0)
     main(sys.argv[1])

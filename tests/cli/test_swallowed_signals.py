@@ -55,6 +55,11 @@ def in_generator():
 def in_ctypes():
     ctypes.CFUNCTYPE(ctypes.c_int)(told)()
 
+def in_ray():
+    with contextlib.suppress(KeyboardInterrupt):
+        deep()
+    raise KeyboardInterrupt  # in the place of ours, without a word of it
+
 def in_another_fault():
     with contextlib.suppress(OSError):
         try:
@@ -113,7 +118,7 @@ CLEANING = """
 """
 
 
-@pytest.mark.parametrize("first", ["deep()", "in_callback()"], ids=["raised", "swallowed"])
+@pytest.mark.parametrize("first", ["deep()", "in_callback()", "in_ray()"], ids=["raised", "swallowed", "exchanged"])
 def test_cleaning_is_not_broken_off_to_look_again(first):
     done = ended("str", CLEANING.format(first=first).strip())
     assert done.stdout == "went on\ncleaned\n"

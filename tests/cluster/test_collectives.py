@@ -86,6 +86,11 @@ def test_a_rank_that_stops_fails_the_whole_and_is_named_in_the_text():
     assert json.loads(render(done, "json"))["code"] == 1
 
 
+def test_who_is_waited_for_is_told_and_how_long():
+    assert collectives.waiting([1], 88.4) == "waiting for rank 1: 88 s at most"
+    assert collectives.waiting([0, 3], 5) == "waiting for ranks 0, 3: 5 s at most"
+
+
 def test_what_does_not_fit_is_planned_and_not_run():
     grid = Ranks(node("a"))
     done = run(grid, tp=4)

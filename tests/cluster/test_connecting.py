@@ -76,7 +76,7 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(connecting.importlib, "import_module", no_ray)
-    with pytest.raises(UsageError) as error, connecting.connected("auto", None):
+    with pytest.raises(UsageError) as error, connecting.connected("auto"):
         raise AssertionError
     assert "No module named 'ray'" in error.value.why
     assert "-m pip install 'fi-doctor[fleet]'" in error.value.todo

@@ -16,27 +16,19 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def grid(tmp_path_factory):
+def grid():
     from ray.cluster_utils import Cluster
 
-    from fi_doctor.cluster import connecting, shipping
+    from fi_doctor.cluster import connecting
     from fi_doctor.cluster.ray_grid import RayGrid
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1, "include_dashboard": False})
     try:
         cluster.add_node(num_cpus=1, num_gpus=1, node_name="other")
-        folder = shipping.gather(tmp_path_factory.mktemp("shipped"))
-        with connecting.connected(cluster.address, folder) as ray:
-            yield RayGrid(ray, is_shipped=True)
+        with connecting.connected(cluster.address) as ray:
+            yield RayGrid(ray)
     finally:
         cluster.shutdown()
-
-
-def test_what_every_node_has_need_not_be_shipped(grid, monkeypatch):
-    assert grid.has_ours()
-    elsewhere = grid.nodes()[0]._replace(id="f" * 56)
-    monkeypatch.setattr(grid, "nodes", lambda: (elsewhere,))
-    assert not grid.has_ours()
 
 
 def test_every_node_of_a_cluster_whose_gpus_are_taken_writes_its_report(grid):

@@ -136,3 +136,14 @@ def test_what_fits_on_one_node_only_is_packed_there(tp, pp):
 def test_what_does_not_fit_says_what_it_takes_and_what_is_there():
     words = place([node("a", gpus=2), node("b", gpus=8, alive=False)], 4, 2)
     assert words == "it takes 2 nodes with 4 GPUs each, or one with 8 GPUs; the nodes and their GPUs: a (2)"
+
+
+def test_a_rank_that_somebody_stopped_is_named_with_what_is_known_of_it():
+    first, second, *_ = all_steps()
+    error = "it was stopped by a signal"
+    stopped = said(device(), *steps(first, until=second), code=None, signal=9, timed_out=True, error=error)
+    reset = {"kind": "raised", "step": second, "error": "RuntimeError: Connection closed by peer", "seconds": 6.0}
+    waits = said(device(), *steps(first, until=second), reset, code=1)
+    assert rows(waits, stopped)["gloo all_reduce"].why == (
+        f"rank 1 on node-1 stopped: {second}: {error}; so did rank 0"
+    )

@@ -29,6 +29,17 @@ def test_every_gpu_node_is_read_without_a_gpu_and_without_a_cpu():
         assert (order.gpus, order.cpus) == (0, 0)
 
 
+def test_what_is_open_is_cancelled_and_told_of_each():
+    grid = FakeGrid(node("a"), node("b"), never=("b",))
+    made = Rounds(grid, Ask(words=()), [].append)
+    answers = made.answers()
+    assert next(answers).name == "a"
+    (left,) = made.end()
+    assert (left.name, str(left.found.what)) == ("b", "it had not answered yet")
+    assert grid.cancelled == ["b"]
+    assert made.end() == []
+
+
 def test_a_deeper_depth_asks_for_one_gpu():
     grid = FakeGrid(node("a"))
     told(grid, depth="run")
@@ -116,8 +127,13 @@ def test_each_runtime_environment_is_a_check_of_its_own():
         (ended(b"", code=None, signal=9), "ended with signal 9 and no report", ""),
         (ended(b"", code=None, error="/x: No such file"), "could not be started", "/x: No such file"),
         (ended(b"", code=None, timed_out=True), "did not end within 120 s", "it said nothing"),
+        (
+            ended(b"", code=None, signal=9, timed_out=True, error="it was stopped"),
+            "signal 9 and no report",
+            "it was stopped",
+        ),
     ],
-    ids=["refused", "killed", "not started", "late"],
+    ids=["refused", "killed", "not started", "late", "stopped"],
 )
 def test_a_child_without_a_report_is_told_by_its_own_words(result, what, why):
     answers, _, _ = told(FakeGrid(node("a"), results={"a": result}))
