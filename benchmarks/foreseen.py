@@ -24,10 +24,11 @@ from msgspec.structs import replace
 
 from fi_doctor import knowledge, pipeline, targeting
 from fi_doctor.cli import targeting as reading
+from fi_doctor.conditions.compilers import SINCE
 from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.explaining import lines, telling
-from fi_doctor.knowledge import examples, faults, gpus, pins
+from fi_doctor.knowledge import examples, faults, pins
 from fi_doctor.model import Depth, Facts, Missing, Report, Request, Severity, Verdict
 from fi_doctor.probing import catalog
 from fi_doctor.probing import plan as planning
@@ -132,7 +133,7 @@ def foresee(report: dict, stated: dict[str, str]) -> tuple[str, str]:
             return f"{key} {stated[key]}", ""  # older than all that is known: --target refuses it
     given |= {key: stated[key].partition("+")[0] for key in ("torch", "cubin", "jit-cache") if key in stated}
     words = ",".join(f"{key}={value}" for key, value in given.items())
-    if int(given["sm"]) not in gpus.SINCE:
+    if int(given["sm"]) not in SINCE:
         return words, ""
     return words, by_what(report, judged(words, report["environment"] or ""))
 

@@ -86,7 +86,8 @@ def expect(
     words = Foreseen((*foretelling.by_findings(on.kb, found), *foreseen.words), foreseen.seen)
     told = [(row, _expected(row, on, found, words)) for row in rows if row.needs_gpu]
     counted = [one for row, one in told if (selects(asked, row.feature) if asked else _is_called(row, on))]
-    return Expectations(rows=tuple(one for _, one in told), first_start=_first_start(counted, on, request))
+    first_start = replace(_first_start(counted, on, request), is_asked=bool(asked))
+    return Expectations(rows=tuple(one for _, one in told), first_start=first_start)
 
 
 def with_reasons(rows: tuple[FeatureRow, ...], expected: Expectations) -> tuple[FeatureRow, ...]:
@@ -125,9 +126,13 @@ def _concerns_unnamed_rows(finding: Finding) -> bool:
 
 def _could(probe: PlannedProbe, facts: Facts) -> tuple[str, ...]:
     """The variants that would be tried were the GPUs here."""
+    return probe.variants if probe.is_tried and probe.spec.gpus <= _alike(probe.sm, facts) else ()
+
+
+def _alike(sm: int | Missing, facts: Facts) -> int:
+    """How many GPUs of that kind there are."""
     gpus = facts.gpus.gpus
-    alike = 0 if isinstance(gpus, Missing) else sum(gpu.sm == probe.sm for gpu in gpus)
-    return probe.variants if probe.is_tried and probe.spec.gpus <= alike else ()
+    return 0 if isinstance(gpus, Missing) else sum(gpu.sm == sm for gpu in gpus)
 
 
 def _as_seen(probe: PlannedProbe, variant: str, on: Basis, *, is_doubted: bool) -> Word | None:
@@ -149,6 +154,10 @@ def _as_seen(probe: PlannedProbe, variant: str, on: Basis, *, is_doubted: bool) 
 
 
 def _is_called(row: FeatureRow, on: Basis) -> bool:
+    """Whether vLLM calls it without a flag, with as many GPUs as there are."""
+    needed = [probe.spec.gpus for probe in on.would if probe.spec.feature == row.feature]
+    if needed and min(needed) > _alike(row.sm, on.facts):
+        return False
     feature = next((one for one in on.kb.features if one.id == row.feature), None)
     return feature is not None and called.is_called(feature, row.sm, on.facts, on.kb)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from packaging.version import Version
 
+from fi_doctor.conditions.compilers import SINCE
 from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.errors import UsageError
@@ -94,7 +95,7 @@ def _gpu(name: str) -> gpus.Named:
 def _sm(value: str) -> int:
     """From "90", "9.0", "90a" or "sm_90": 90."""
     digits = re.fullmatch(r"(?:sm_?)?(\d{1,2})\.?(\d)[af]?", value.lower(), re.ASCII)
-    known = sorted(gpus.SINCE)
+    known = sorted(SINCE)
     sm = int("".join(digits.groups())) if digits else 0
     if sm in known:
         return sm

@@ -12,6 +12,7 @@ from fi_doctor.cli import targeting as reading
 from fi_doctor.cli import warming
 from fi_doctor.cli.asked import AskedWarm
 from fi_doctor.conditions import Truth, View
+from fi_doctor.conditions.compilers import SINCE
 from fi_doctor.errors import UsageError
 from fi_doctor.explaining.gpus import sm_of
 from fi_doctor.knowledge import examples, gpus
@@ -57,7 +58,7 @@ def test_gpus_go_by_the_names_that_people_give_them(words, name, sm):
 
 def test_every_name_is_read_in_a_log_as_the_same_gpu():
     assert {one.name: one.sm for one in gpus.GPUS} == {one.name: sm_of(one.name) for one in gpus.GPUS}
-    assert {one.sm for one in gpus.GPUS} <= set(gpus.SINCE)
+    assert {one.sm for one in gpus.GPUS} <= set(SINCE)
 
 
 def test_all_that_can_be_named():
