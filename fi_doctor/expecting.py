@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from fi_doctor.diagnosis import called, foretelling, gate
+from fi_doctor.diagnosis import called, forecast, foretelling, gate
 from fi_doctor.diagnosis.foretelling import Foreseen, Word
 from fi_doctor.diagnosis.matrix import deciding_cells
 from fi_doctor.knowledge import atlas
@@ -30,13 +29,11 @@ from fi_doctor.model import (
     selects,
 )
 from fi_doctor.model.expected import Expectations, Expected, FirstStarts, Start
-from fi_doctor.model.gpu_code import Reach, of_architecture
 from fi_doctor.model.targets import JIT_CACHE_UNREAD
-from fi_doctor.probing import estimates, memory, plan
+from fi_doctor.probing import estimates, image, memory, plan
 
 _OF_SM90 = re.compile(r"_(?:sm)?90$")  # "fused_moe_90": it has another name for another GPU
 _OF_ALL_ROWS = ("binary-for-other-gpu", "cuda-versions-differ")
-_FAMILIES = ("batch_prefill", "batch_decode", "batch_mla", "xqa", "selective_state_update")  # names go on with types
 
 
 class Basis(NamedTuple):
@@ -60,16 +57,20 @@ def foresee(on: Basis, outcomes: tuple[Outcome, ...], found: tuple[Finding, ...]
     """What rules and machines of its kind say of cells that nobody tried.
 
     A cell is expected to work only where that release of FlashInfer ran it on that SM, on every machine that did, with
-    a toolkit of that release; where nothing found here stands against its row; and where it could be compiled here.
+    a toolkit of that release; where nothing found here stands against its row; and where it could be compiled here. It
+    is expected to be broken where compiling is vain and its module is not in the image.
     """
     words = foretelling.by_facts(on.kb, on.facts, outcomes)
     grave = [finding for finding in found if finding.severity is not Severity.INFO]
+    stopping = forecast.stops(on.kb, found)
+    told = {(row, variant): word for probe in on.would for row, variant, word in _unbuilt(probe, stopping, on.facts)}
     if any(_concerns_unnamed_rows(finding) for finding in grave):
-        return Foreseen(words)
+        return Foreseen(words, told)
     doubted = {row for finding in grave for row in finding.features}
-    told: dict[tuple[str, str], Word] = {}
     for probe in on.would:
         for variant in _could(probe, on.facts):
+            if (probe.spec.feature, variant) in told:
+                continue
             if word := _as_seen(probe, variant, on, is_doubted=probe.spec.feature in doubted):
                 told[probe.spec.feature, variant] = word
     return Foreseen(words, told)
@@ -117,6 +118,18 @@ def _first_start(rows: Sequence[Expected], on: Basis, request: Request) -> First
         memory_mib=max((row.memory_mib for row in compiling), default=0),
         unknown=tuple(sorted({row.feature for row in rows if row.start is Start.UNKNOWN})),
     )
+
+
+def _unbuilt(probe: PlannedProbe, stopping: tuple[Finding, ...], facts: Facts) -> Iterator[tuple[str, str, Word]]:
+    """The cells that need a module which is not there and cannot be compiled."""
+    module = probe.spec.module
+    if not stopping or not module or "cute-dsl" in probe.spec.compiles:
+        return
+    if image.has(image.as_family(module), probe.sm, facts):
+        return
+    for variant in _could(probe, facts):
+        row, by = probe.spec.feature, tuple(one.id for one in stopping)
+        yield row, variant, Word(Verdict.BROKEN, f"predicted by {', '.join(by)}", (row,), (variant,), by)
 
 
 def _concerns_unnamed_rows(finding: Finding) -> bool:
@@ -181,11 +194,16 @@ def _expected(row: FeatureRow, on: Basis, findings: tuple[Finding, ...], foresee
     names = _modules(row, probes, on)
     if not names:
         return found
-    missing = tuple(name for name in names if not _is_there(name, row.sm, on.facts))
+    missing = tuple(name for name in names if not image.has(name, row.sm, on.facts))
     if not missing:
         return replace(found, start=Start.FROM_IMAGE)
     if isinstance(on.facts.flashinfer, FlashInfer) and on.facts.flashinfer.jit_cache_architectures == JIT_CACHE_UNREAD:
         return found  # it may bring them
+    if stopping := forecast.stops(on.kb, findings):
+        other = any("cute-dsl" in probe.spec.compiles for probe in probes)
+        return replace(
+            found, start=Start.UNKNOWN if other else Start.CANNOT, why=f"{stopping[0].id}: {stopping[0].title}"
+        )
     costs_of = [_cost(name, row.sm, on) for name in missing]
     return replace(
         found,
@@ -209,7 +227,7 @@ def _modules(row: FeatureRow, probes: Sequence[PlannedProbe], on: Basis) -> tupl
         modules = {probe.spec.module for probe in probes if probe.spec.id == cell.probe and probe.spec.module}
         if asked is None and row.sm != 90 and any(map(_OF_SM90.search, modules)):
             return ()
-        found |= set(asked) if asked is not None else {_as_family(name) for name in modules}
+        found |= set(asked) if asked is not None else {image.as_family(name) for name in modules}
     return tuple(sorted(found))
 
 
@@ -222,27 +240,6 @@ def _asked(row: FeatureRow, variant: str, on: Basis) -> tuple[str, ...] | None:
 
 def _seen(row: FeatureRow, on: Basis) -> dict[str, dict[str, atlas.Ran]]:
     return {} if isinstance(row.sm, Missing) else on.known.seen.get((row.feature, row.sm), {})
-
-
-def _as_family(name: str) -> str:
-    return f"{name}*" if name.startswith(_FAMILIES) else name
-
-
-def _is_there(name: str, sm: int | Missing, facts: Facts) -> bool:
-    """Whether a module is compiled in the image, for that GPU: what FlashInfer's cache has is by its folder.
-
-    flashinfer-jit-cache says from 0.7 on for which GPUs it is; of older ones a finding says where it is for others.
-    """
-    package = facts.flashinfer
-    if not isinstance(package, FlashInfer):
-        return False
-    if fnmatch.filter(package.cached_modules, name):
-        return True
-    tags = () if isinstance(package.jit_cache_architectures, Missing) else package.jit_cache_architectures
-    reached = [of_architecture(f"sm_{tag}", sm) for tag in tags if not isinstance(sm, Missing)]
-    if reached and all(reach is Reach.NOT for reach in reached):
-        return False
-    return bool(fnmatch.filter(package.jit_cache_modules, name))
 
 
 def _cost(name: str, sm: int | Missing, on: Basis) -> tuple[int, float, int, str]:

@@ -229,6 +229,13 @@ def test_a_row_that_is_not_offered_cannot_start():
     assert "has no flashinfer.norm.rmsnorm" in one.why
 
 
+def test_what_needs_several_gpus_counts_where_there_are_as_many():
+    spec = make.spec("comm.allreduce", module="trtllm_comm", has_build=True, gpus=2)
+    two = make.facts(gpus=make.gpu_facts(make.gpu(), make.gpu(index=1)))
+    assert report(spec=spec).expected.first_start.modules == ()
+    assert report(spec=spec, facts=two).expected.first_start.modules == ("trtllm_comm",)
+
+
 def test_the_first_start_is_that_of_the_required_rows():
     request = Request(depth=Depth.STATIC, required=("norm.*",))
     first = report(run(), request=request).expected.first_start
