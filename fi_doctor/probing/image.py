@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
-
 from fi_doctor.model import Facts, FlashInfer, Missing
 from fi_doctor.model.gpu_code import Reach, of_architecture
 
@@ -23,10 +21,15 @@ def has(name: str, sm: int | Missing, facts: Facts) -> bool:
     package = facts.flashinfer
     if not isinstance(package, FlashInfer):
         return False
-    if fnmatch.filter(package.cached_modules, name):
+    if _is_among(name, package.cached_modules):
         return True
     tags = () if isinstance(package.jit_cache_architectures, Missing) else package.jit_cache_architectures
     reached = [of_architecture(f"sm_{tag}", sm) for tag in tags if not isinstance(sm, Missing)]
     if reached and all(reach is Reach.NOT for reach in reached):
         return False
-    return bool(fnmatch.filter(package.jit_cache_modules, name))
+    return _is_among(name, package.jit_cache_modules)
+
+
+def _is_among(name: str, modules: tuple[str, ...]) -> bool:
+    """Whether one of them has that name, or begins with what comes before the "*" at its end."""
+    return any(module.startswith(name[:-1]) for module in modules) if name.endswith("*") else name in modules
