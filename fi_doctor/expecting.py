@@ -11,11 +11,12 @@ from msgspec.structs import replace
 from fi_doctor.diagnosis import called, forecast, foretelling, gate
 from fi_doctor.diagnosis.foretelling import Foreseen, Word
 from fi_doctor.diagnosis.matrix import deciding_cells
-from fi_doctor.knowledge import atlas
+from fi_doctor.knowledge import atlas, modules
 from fi_doctor.model import (
     Cell,
     Depth,
     Facts,
+    Feature,
     FeatureRow,
     Finding,
     FlashInfer,
@@ -171,8 +172,12 @@ def _is_called(row: FeatureRow, on: Basis) -> bool:
     needed = [probe.spec.gpus for probe in on.would if probe.spec.feature == row.feature]
     if needed and min(needed) > _alike(row.sm, on.facts):
         return False
-    feature = next((one for one in on.kb.features if one.id == row.feature), None)
+    feature = _feature(row, on)
     return feature is not None and called.is_called(feature, row.sm, on.facts, on.kb)
+
+
+def _feature(row: FeatureRow, on: Basis) -> Feature | None:
+    return next((one for one in on.kb.features if one.id == row.feature), None)
 
 
 def _expected(row: FeatureRow, on: Basis, findings: tuple[Finding, ...], foreseen: Foreseen) -> Expected:
@@ -187,18 +192,20 @@ def _expected(row: FeatureRow, on: Basis, findings: tuple[Finding, ...], foresee
         is_late = any(set(probe.spec.compiles) - {"nvcc"} for probe in probes)
         return replace(found, start=Start.FIRST_CALL if is_late else Start.NOTHING)
     stopped = [probe.skip for probe in probes if probe.skip]
-    if probes and len(stopped) == len(probes):
-        # That no probe of ours is for this GPU says nothing of FlashInfer's kernel.
-        is_ours = all(plan.OTHER_GPUS in skip for skip in stopped)
-        return found if is_ours else replace(found, start=Start.CANNOT, why=stopped[0])
-    names = _modules(row, probes, on)
+    # That no probe of ours is for this GPU says nothing of FlashInfer's kernel.
+    if probes and len(stopped) == len(probes) and not all(plan.OTHER_GPUS in skip for skip in stopped):
+        return replace(found, start=Start.CANNOT, why=stopped[0])
+    feature = _feature(row, on)
+    if feature is not None and modules.is_late(feature.entry):
+        return replace(found, start=Start.FIRST_CALL)
+    names = _modules(row, feature, probes, on)
     if not names:
-        return found
+        return replace(found, doubt=f"which modules it asks for on SM{row.sm} was not seen")
     missing = tuple(name for name in names if not image.has(name, row.sm, on.facts))
     if not missing:
         return replace(found, start=Start.FROM_IMAGE)
     if isinstance(on.facts.flashinfer, FlashInfer) and on.facts.flashinfer.jit_cache_architectures == JIT_CACHE_UNREAD:
-        return found  # it may bring them
+        return replace(found, doubt=JIT_CACHE_UNREAD.reason)
     if stopping := forecast.stops(on.kb, findings):
         other = any("cute-dsl" in probe.spec.compiles for probe in probes)
         return replace(
@@ -216,18 +223,22 @@ def _expected(row: FeatureRow, on: Basis, findings: tuple[Finding, ...], foresee
     )
 
 
-def _modules(row: FeatureRow, probes: Sequence[PlannedProbe], on: Basis) -> tuple[str, ...]:
-    """The JIT modules of what decides the row: as asked for on a machine of that SM, else by the probe."""
-    feature = next((one for one in on.kb.features if one.id == row.feature), None)
+def _modules(row: FeatureRow, feature: Feature | None, probes: Sequence[PlannedProbe], on: Basis) -> tuple[str, ...]:
+    """The JIT modules of what decides the row: as asked for on a machine of that SM, else by its entry or the probe."""
+    named = modules.of(feature.entry, row.sm) if feature is not None else ""
+    if all(probe.skip for probe in probes):
+        return (named,) if named else ()
     use = called.use_of(feature, row.sm, on.facts) if feature is not None else None
     deciding = [cell for cell in deciding_cells(use, row.cells) if cell.verdict is not Verdict.UNSUPPORTED]
     found: set[str] = set()
     for cell in deciding:
         asked = _asked(row, cell.variant, on)
-        modules = {probe.spec.module for probe in probes if probe.spec.id == cell.probe and probe.spec.module}
-        if asked is None and row.sm != 90 and any(map(_OF_SM90.search, modules)):
+        of_probe = {probe.spec.module for probe in probes if probe.spec.id == cell.probe and probe.spec.module}
+        if asked is None and named:
+            of_probe = {named}
+        elif asked is None and row.sm != 90 and any(map(_OF_SM90.search, of_probe)):
             return ()
-        found |= set(asked) if asked is not None else {image.as_family(name) for name in modules}
+        found |= set(asked) if asked is not None else {image.as_family(name) for name in of_probe}
     return tuple(sorted(found))
 
 

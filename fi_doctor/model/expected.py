@@ -29,6 +29,7 @@ class Expected(Data, frozen=True):
     measured: tuple[str, ...] = ()  # machines by which that is known: "h200-... (nvcc 13.0)"; empty: by estimates
     leans_on: tuple[str, ...] = ()  # rules that foretell its verdict, and machines that showed it
     why: str = ""  # where it cannot, or nothing like it was measured
+    doubt: str = ""  # why it is not known how it starts
 
 
 class FirstStarts(Data, frozen=True):

@@ -71,6 +71,8 @@ def _grouped(told: Iterable[tuple[str, Expected]]) -> list[str]:
 
 def _start(row: Expected) -> str:
     if row.start is not Start.COMPILES:
+        if row.start is Start.UNKNOWN:
+            return f"start not known{f', since {row.doubt}' if row.doubt else ''}"
         return str(row.start) if row.start in (Start.CANNOT, Start.NOTHING, Start.FIRST_CALL) else f"start {row.start}"
     measured = f"as on {', '.join(row.measured)}" if row.measured else "estimated"
     cost = f"{amount(row.objects, 'object')}, {row.cpu_seconds:.0f} CPU s, {row.memory_mib / 1024:.1f} GiB, {measured}"

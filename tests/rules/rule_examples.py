@@ -415,6 +415,12 @@ EXAMPLES: dict[str, Example] = {
     "block-quantisers-write-nothing-before-sm100": Example(
         HEALTHY, HEALTHY, (_cell("quant.fp4", UNWRITTEN),), (_cell("quant.fp4", MISPLACED),)
     ),
+    "fp4-quantisers-refuse-gpus-before-sm90": Example(
+        make.facts(gpus=make.gpu_facts(make.gpu(sm=89))),
+        HEALTHY,
+        (make.outcome("quant.fp4", Ending.RAISED, Stage.IMPORTED, detail="Invalid backend: 89", error="ValueError"),),
+        (make.outcome("quant.fp4", Ending.RAISED, Stage.IMPORTED, detail="Invalid backend: 89", error="ValueError"),),
+    ),
     "block-scale-gemm-clips-bf16-weight": Example(
         HEALTHY,
         HEALTHY,
