@@ -110,14 +110,16 @@ def _first_start(rows: Sequence[Expected], on: Basis, request: Request) -> First
     costs_of = {name: _cost(name, row.sm, on) for row in compiling for name in row.modules}
     jobs = estimates.usable_jobs(costs_of, memory.usable_jobs(on.facts, request), memory.here(on.facts, request))
     cpu_s = sum(cost[1] for cost in costs_of.values())
+    names = {row.feature for row in compiling}
     return FirstStarts(
-        rows=tuple(sorted({row.feature for row in compiling})),
+        rows=tuple(sorted(names)),
         modules=tuple(sorted(costs_of)),
         objects=sum(cost[0] for cost in costs_of.values()),
         seconds=round(max(cpu_s / jobs, max(map(estimates.object_seconds, costs_of), default=0.0)), 1),
         jobs=jobs,
         memory_mib=max((row.memory_mib for row in compiling), default=0),
         unknown=tuple(sorted({row.feature for row in rows if row.start is Start.UNKNOWN})),
+        unwarmed=tuple(sorted(names - {probe.spec.feature for probe in on.would if not probe.skip})),
     )
 
 

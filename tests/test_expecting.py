@@ -13,6 +13,7 @@ from fi_doctor.model import Depth, Finding, Missing, Request, Requires, Severity
 from fi_doctor.model.expected import Start
 from fi_doctor.model.targets import Target
 from fi_doctor.probing import plan
+from fi_doctor.reports.expected import warm_list
 
 KB = knowledge.load()
 WORKS = Verdict.WORKS
@@ -194,6 +195,8 @@ def test_a_module_that_there_is_for_each_kind_of_gpu_is_that_of_the_row_s(sm, ob
     for row in ("moe.bf16", "moe.nvfp4"):  # which no probe runs
         one = expected_of(found, row)
         assert (one.start, one.modules, one.objects) == (Start.COMPILES, (f"fused_moe_{sm}",), objects)
+    assert ("moe.bf16" in found.expected.first_start.unwarmed) is (sm != 90)
+    assert "moe.nvfp4" not in warm_list(found).splitlines()
 
 
 @pytest.mark.parametrize(

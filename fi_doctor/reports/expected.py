@@ -34,7 +34,10 @@ def warm_list(report: Report) -> str:
     words = clean(report.target.words, 300) if report.target is not None else ""
     release = report.facts.version_of("flashinfer-python")
     head = [f"# --target {words}, FlashInfer {release}", f"# {first_start_line(found)}", f"# {_command(report)}"]
-    return "".join(f"{line}\n" for line in (*head, *found.rows))
+    if found.unwarmed:
+        head.append(f"# Left to the first start, as no probe compiles them for this GPU: {', '.join(found.unwarmed)}")
+    rows = [row for row in found.rows if row not in found.unwarmed]
+    return "".join(f"{line}\n" for line in (*head, *rows))
 
 
 def _command(report: Report) -> str:
