@@ -15,10 +15,11 @@ import zipfile
 
 import msgspec
 
+from fi_doctor.conditions.compilers import SINCE
 from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.facts import architectures
 from fi_doctor.facts.flashinfer import read_cccl
-from fi_doctor.knowledge import contexts, gpus, pins
+from fi_doctor.knowledge import contexts, pins
 from fi_doctor.model import Missing
 
 VERSION = "flashinfer/data/cccl/libcudacxx/include/cuda/std/__cccl/version.h"
@@ -37,7 +38,7 @@ def read(wheel):
         cccl = read_cccl(root)
         if isinstance(cccl, Missing):
             cccl = Missing(reason="it brings no CCCL of its own", absent=True)
-        return contexts.Context(sms={str(sm): _answers(root, sm) for sm in sorted(gpus.SINCE)}, cccl=cccl)
+        return contexts.Context(sms={str(sm): _answers(root, sm) for sm in sorted(SINCE)}, cccl=cccl)
 
 
 def _answers(root, sm):

@@ -4,8 +4,9 @@
     python benchmarks/pins.py --check
 
 pip is asked, which reads the metadata of a wheel and not the wheel. The releases are those of benchmarks/registry.py,
-and those of FlashInfer and torch that such a vLLM pins. --check writes nothing, and ends with 1 where
-the shipped data is not what is read now; with --only NAME-VERSION just that release is checked.
+those of FlashInfer that such a vLLM pins, and of torch all from OLDEST_TORCH to the newest that one pins. --check
+writes nothing, and ends with 1 where the shipped data is not what is read now; with --only NAME-VERSION just that
+release is checked.
 """
 
 import argparse
@@ -29,6 +30,7 @@ WATCHED = {
     "flashinfer-python": re.compile(r"torch|nvidia-(cutlass-dsl|cudnn-frontend)|apache-tvm-ffi"),
     "torch": re.compile(r"cuda-toolkit|nvidia-cuda-runtime(-cu12)?"),
 }
+OLDEST_TORCH = Version("2.4")
 
 
 def read(release):
@@ -63,7 +65,18 @@ def releases(name, vllm):
     versions = {
         bound.version for one in wanted if one.name == name for bound in one.specifier if bound.operator == "=="
     }
-    return sorted({*versions, *RELEASES.get(name, ())}, key=Version)
+    every = RELEASES.get(name, ())
+    if name == "torch":
+        every = [one for one in published(name) if Version(one) <= max(map(Version, versions))]
+    return sorted({*versions, *every}, key=Version)
+
+
+def published(name):
+    """Those that pip's index has, the oldest of them OLDEST_TORCH; none that is for a CUDA of its own, "+cpu"."""
+    asked = (sys.executable, "-m", "pip", "index", "versions", name)
+    told = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+    versions = re.search(r"^Available versions: (.*)$", told, re.MULTILINE)[1].split(", ")
+    return [one for one in versions if "+" not in one and Version(one) >= OLDEST_TORCH]
 
 
 def main():

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from fi_doctor.diagnosis import called, foretelling, gate
+from fi_doctor.diagnosis import called, forecast, foretelling, gate
 from fi_doctor.diagnosis.foretelling import Foreseen, Word
 from fi_doctor.diagnosis.matrix import deciding_cells
-from fi_doctor.knowledge import atlas
+from fi_doctor.knowledge import atlas, modules
 from fi_doctor.model import (
     Cell,
     Depth,
     Facts,
+    Feature,
     FeatureRow,
     Finding,
     FlashInfer,
@@ -30,13 +30,11 @@ from fi_doctor.model import (
     selects,
 )
 from fi_doctor.model.expected import Expectations, Expected, FirstStarts, Start
-from fi_doctor.model.gpu_code import Reach, of_architecture
 from fi_doctor.model.targets import JIT_CACHE_UNREAD
-from fi_doctor.probing import estimates, memory, plan
+from fi_doctor.probing import estimates, image, memory, plan
 
 _OF_SM90 = re.compile(r"_(?:sm)?90$")  # "fused_moe_90": it has another name for another GPU
 _OF_ALL_ROWS = ("binary-for-other-gpu", "cuda-versions-differ")
-_FAMILIES = ("batch_prefill", "batch_decode", "batch_mla", "xqa", "selective_state_update")  # names go on with types
 
 
 class Basis(NamedTuple):
@@ -60,16 +58,20 @@ def foresee(on: Basis, outcomes: tuple[Outcome, ...], found: tuple[Finding, ...]
     """What rules and machines of its kind say of cells that nobody tried.
 
     A cell is expected to work only where that release of FlashInfer ran it on that SM, on every machine that did, with
-    a toolkit of that release; where nothing found here stands against its row; and where it could be compiled here.
+    a toolkit of that release; where nothing found here stands against its row; and where it could be compiled here. It
+    is expected to be broken where compiling is vain and its module is not in the image.
     """
     words = foretelling.by_facts(on.kb, on.facts, outcomes)
     grave = [finding for finding in found if finding.severity is not Severity.INFO]
+    stopping = forecast.stops(on.kb, found)
+    told = {(row, variant): word for probe in on.would for row, variant, word in _unbuilt(probe, stopping, on.facts)}
     if any(_concerns_unnamed_rows(finding) for finding in grave):
-        return Foreseen(words)
+        return Foreseen(words, told)
     doubted = {row for finding in grave for row in finding.features}
-    told: dict[tuple[str, str], Word] = {}
     for probe in on.would:
         for variant in _could(probe, on.facts):
+            if (probe.spec.feature, variant) in told:
+                continue
             if word := _as_seen(probe, variant, on, is_doubted=probe.spec.feature in doubted):
                 told[probe.spec.feature, variant] = word
     return Foreseen(words, told)
@@ -86,7 +88,8 @@ def expect(
     words = Foreseen((*foretelling.by_findings(on.kb, found), *foreseen.words), foreseen.seen)
     told = [(row, _expected(row, on, found, words)) for row in rows if row.needs_gpu]
     counted = [one for row, one in told if (selects(asked, row.feature) if asked else _is_called(row, on))]
-    return Expectations(rows=tuple(one for _, one in told), first_start=_first_start(counted, on, request))
+    first_start = replace(_first_start(counted, on, request), is_asked=bool(asked))
+    return Expectations(rows=tuple(one for _, one in told), first_start=first_start)
 
 
 def with_reasons(rows: tuple[FeatureRow, ...], expected: Expectations) -> tuple[FeatureRow, ...]:
@@ -107,15 +110,29 @@ def _first_start(rows: Sequence[Expected], on: Basis, request: Request) -> First
     costs_of = {name: _cost(name, row.sm, on) for row in compiling for name in row.modules}
     jobs = estimates.usable_jobs(costs_of, memory.usable_jobs(on.facts, request), memory.here(on.facts, request))
     cpu_s = sum(cost[1] for cost in costs_of.values())
+    names = {row.feature for row in compiling}
     return FirstStarts(
-        rows=tuple(sorted({row.feature for row in compiling})),
+        rows=tuple(sorted(names)),
         modules=tuple(sorted(costs_of)),
         objects=sum(cost[0] for cost in costs_of.values()),
         seconds=round(max(cpu_s / jobs, max(map(estimates.object_seconds, costs_of), default=0.0)), 1),
         jobs=jobs,
         memory_mib=max((row.memory_mib for row in compiling), default=0),
         unknown=tuple(sorted({row.feature for row in rows if row.start is Start.UNKNOWN})),
+        unwarmed=tuple(sorted(names - {probe.spec.feature for probe in on.would if not probe.skip})),
     )
+
+
+def _unbuilt(probe: PlannedProbe, stopping: tuple[Finding, ...], facts: Facts) -> Iterator[tuple[str, str, Word]]:
+    """The cells that need a module which is not there and cannot be compiled."""
+    module = probe.spec.module
+    if not stopping or not module or "cute-dsl" in probe.spec.compiles:
+        return
+    if image.has(image.as_family(module), probe.sm, facts):
+        return
+    for variant in _could(probe, facts):
+        row, by = probe.spec.feature, tuple(one.id for one in stopping)
+        yield row, variant, Word(Verdict.BROKEN, f"predicted by {', '.join(by)}", (row,), (variant,), by)
 
 
 def _concerns_unnamed_rows(finding: Finding) -> bool:
@@ -125,9 +142,13 @@ def _concerns_unnamed_rows(finding: Finding) -> bool:
 
 def _could(probe: PlannedProbe, facts: Facts) -> tuple[str, ...]:
     """The variants that would be tried were the GPUs here."""
+    return probe.variants if probe.is_tried and probe.spec.gpus <= _alike(probe.sm, facts) else ()
+
+
+def _alike(sm: int | Missing, facts: Facts) -> int:
+    """How many GPUs of that kind there are."""
     gpus = facts.gpus.gpus
-    alike = 0 if isinstance(gpus, Missing) else sum(gpu.sm == probe.sm for gpu in gpus)
-    return probe.variants if probe.is_tried and probe.spec.gpus <= alike else ()
+    return 0 if isinstance(gpus, Missing) else sum(gpu.sm == sm for gpu in gpus)
 
 
 def _as_seen(probe: PlannedProbe, variant: str, on: Basis, *, is_doubted: bool) -> Word | None:
@@ -149,8 +170,16 @@ def _as_seen(probe: PlannedProbe, variant: str, on: Basis, *, is_doubted: bool) 
 
 
 def _is_called(row: FeatureRow, on: Basis) -> bool:
-    feature = next((one for one in on.kb.features if one.id == row.feature), None)
+    """Whether vLLM calls it without a flag, with as many GPUs as there are."""
+    needed = [probe.spec.gpus for probe in on.would if probe.spec.feature == row.feature]
+    if needed and min(needed) > _alike(row.sm, on.facts):
+        return False
+    feature = _feature(row, on)
     return feature is not None and called.is_called(feature, row.sm, on.facts, on.kb)
+
+
+def _feature(row: FeatureRow, on: Basis) -> Feature | None:
+    return next((one for one in on.kb.features if one.id == row.feature), None)
 
 
 def _expected(row: FeatureRow, on: Basis, findings: tuple[Finding, ...], foreseen: Foreseen) -> Expected:
@@ -165,18 +194,25 @@ def _expected(row: FeatureRow, on: Basis, findings: tuple[Finding, ...], foresee
         is_late = any(set(probe.spec.compiles) - {"nvcc"} for probe in probes)
         return replace(found, start=Start.FIRST_CALL if is_late else Start.NOTHING)
     stopped = [probe.skip for probe in probes if probe.skip]
-    if probes and len(stopped) == len(probes):
-        # That no probe of ours is for this GPU says nothing of FlashInfer's kernel.
-        is_ours = all(plan.OTHER_GPUS in skip for skip in stopped)
-        return found if is_ours else replace(found, start=Start.CANNOT, why=stopped[0])
-    names = _modules(row, probes, on)
+    # That no probe of ours is for this GPU says nothing of FlashInfer's kernel.
+    if probes and len(stopped) == len(probes) and not all(plan.OTHER_GPUS in skip for skip in stopped):
+        return replace(found, start=Start.CANNOT, why=stopped[0])
+    feature = _feature(row, on)
+    if feature is not None and modules.is_late(feature.entry):
+        return replace(found, start=Start.FIRST_CALL)
+    names = _modules(row, feature, probes, on)
     if not names:
-        return found
-    missing = tuple(name for name in names if not _is_there(name, row.sm, on.facts))
+        return replace(found, doubt=f"which modules it asks for on SM{row.sm} was not seen")
+    missing = tuple(name for name in names if not image.has(name, row.sm, on.facts))
     if not missing:
         return replace(found, start=Start.FROM_IMAGE)
     if isinstance(on.facts.flashinfer, FlashInfer) and on.facts.flashinfer.jit_cache_architectures == JIT_CACHE_UNREAD:
-        return found  # it may bring them
+        return replace(found, doubt=JIT_CACHE_UNREAD.reason)
+    if stopping := forecast.stops(on.kb, findings):
+        other = any("cute-dsl" in probe.spec.compiles for probe in probes)
+        return replace(
+            found, start=Start.UNKNOWN if other else Start.CANNOT, why=f"{stopping[0].id}: {stopping[0].title}"
+        )
     costs_of = [_cost(name, row.sm, on) for name in missing]
     return replace(
         found,
@@ -189,18 +225,22 @@ def _expected(row: FeatureRow, on: Basis, findings: tuple[Finding, ...], foresee
     )
 
 
-def _modules(row: FeatureRow, probes: Sequence[PlannedProbe], on: Basis) -> tuple[str, ...]:
-    """The JIT modules of what decides the row: as asked for on a machine of that SM, else by the probe."""
-    feature = next((one for one in on.kb.features if one.id == row.feature), None)
+def _modules(row: FeatureRow, feature: Feature | None, probes: Sequence[PlannedProbe], on: Basis) -> tuple[str, ...]:
+    """The JIT modules of what decides the row: as asked for on a machine of that SM, else by its entry or the probe."""
+    named = modules.of(feature.entry, row.sm) if feature is not None else ""
+    if all(probe.skip for probe in probes):
+        return (named,) if named else ()
     use = called.use_of(feature, row.sm, on.facts) if feature is not None else None
     deciding = [cell for cell in deciding_cells(use, row.cells) if cell.verdict is not Verdict.UNSUPPORTED]
     found: set[str] = set()
     for cell in deciding:
         asked = _asked(row, cell.variant, on)
-        modules = {probe.spec.module for probe in probes if probe.spec.id == cell.probe and probe.spec.module}
-        if asked is None and row.sm != 90 and any(map(_OF_SM90.search, modules)):
+        of_probe = {probe.spec.module for probe in probes if probe.spec.id == cell.probe and probe.spec.module}
+        if asked is None and named:
+            of_probe = {named}
+        elif asked is None and row.sm != 90 and any(map(_OF_SM90.search, of_probe)):
             return ()
-        found |= set(asked) if asked is not None else {_as_family(name) for name in modules}
+        found |= set(asked) if asked is not None else {image.as_family(name) for name in of_probe}
     return tuple(sorted(found))
 
 
@@ -213,27 +253,6 @@ def _asked(row: FeatureRow, variant: str, on: Basis) -> tuple[str, ...] | None:
 
 def _seen(row: FeatureRow, on: Basis) -> dict[str, dict[str, atlas.Ran]]:
     return {} if isinstance(row.sm, Missing) else on.known.seen.get((row.feature, row.sm), {})
-
-
-def _as_family(name: str) -> str:
-    return f"{name}*" if name.startswith(_FAMILIES) else name
-
-
-def _is_there(name: str, sm: int | Missing, facts: Facts) -> bool:
-    """Whether a module is compiled in the image, for that GPU: what FlashInfer's cache has is by its folder.
-
-    flashinfer-jit-cache says from 0.7 on for which GPUs it is; of older ones a finding says where it is for others.
-    """
-    package = facts.flashinfer
-    if not isinstance(package, FlashInfer):
-        return False
-    if fnmatch.filter(package.cached_modules, name):
-        return True
-    tags = () if isinstance(package.jit_cache_architectures, Missing) else package.jit_cache_architectures
-    reached = [of_architecture(f"sm_{tag}", sm) for tag in tags if not isinstance(sm, Missing)]
-    if reached and all(reach is Reach.NOT for reach in reached):
-        return False
-    return bool(fnmatch.filter(package.jit_cache_modules, name))
 
 
 def _cost(name: str, sm: int | Missing, on: Basis) -> tuple[int, float, int, str]:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from fi_doctor import upgraded
+from fi_doctor.conditions.compilers import nvcc_architectures
 from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import released
 from fi_doctor.facts.gpus import read_gpus_of_nvml
 from fi_doctor.knowledge import companions, contexts
-from fi_doctor.knowledge.gpus import nvcc_architectures
 from fi_doctor.model import (
     Depth,
     Driver,

@@ -13,6 +13,7 @@ from fi_doctor.model import Depth, Finding, Missing, Request, Requires, Severity
 from fi_doctor.model.expected import Start
 from fi_doctor.model.targets import Target
 from fi_doctor.probing import plan
+from fi_doctor.reports.expected import warm_list
 
 KB = knowledge.load()
 WORKS = Verdict.WORKS
@@ -182,7 +183,20 @@ def test_a_row_of_which_nothing_is_foretold_says_why():
 def test_the_modules_of_another_gpu_are_not_guessed():
     spec = make.spec("norm.rmsnorm", module="fused_moe_90", has_build=True)
     facts = make.facts(gpus=make.gpu_facts(make.gpu(sm=100)))
-    assert expected_of(report(run(), spec=spec, facts=facts)).start is Start.UNKNOWN
+    one = expected_of(report(run(), spec=spec, facts=facts))
+    assert (one.start, one.doubt) == (Start.UNKNOWN, "which modules it asks for on SM100 was not seen")
+
+
+@pytest.mark.parametrize(("sm", "objects"), [(90, 250), (100, 270), (120, 96)])
+def test_a_module_that_there_is_for_each_kind_of_gpu_is_that_of_the_row_s(sm, objects):
+    spec = make.spec("moe.bf16", module="fused_moe_90", has_build=True, requires=Requires(sm=">=90,<91"))
+    package = make.flashinfer(symbols={"flashinfer.fused_moe.cutlass_fused_moe": "fused_moe/core.py:1"})
+    found = report(spec=spec, facts=make.facts(gpus=make.gpu_facts(make.gpu(sm=sm)), flashinfer=package))
+    for row in ("moe.bf16", "moe.nvfp4"):  # which no probe runs
+        one = expected_of(found, row)
+        assert (one.start, one.modules, one.objects) == (Start.COMPILES, (f"fused_moe_{sm}",), objects)
+    assert ("moe.bf16" in found.expected.first_start.unwarmed) is (sm != 90)
+    assert "moe.nvfp4" not in warm_list(found).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -227,6 +241,13 @@ def test_a_row_that_is_not_offered_cannot_start():
     one = expected_of(report(run(), facts=facts))
     assert one.start is Start.CANNOT
     assert "has no flashinfer.norm.rmsnorm" in one.why
+
+
+def test_what_needs_several_gpus_counts_where_there_are_as_many():
+    spec = make.spec("comm.allreduce", module="trtllm_comm", has_build=True, gpus=2)
+    two = make.facts(gpus=make.gpu_facts(make.gpu(), make.gpu(index=1)))
+    assert "trtllm_comm" not in report(spec=spec).expected.first_start.modules
+    assert "trtllm_comm" in report(spec=spec, facts=two).expected.first_start.modules
 
 
 def test_the_first_start_is_that_of_the_required_rows():

@@ -17,7 +17,7 @@ from fi_doctor.knowledge import gpus
 from fi_doctor.model import Evidence, Holds, Missing, Verdict
 from fi_doctor.model.plans import Standing
 from fi_doctor.model.targets import Target
-from fi_doctor.moving import altered, ends, judging, keeping, pins, planning, starting
+from fi_doctor.moving import altered, ends, judging, keeping, pins, planning
 from fi_doctor.moving.standing import moves, stands
 from fi_doctor.reports import plans
 
@@ -227,13 +227,17 @@ def test_a_setting_that_is_set_comes_first():
 
 
 def test_a_first_start_compiles_what_is_not_there():
-    of_new = starting.start_up(judging.plan(ended("b200").facts, known()), ended("b200").facts)
-    assert "norm" in of_new.modules
-    assert "fused_moe_90" not in of_new.modules
-    assert of_new.seconds > 0
-    all_there = replace(facts().flashinfer, jit_cache_modules=tuple(spec.module for spec in known().specs))
-    prebuilt = replace(facts(), flashinfer=all_there)
-    assert starting.start_up(judging.plan(prebuilt, known()), prebuilt).modules == ()
+    before, after = planned("b200").starts
+    assert {"norm", "sampling"} <= {*after.modules}
+    assert "fused_moe_90" in before.modules
+    assert "fused_moe_90" not in after.modules
+    assert after.seconds > 0
+    assert "moe.nvfp4" in after.unknown
+    text = plans.render(planned("b200"), width=80).replace("\n      ", " ")
+    assert f"after: {len(after.modules)} modules: " in text
+    assert "after, of which it is not known: " in text
+    there = replace(facts().flashinfer, jit_cache_modules=(*before.modules, "batch_*", "xqa_*"))
+    assert judging.judge(replace(facts(), flashinfer=there), known()).expected.first_start.modules == ()
 
 
 def test_a_row_that_vllm_no_longer_calls_is_lost_and_one_behind_a_flag_says_which():

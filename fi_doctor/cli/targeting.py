@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from packaging.version import Version
 
+from fi_doctor.conditions.compilers import SINCE
 from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.errors import UsageError
@@ -26,7 +27,6 @@ _KEYS = ("gpu", "sm", "gpus", "driver", "cuda", *_PACKAGES)
 _MOST_GPUS = 1024
 _RENAMED = {101: 110}  # Thor, in CUDA 13
 _DRIVER = re.compile(r"(\d{3,4})(?:\.\d{1,4}){0,2}", re.ASCII)
-_OLDEST_TORCH = Version("2.0")
 _VERSION = re.compile(r"\d+(?:\.\d+)*[A-Za-z0-9.+-]*", re.ASCII)
 
 
@@ -37,8 +37,8 @@ def target(words: str, *, needs_gpu: bool = True) -> Target:
     """
     given = _pairs(words)
     named = given.get("gpu", "")
-    gpu = _gpu(named) if named else None
-    sm = _sm(given["sm"]) if "sm" in given else gpu.sm if gpu else 0
+    gpu = _gpu(named, given) if named else None
+    sm = _sm(given["sm"], given) if "sm" in given else gpu.sm if gpu else 0
     if not sm and needs_gpu:
         raise _wrong("it names no GPU", todo=_EXAMPLE)
     if gpu is not None and gpu.sm != sm:
@@ -47,10 +47,10 @@ def target(words: str, *, needs_gpu: bool = True) -> Target:
         words=words,
         sm=sm,
         name=gpu.name if gpu else "",
-        gpus=_number(given.get("gpus", "1")),
-        driver=_driver(given.get("driver", "")),
-        cuda=_cuda(given.get("cuda", "")),
-        versions={_PACKAGES[key]: _version(key, value) for key, value in given.items() if key in _PACKAGES},
+        gpus=_number(given.get("gpus", "1"), given),
+        driver=_driver(given.get("driver", ""), given),
+        cuda=_cuda(given.get("cuda", ""), given),
+        versions={_PACKAGES[key]: _version(key, value, given) for key, value in given.items() if key in _PACKAGES},
     )
 
 
@@ -76,46 +76,46 @@ def _pairs(words: str) -> dict[str, str]:
     return found
 
 
-def _gpu(name: str) -> gpus.Named:
+def _gpu(name: str, words: Mapping[str, str]) -> gpus.Named:
     found = gpus.named(name)
     if len(found) == 1:
         return found[0]
     if found:
         several = " and ".join(f"{one.name} (SM{one.sm})" for one in found)
-        raise _wrong(f"{name!r} fits {several}", todo=f"--target {_word(found[-1].name)}")
+        raise _wrong(f"{name!r} fits {several}", todo=_with(words, "gpu", _word(found[-1].name)))
     near = gpus.near(name)
     raise _wrong(
         f"no GPU is known as {name!r}",
         why=f"near to it are {', '.join(near)}" if near else "it is none of those that fi-doctor knows",
-        todo=f"--target {_word(near[0])}" if near else "--target sm=90, by its compute capability",
+        todo=_with(words, "gpu", _word(near[0])) if near else "--target sm=90, by its compute capability",
     )
 
 
-def _sm(value: str) -> int:
+def _sm(value: str, words: Mapping[str, str]) -> int:
     """From "90", "9.0", "90a" or "sm_90": 90."""
     digits = re.fullmatch(r"(?:sm_?)?(\d{1,2})\.?(\d)[af]?", value.lower(), re.ASCII)
-    known = sorted(gpus.SINCE)
+    known = sorted(SINCE)
     sm = int("".join(digits.groups())) if digits else 0
     if sm in known:
         return sm
     if sm in _RENAMED:
         now = _RENAMED[sm]
-        raise _wrong(f"sm={value}: since CUDA 13 it is called SM{now}", todo=f"--target sm={now}")
+        raise _wrong(f"sm={value}: since CUDA 13 it is called SM{now}", todo=_with(words, "sm", str(now)))
     near = sorted(sorted(known, key=lambda one: abs(one - sm))[:2]) if sm else known
     raise _wrong(
         f"sm={value}: no GPU has that compute capability",
         why=f"near to it are {_listed(near)}",
-        todo=f"--target sm={near[0]}",
+        todo=_with(words, "sm", str(near[0])),
     )
 
 
-def _number(value: str) -> int:
+def _number(value: str, words: Mapping[str, str]) -> int:
     if value.isascii() and value.isdecimal() and len(value) < 9 and 1 <= int(value) <= _MOST_GPUS:
         return int(value)
-    raise _wrong(f"gpus={value}: a number from 1 to {_MOST_GPUS}", todo="--target h200,gpus=2")
+    raise _wrong(f"gpus={value}: a number from 1 to {_MOST_GPUS}", todo=_with(words, "gpus", "2"))
 
 
-def _driver(value: str) -> str:
+def _driver(value: str, words: Mapping[str, str]) -> str:
     form = _DRIVER.fullmatch(value)
     if not value or (form and form[1] in BRANCHES):
         return value
@@ -124,12 +124,12 @@ def _driver(value: str) -> str:
         raise _wrong(
             f"driver={value}: of branch {form[1]} nothing is known",
             why=f"near to it are {_listed(sorted(near))}; the newest known is {max(BRANCHES)}",
-            todo=f"--target h200,driver={near[0]}",
+            todo=_with(words, "driver", near[0]),
         )
-    raise _wrong(f"driver={value}: it is a version, or its first number", todo="--target h200,driver=580")
+    raise _wrong(f"driver={value}: it is a version, or its first number", todo=_with(words, "driver", "580"))
 
 
-def _cuda(value: str) -> str:
+def _cuda(value: str, words: Mapping[str, str]) -> str:
     if not value:
         return ""
     releases = sorted(set(BRANCHES.values()), key=_key)
@@ -140,23 +140,22 @@ def _cuda(value: str) -> str:
     raise _wrong(
         f"cuda={value}: no such release of the toolkit is known",
         why=f"near to it {'are' if len(near) > 1 else 'is'} {_listed(near)}",
-        todo=f"--target h200,cuda={near[-1]}",
+        todo=_with(words, "cuda", near[-1]),
     )
 
 
-def _version(key: str, value: str) -> str:
+def _version(key: str, value: str, words: Mapping[str, str]) -> str:
     known = list(pins.load().get(_PACKAGES[key], {}))
     if not _VERSION.fullmatch(value):
-        raise _wrong(f"{key}={value}: it is no version", todo=f"--target h200,{key}={known[-1] if known else '1.0'}")
+        raise _wrong(f"{key}={value}: it is no version", todo=_with(words, key, known[-1] if known else "1.0"))
     parsed = parse_version(value)
-    # Of torch those are known that a vLLM requires; between them there are others.
-    is_between = key == "torch" and parsed is not None and _OLDEST_TORCH <= parsed <= Version(known[-1])
-    if known and value not in known and not is_between:
+    # What follows a plus names the CUDA of a wheel: of every release of torch there are several.
+    if known and (str(parsed.public) if parsed is not None and key == "torch" else value) not in known:
         near = _around(parsed, known)
         raise _wrong(
             f"{key}={value}: of that release nothing is known",
-            why=f"near to it are {', '.join(near)}; the newest known is {known[-1]}",
-            todo=f"--target h200,{key}={near[0]}",
+            why=f"near to it {'are' if len(near) > 1 else 'is'} {', '.join(near)}; the newest known is {known[-1]}",
+            todo=_with(words, key, near[0]),
         )
     return value
 
@@ -180,6 +179,12 @@ def _listed(values: Iterable[object]) -> str:
 
 def _word(name: str) -> str:
     return name.removeprefix("NVIDIA ").removeprefix("GeForce ").lower().replace(" ", "-")
+
+
+def _with(words: Mapping[str, str], key: str, value: str) -> str:
+    """The line that was given with another value; of the first word, a GPU's name, its key is left out."""
+    changed = {**words, key: value}
+    return f"--target {','.join(one if name == 'gpu' else f'{name}={one}' for name, one in changed.items())}"
 
 
 def _wrong(what: str, *, why: str = "", todo: str) -> UsageError:

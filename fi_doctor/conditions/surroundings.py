@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 from packaging.version import Version
 
+from fi_doctor.conditions.compilers import SINCE
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.conditions.relations import Relation, visible_gpus
 from fi_doctor.model import Facts, HostLimits, Missing
 
-# The first CUDA release whose ptxas knows the SM, newest first ("ptxas --help" of 12.4, 12.8, 12.9, 13.0).
-_PTXAS_KNOWS = {103: "12.9", 121: "12.9", 100: "12.8", 101: "12.8", 120: "12.8", 110: "13.0"}
 _OLDEST_GCC = 7  # -std=c++17 with its library: <optional>, which FlashInfer's modules include
 _BUILD_VARIABLES = frozenset({"CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST", "CC", "CXX", "MAX_JOBS"})
 
@@ -167,7 +166,7 @@ def _old(facts: Facts) -> list[tuple[str, int, str, str]] | Missing:
     for sm in sorted({gpu.sm for gpu in gpus if not isinstance(gpu.sm, Missing)}):
         second = sm >= 100 and not (isinstance(triton.blackwell, Missing) and triton.blackwell.absent)
         ptxas = triton.blackwell if second else triton.common
-        need = _PTXAS_KNOWS.get(sm, "")
+        need = ".".join(map(str, SINCE.get(sm, ())))
         if need and not isinstance(ptxas, Missing) and isinstance(ptxas.version, str):
             variable = "TRITON_PTXAS_BLACKWELL_PATH" if second else "TRITON_PTXAS_PATH"
             if Version(ptxas.version) < Version(need):

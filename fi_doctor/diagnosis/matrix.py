@@ -245,9 +245,12 @@ def _decide(
     if verdict is Verdict.WORKS:  # the reason is that of what is known least well
         same.sort(key=lambda cell: (cell.evidence.rank, cell.scope.rank))
     why = _why(same, deciding)
-    if all(cell.why.startswith(OTHER_GPUS) for cell in deciding) and (place := offered_at(feature, facts)):
+    if all(cell.why.startswith(OTHER_GPUS) for cell in deciding):
         # That our probes are for other GPUs is no word of FlashInfer's.
-        verdict, evidence, why = Verdict.UNKNOWN, Evidence.DECLARED, f"{place} on SM{sm}"
+        if word := foretelling.about(foreseen, feature.id, None):
+            return word.verdict, Evidence.PREDICTED, Scope.FULL, word.why
+        if place := offered_at(feature, facts):
+            verdict, evidence, why = Verdict.UNKNOWN, Evidence.DECLARED, f"{place} on SM{sm}"
     if use is not None and use.unchecked and verdict is not Verdict.UNKNOWN:
         return Verdict.UNKNOWN, Evidence.DECLARED, scope, f"{use.unchecked} ({verdict}: {why})"
     if verdict is Verdict.UNKNOWN and evidence is Evidence.NONE and (place := declared_at(feature, facts)):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from fi_doctor.conditions.compilers import SINCE
 from fi_doctor.conditions.log_relations import driver_cuda
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.explaining.matching import Match
-from fi_doctor.knowledge.gpus import SINCE
 from fi_doctor.model import Fault, LogFact, LogFacts, Missing
 
 # Release of the toolkit from which nvcc takes an architecture: those of the GPUs that have a name, and others; with f

@@ -64,23 +64,6 @@ _FORMS = re.compile(
     r"\b(?:nvidia|geforce|tesla|generation|[hd]gx|sxm\d?(?: ac)?|pcie|nvl\d*|hbm\d?e?|3e|mig|\d+ ?gb?"
     r"|blackwell|(?:max q )?workstation|server|edition|developer kit|(?<=\d )d)\b|[^a-z0-9]"
 )
-# Release of the toolkit from which nvcc compiles for each of the above. Source: the release notes of CUDA 10.0, 11.0,
-# 11.1, 11.4, 11.8, 12.8, 12.9 and 13.0, which also takes those below 75 away.
-SINCE = {
-    70: (9, 0),
-    75: (10, 0),
-    80: (11, 0),
-    86: (11, 1),
-    87: (11, 4),
-    89: (11, 8),
-    90: (11, 8),
-    100: (12, 8),
-    120: (12, 8),
-    103: (12, 9),
-    121: (12, 9),
-    110: (13, 0),
-}
-_LOWEST_OF_13 = 75
 
 
 def named(words: str) -> tuple[Named, ...]:
@@ -94,16 +77,6 @@ def near(words: str) -> tuple[str, ...]:
     names = {_bare(name): name for one in GPUS for name in (one.name, *one.others)}
     found = difflib.get_close_matches(_bare(words), names, n=3, cutoff=0.5)
     return tuple(names[one].removeprefix("NVIDIA ") for one in found)
-
-
-def nvcc_architectures(release: str) -> tuple[str, ...]:
-    """What nvcc of that release compiles for, of the GPUs above: "sm_90". release: "12.8"."""
-    found = tuple(int(part) for part in release.split(".")[:2])
-    return tuple(
-        f"sm_{sm}"
-        for sm, since in sorted(SINCE.items())
-        if since <= found and not (found >= (13, 0) and sm < _LOWEST_OF_13)
-    )
 
 
 def _bare(words: str) -> str:

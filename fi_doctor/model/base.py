@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 
 import msgspec
 
@@ -41,4 +42,9 @@ class Closed(str, enum.Enum):
     @property
     def rank(self) -> int:
         """Place in the declared order, weakest first."""
-        return list(type(self)).index(self)
+        return _places(type(self))[self]
+
+
+@functools.cache
+def _places(kind: type[Closed]) -> dict[Closed, int]:
+    return {word: place for place, word in enumerate(kind)}

@@ -29,6 +29,7 @@ class Expected(Data, frozen=True):
     measured: tuple[str, ...] = ()  # machines by which that is known: "h200-... (nvcc 13.0)"; empty: by estimates
     leans_on: tuple[str, ...] = ()  # rules that foretell its verdict, and machines that showed it
     why: str = ""  # where it cannot, or nothing like it was measured
+    doubt: str = ""  # why it is not known how it starts
 
 
 class FirstStarts(Data, frozen=True):
@@ -41,6 +42,8 @@ class FirstStarts(Data, frozen=True):
     jobs: int = 0
     memory_mib: int = 0  # the most that one compiler takes
     unknown: tuple[str, ...] = ()  # rows of which it is not known
+    unwarmed: tuple[str, ...] = ()  # of the rows those that no probe compiles for that GPU, so that `warm` cannot
+    is_asked: bool = False  # the rows were asked for; else they are all that vLLM calls, of which a model takes a part
 
 
 class Expectations(Data, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fi_doctor.model.base import Closed, Data, Missing
+from fi_doctor.model.expected import FirstStarts
 from fi_doctor.model.policy import Holds
 from fi_doctor.model.report import Doctor
 from fi_doctor.model.words import Evidence
@@ -82,14 +83,6 @@ class SettingMove(Data, frozen=True):
     source: str
 
 
-class StartUp(Data, frozen=True):
-    """What a server's first start compiles with what vLLM calls by default, roughly."""
-
-    modules: tuple[str, ...]
-    seconds: float  # with so many jobs, by what such modules took on SM90 elsewhere
-    jobs: int
-
-
 class Kept(Data, frozen=True):
     """A required row: whether it is still there after the move."""
 
@@ -142,7 +135,7 @@ class Plan(Data, frozen=True):
     problems_new: tuple[str, ...]  # "id: title" of findings that hold after the move alone
     problems_gone: tuple[str, ...]
     settings: tuple[SettingMove, ...]
-    starts: tuple[StartUp, StartUp]
+    starts: tuple[FirstStarts, FirstStarts]  # of what vLLM calls without a flag, before and after
     required: tuple[Kept, ...]
     search: Search | None  # where something required is lost
     notes: tuple[str, ...] = ()  # what is not known

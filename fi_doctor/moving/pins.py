@@ -10,11 +10,11 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from fi_doctor import upgraded
+from fi_doctor.conditions.compilers import SINCE
 from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.conditions.requirements import applicable
 from fi_doctor.knowledge import pins
-from fi_doctor.knowledge.gpus import SINCE
 from fi_doctor.model import Facts, Missing, Package
 from fi_doctor.model.plans import Need, Pin
 

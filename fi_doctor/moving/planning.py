@@ -10,9 +10,10 @@ from fi_doctor import __version__, pipeline, upgraded
 from fi_doctor.diagnosis import given
 from fi_doctor.knowledge.gpus import ON_ARM
 from fi_doctor.model import Doctor, Facts, Finding, Holds, Missing, Report, Severity
+from fi_doctor.model.expected import FirstStarts
 from fi_doctor.model.plans import PLAN_SCHEMA, Kept, Plan, Side, Standing
 from fi_doctor.model.targets import Target
-from fi_doctor.moving import altered, ends, judging, keeping, pins, searching, starting
+from fi_doctor.moving import altered, ends, judging, keeping, pins, searching
 from fi_doctor.moving.standing import moves, stands
 
 HOLDS, LOST, CANNOT_TELL = 0, 1, 3
@@ -68,10 +69,7 @@ def plan(  # noqa: PLR0913 - both ends, what is asked and what is known
         problems_new=_only(came, gone),
         problems_gone=_only(gone, came),
         settings=altered.find(known.kb, begin, end.facts, known.stated),
-        starts=(
-            starting.start_up(judging.plan(begin, known), begin),
-            starting.start_up(judging.plan(end.facts, known), end.facts),
-        ),
+        starts=(_first_start(static), _first_start(after)),
         required=of_required,
         search=search,
         notes=_notes(begin, end),
@@ -89,6 +87,10 @@ def told(facts: Facts) -> tuple[str, ...]:
         f"nvcc {nvcc}" if nvcc else "no nvcc is known",
         *(f"{name} {version}" if version else f"no {name}" for name, version in versions),
     )
+
+
+def _first_start(report: Report) -> FirstStarts:
+    return report.expected.first_start if report.expected is not None else FirstStarts()
 
 
 def _counting(report: Report) -> list[Finding]:

@@ -57,8 +57,14 @@ SHARES = {  # by module
     "mxfp8_quantization": 0.07,
 }
 
+# Those of fused_moe and fp4_quantization as FlashInfer 0.7.2.post1 lists their sources.
 OBJECTS = {
     "fused_moe": 250,
+    "fused_moe_89": 85,
+    "fused_moe_100": 270,
+    "fused_moe_103": 282,
+    "fused_moe_120": 96,
+    "fp4_quantization": 7,
     "fused_moe_90.": 17,
     "batch_prefill": 10,
     "batch_decode": 3,

@@ -34,7 +34,10 @@ def warm_list(report: Report) -> str:
     words = clean(report.target.words, 300) if report.target is not None else ""
     release = report.facts.version_of("flashinfer-python")
     head = [f"# --target {words}, FlashInfer {release}", f"# {first_start_line(found)}", f"# {_command(report)}"]
-    return "".join(f"{line}\n" for line in (*head, *found.rows))
+    if found.unwarmed:
+        head.append(f"# Left to the first start, as no probe compiles them for this GPU: {', '.join(found.unwarmed)}")
+    rows = [row for row in found.rows if row not in found.unwarmed]
+    return "".join(f"{line}\n" for line in (*head, *rows))
 
 
 def _command(report: Report) -> str:
@@ -48,11 +51,17 @@ def _command(report: Report) -> str:
 def first_start_line(found: FirstStarts) -> str:
     """What a server's first start compiles there, in a sentence."""
     unknown = f"; what {names(found.unknown)} would compile is not known" if found.unknown else ""
+    who = "What is required" if found.is_asked else "What vLLM calls without a flag, of which a model takes a part,"
+    return f"{who} compiles at a first start there {first_start(found)}{unknown}"
+
+
+def first_start(found: FirstStarts) -> str:
+    """How much that is: "4 modules: 16 objects, about 11 min with 2 jobs of up to 3.4 GiB"."""
     if not found.modules:
-        return f"A first start there compiles nothing that is known of{unknown}"
+        return "nothing that is known of"
     return (
-        f"A first start there compiles {amount(len(found.modules), 'module')}: {amount(found.objects, 'object')}, "
-        f"{about(found.seconds)} with {amount(found.jobs, 'job')} of up to {found.memory_mib / 1024:.1f} GiB{unknown}"
+        f"{amount(len(found.modules), 'module')}: {amount(found.objects, 'object')}, {about(found.seconds)} "
+        f"with {amount(found.jobs, 'job')} of up to {found.memory_mib / 1024:.1f} GiB"
     )
 
 
@@ -65,13 +74,15 @@ def _grouped(told: Iterable[tuple[str, Expected]]) -> list[str]:
 
 def _start(row: Expected) -> str:
     if row.start is not Start.COMPILES:
+        if row.start is Start.UNKNOWN:
+            return f"start not known{f', since {row.doubt}' if row.doubt else ''}"
         return str(row.start) if row.start in (Start.CANNOT, Start.NOTHING, Start.FIRST_CALL) else f"start {row.start}"
     measured = f"as on {', '.join(row.measured)}" if row.measured else "estimated"
     cost = f"{amount(row.objects, 'object')}, {row.cpu_seconds:.0f} CPU s, {row.memory_mib / 1024:.1f} GiB, {measured}"
-    return f"compiles {_briefly(row.modules)} ({cost})"
+    return f"compiles {briefly(row.modules)} ({cost})"
 
 
-def _briefly(modules: tuple[str, ...]) -> str:
+def briefly(modules: tuple[str, ...]) -> str:
     """Their names; attention's go on with types and sizes, which machine formats have."""
     counts = Counter(name if len(name) <= _LONG else f"{name[: name.rfind('_', 0, _LONG) + 1]}*" for name in modules)
     return ", ".join(f"{number} x {name}" if number > 1 else name for name, number in counts.items())

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fi_doctor.model import Evidence, Holds, Missing
+from fi_doctor.model.expected import FirstStarts
 from fi_doctor.model.plans import (
     PLAN_SCHEMA,
     Alternative,
@@ -18,10 +19,10 @@ from fi_doctor.model.plans import (
     RowMove,
     SettingMove,
     Standing,
-    StartUp,
 )
+from fi_doctor.reports.expected import briefly, first_start
 from fi_doctor.reports.markdown import words
-from fi_doctor.reports.text import about, amount, clean, names, wrap
+from fi_doctor.reports.text import amount, clean, names, wrap
 
 NOTHING_RUN = "All of it is declared or predicted: of what comes after the move nothing was built or run."
 _WHY = 300  # characters of a reason
@@ -114,7 +115,10 @@ def _sections(plan: Plan) -> Iterator[_Section]:
         ("Problems that go", plan.problems_gone),
         ("Settings that are set", map(_setting, (one for one in plan.settings if one.is_set))),
         ("Settings that end or change their default, set nowhere", _unset(plan.settings)),
-        ("What a server's first start compiles, roughly", _starts(plan.starts)),
+        (
+            "What a first start compiles of all that vLLM calls without a flag",
+            _starts(plan.starts),
+        ),
         ("Not known", plan.notes),
     ):
         told = [clean(item, 2000) for item in items]
@@ -223,17 +227,12 @@ def _unset(settings: Iterable[SettingMove]) -> Iterator[str]:
             yield f"{one.name}: {one.before} -> {one.after.removeprefix('default ')}"
 
 
-def _starts(starts: tuple[StartUp, StartUp]) -> Iterator[str]:
-    told = [_start(one) for one in starts]
-    if starts[0].modules != starts[1].modules:
-        yield f"before: {told[0]}"
-        yield f"after: {told[1]}"
-    elif starts[1].modules:
-        yield f"before and after: {told[1]}"
-
-
-def _start(one: StartUp) -> str:
-    if not one.modules:
-        return "nothing that is known of"
-    taken = f"{about(one.seconds)} with {amount(one.jobs, 'job')}"
-    return f"{amount(len(one.modules), 'module')}, {taken}: {names(one.modules)}"
+def _starts(starts: tuple[FirstStarts, FirstStarts]) -> Iterator[str]:
+    before, after = starts
+    ends = [("before and after", after)] if before == after else [("before", before), ("after", after)]
+    if not any(one.modules or one.unknown for one in starts):
+        return
+    for end, one in ends:
+        yield f"{end}: {first_start(one)}{f': {briefly(one.modules)}' if one.modules else ''}"
+        if one.unknown:
+            yield f"{end}, of which it is not known: {names(one.unknown)}"

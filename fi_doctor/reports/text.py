@@ -31,7 +31,9 @@ def clean(text: str, limit: int = LIMIT) -> str:
     Package and GPU names, messages and reports come from elsewhere: ESC, C1 controls, bidirectional overrides,
     zero-width characters and undecodable bytes are shown and not sent.
     """
-    line = "".join(char if char.isprintable() else _escape(char) for char in " ".join(text.split()))
+    line = " ".join(text.split())
+    if not line.isprintable():
+        line = "".join(char if char.isprintable() else _escape(char) for char in line)
     if len(line) <= limit:
         return line
     return f"{line[:limit]} [{len(line) - limit} more characters]"

@@ -12,9 +12,10 @@ from fi_doctor.cli import targeting as reading
 from fi_doctor.cli import warming
 from fi_doctor.cli.asked import AskedWarm
 from fi_doctor.conditions import Truth, View
+from fi_doctor.conditions.compilers import SINCE
 from fi_doctor.errors import UsageError
 from fi_doctor.explaining.gpus import sm_of
-from fi_doctor.knowledge import examples, gpus
+from fi_doctor.knowledge import examples, gpus, pins
 from fi_doctor.model import Depth, Missing, Request
 from fi_doctor.model.targets import JIT_CACHE_UNREAD
 from fi_doctor.probing import catalog, plan
@@ -57,7 +58,7 @@ def test_gpus_go_by_the_names_that_people_give_them(words, name, sm):
 
 def test_every_name_is_read_in_a_log_as_the_same_gpu():
     assert {one.name: one.sm for one in gpus.GPUS} == {one.name: sm_of(one.name) for one in gpus.GPUS}
-    assert {one.sm for one in gpus.GPUS} <= set(gpus.SINCE)
+    assert {one.sm for one in gpus.GPUS} <= set(SINCE)
 
 
 def test_all_that_can_be_named():
@@ -92,7 +93,11 @@ def test_all_that_can_be_named():
         ("h200,vllm=0.99", "of that release nothing is known", "vllm=0.33.0"),
         ("h200,vllm=0.14.7", "of that release nothing is known", "vllm=0.14.1"),
         ("h200,torch=9.9", "of that release nothing is known", "torch=2.14.0"),
-        ("h200,torch=1.13", "of that release nothing is known", "torch=2.8.0"),
+        ("h200,torch=1.13", "of that release nothing is known", "torch=2.4.0"),
+        ("h200,torch=2.9.9", "of that release nothing is known", "torch=2.9.1"),
+        ("l4,gpus=2,cuda=14", "cuda=14: no such release", "--target l4,gpus=2,cuda=13.4"),
+        ("h2000,driver=580", "no GPU is known as 'h2000'", "--target h200,driver=580"),
+        ("sm=95,cuda=13.0", "no GPU has that compute capability", "--target sm=90,cuda=13.0"),
         ("h200,vllm=latest", "vllm=latest: it is no version", "vllm="),
         ("h200,gpus=0", "gpus=0: a number from 1", "gpus=2"),
         ("h200,drivr=5", "there is no 'drivr'; did you mean driver", "--target"),
@@ -211,6 +216,11 @@ def test_of_a_jit_cache_that_is_not_here_its_version_alone_is_known():
     other = targeting.facts_for(has_one, reading.target("h200,jit-cache=0.6.0"), Depth.STATIC)
     assert conditions.holds({"jit_cache_module_count": 0}, View(other)) is Truth.YES  # FlashInfer does not take it
     assert targeting.facts_for(has_one, reading.target("h200"), Depth.STATIC) == has_one
+
+
+def test_a_wheel_of_torch_for_a_cuda_of_its_own_is_one_of_its_release():
+    newest = next(reversed(pins.load()["torch"]))
+    assert reading.target(f"h200,torch={newest}+cu128").versions == {"torch": f"{newest}+cu128"}
 
 
 @pytest.mark.parametrize(("version", "cuda"), [("2.11.0+cu128", "12.8"), ("2.14.0", "13.0"), ("2.11.0+cpu", None)])

@@ -28,10 +28,17 @@ def facts(version, sm=90, gpus=1, *, packages=None, **changes):
         ("layernorm-ignores-strides", ("norm.layernorm", "spread_bf16"), WRONG, facts("0.7.2.post1"), facts("0.7.4")),
         (
             "block-quantisers-write-nothing-before-sm100",
-            ("quant.fp4", "linear"),
+            ("quant.mxfp8", "linear"),
             WRONG,
             facts("0.6.7.post3", sm=89),
             facts("0.6.7.post3", sm=100),
+        ),
+        (
+            "fp4-quantisers-refuse-gpus-before-sm90",
+            ("quant.fp4", "linear"),
+            BROKEN,
+            facts("0.6.7.post3", sm=89),
+            facts("0.6.7.post3", sm=90),
         ),
         (
             "fp8-cache-takes-fa3-that-does-not-compile",

@@ -415,6 +415,12 @@ EXAMPLES: dict[str, Example] = {
     "block-quantisers-write-nothing-before-sm100": Example(
         HEALTHY, HEALTHY, (_cell("quant.fp4", UNWRITTEN),), (_cell("quant.fp4", MISPLACED),)
     ),
+    "fp4-quantisers-refuse-gpus-before-sm90": Example(
+        make.facts(gpus=make.gpu_facts(make.gpu(sm=89))),
+        HEALTHY,
+        (make.outcome("quant.fp4", Ending.RAISED, Stage.IMPORTED, detail="Invalid backend: 89", error="ValueError"),),
+        (make.outcome("quant.fp4", Ending.RAISED, Stage.IMPORTED, detail="Invalid backend: 89", error="ValueError"),),
+    ),
     "block-scale-gemm-clips-bf16-weight": Example(
         HEALTHY,
         HEALTHY,
@@ -475,6 +481,9 @@ EXAMPLES: dict[str, Example] = {
         _arch_list("9.0;10.0", make.missing("import flashinfer raises ValueError: too many values to unpack")),
     ),
     "arch-list-misses-gpu": Example(_arch_list("10.0a", ("100a",)), _arch_list("8.0 9.0a", ("80", "90a"))),
+    "gpus-older-than-flashinfer-takes": Example(
+        make.facts(gpus=make.gpu_facts(make.gpu(sm=70))), make.facts(gpus=make.gpu_facts(make.gpu(sm=70), make.gpu()))
+    ),
     "arch-list-lacks-suffix": Example(_arch_list("9.0", ("90",)), _arch_list("9.0", ("90a",))),
     "cache-path-breaks-ninja": Example(
         _flashinfer(cache_base="my caches/.cache/flashinfer"), _flashinfer(cache_base="/home/me/.cache/flashinfer")

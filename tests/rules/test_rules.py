@@ -25,6 +25,7 @@ RULES = {rule.id: rule for rule in KB.rules}
 # They say that rows are broken, and of some rows not all is compiled by nvcc.
 _NEED_NVCC = (
     *("host-compiler-not-found", "ninja-not-found", "nvcc-not-found", "nvcc-not-taken", "nvcc-too-old-for-sm12x"),
+    "gpus-older-than-flashinfer-takes",
 )
 _WITHOUT_NVCC = {
     *("gemm.bf16", "gemm.bf16_fp4", "gemm.fp4", "gemm.fp8_groupwise", "gemm.mxfp8", "quant.fp8", "ssm.gdn", "ssm.kda"),

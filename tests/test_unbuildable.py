@@ -1,0 +1,77 @@
+"""What is expected on a machine that is not here where nothing can be compiled for it."""
+
+from __future__ import annotations
+
+import factory as make
+import pytest
+
+from fi_doctor import knowledge, pipeline
+from fi_doctor.knowledge import atlas
+from fi_doctor.model import Depth, Request, Requires, Verdict
+from fi_doctor.model.expected import Start
+from fi_doctor.model.targets import Target
+from fi_doctor.probing import plan
+
+KB = knowledge.load()
+SPEC = make.spec("norm.rmsnorm", module="norm", has_build=True)
+STATIC = Request(depth=Depth.STATIC)
+
+
+def report(facts, spec=SPEC):
+    return pipeline.conclude(
+        STATIC,
+        kb=KB,
+        facts=facts,
+        planned=plan.plan((spec,), facts, STATIC),
+        outcomes=(),
+        created="",
+        target=Target(words="", sm=0),
+        known=atlas.Atlas((), (), ()),
+    )
+
+
+def row_of(found, name="norm.rmsnorm"):
+    return next(one for one in found.features if one.feature == name)
+
+
+def expected_of(found):
+    return next(one for one in found.expected.rows if one.feature == "norm.rmsnorm")
+
+
+def without_compiler(**flashinfer):
+    """A machine whose nvcc does not know its GPU."""
+    nvcc = make.nvcc("12.4", architectures=("sm_80", "sm_90"))
+    toolkit = make.toolkit("12.4", jit=make.jit("12.4", nvcc=nvcc, compiler=nvcc))
+    package = make.flashinfer(architectures=("100a",), **flashinfer)
+    return make.facts(gpus=make.gpu_facts(make.gpu(sm=100)), toolkit=toolkit, flashinfer=package)
+
+
+def test_what_cannot_be_compiled_is_foretold_to_be_broken_and_not_to_compile():
+    found = report(without_compiler())
+    assert (row_of(found).verdict, row_of(found).why) == (Verdict.BROKEN, "predicted by nvcc-too-old-for-gpu")
+    assert expected_of(found).start is Start.CANNOT
+    assert (
+        expected_of(found).why == "nvcc-too-old-for-gpu: nvcc 12.4 does not know the architecture to compile for: 100a"
+    )
+
+
+def test_what_is_in_the_image_needs_no_compiler():
+    found = report(without_compiler(cached_modules=("norm",)))
+    assert row_of(found).verdict is Verdict.UNKNOWN
+    assert expected_of(found).start is Start.FROM_IMAGE
+
+
+@pytest.mark.parametrize(
+    ("sm", "said"), [(70, "predicted by gpus-older-than-flashinfer-takes"), (75, "it is for SM >=80, this is SM75")]
+)
+def test_that_no_probe_is_for_a_gpu_hides_no_word_of_a_rule(sm, said):
+    spec = make.spec("rope.apply", module="rope", has_build=True, requires=Requires(sm=">=80"))
+    facts = make.facts(gpus=make.gpu_facts(make.gpu(sm=sm)))
+    assert row_of(report(facts, spec), "rope.apply").why == said
+
+
+def test_what_another_compiler_may_serve_is_not_said_to_be_broken():
+    spec = make.spec("norm.rmsnorm", module="norm", has_build=True, compiles=("nvcc", "cute-dsl"))
+    found = report(without_compiler(), spec)
+    assert (row_of(found).verdict, expected_of(found).start) == (Verdict.UNKNOWN, Start.UNKNOWN)
+    assert "nvcc 12.4 does not know" in expected_of(found).why
