@@ -42,6 +42,7 @@ BROKEN = "norm.rmsnorm"
 LABELS = {"holds": 0, "fails": 1, "cannot-tell": 3}
 HOLDS = "what was asked for holds"
 OF_THE_START = re.compile(r"PYTHON|LANG|LC_|LD_")  # variables that the interpreter itself looks at
+OF_THE_EXAMINED = ("PYTHONPATH", "LD_LIBRARY_PATH")
 
 
 def environment(*, home, **changes):
@@ -66,12 +67,16 @@ class Command:
     def argv(self, *args):
         return [sys.executable, "-m", "fi_doctor", *map(str, args)]
 
-    def __call__(self, *args, env=None, data="", argv=None, **options):
-        """Run it to its end; stdout and stderr as text."""
+    def __call__(self, *args, env=None, data="", argv=None, of_examined=False, **options):
+        """Run it to its end; stdout and stderr as text.
+
+        of_examined: where PYTHONPATH and LD_LIBRARY_PATH lead matters to the examined interpreter alone.
+        """
         environ = self._environment(env)
+        of_start = [name for name in env or {} if not (of_examined and name in OF_THE_EXAMINED)]
         given = options.get("stdout", subprocess.PIPE)  # a descriptor can be handed over as well
         is_plain = not options or (options.keys() == {"stdout", "stderr"} and options["stderr"] == subprocess.PIPE)
-        if self._forked and argv is None and is_plain and not any(map(OF_THE_START.match, env or {})):
+        if self._forked and argv is None and is_plain and not any(map(OF_THE_START.match, of_start)):
             stdout = None if given == subprocess.PIPE else given if isinstance(given, int) else given.fileno()
             return self._forked(list(map(str, args)), environ, self.folder, data, stdout)
         return subprocess.run(
