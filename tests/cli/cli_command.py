@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,6 +42,7 @@ BROKEN = "norm.rmsnorm"
 LABELS = {"holds": 0, "fails": 1, "cannot-tell": 3}
 HOLDS = "what was asked for holds"
 OF_THE_START = re.compile(r"PYTHON|LANG|LC_|LD_")  # variables that the interpreter itself looks at
+OF_THE_EXAMINED = ("PYTHONPATH", "LD_LIBRARY_PATH")
 
 
 def environment(*, home, **changes):
@@ -65,12 +67,16 @@ class Command:
     def argv(self, *args):
         return [sys.executable, "-m", "fi_doctor", *map(str, args)]
 
-    def __call__(self, *args, env=None, data="", argv=None, **options):
-        """Run it to its end; stdout and stderr as text."""
+    def __call__(self, *args, env=None, data="", argv=None, of_examined=False, **options):
+        """Run it to its end; stdout and stderr as text.
+
+        of_examined: where PYTHONPATH and LD_LIBRARY_PATH lead matters to the examined interpreter alone.
+        """
         environ = self._environment(env)
+        of_start = [name for name in env or {} if not (of_examined and name in OF_THE_EXAMINED)]
         given = options.get("stdout", subprocess.PIPE)  # a descriptor can be handed over as well
         is_plain = not options or (options.keys() == {"stdout", "stderr"} and options["stderr"] == subprocess.PIPE)
-        if self._forked and argv is None and is_plain and not any(map(OF_THE_START.match, env or {})):
+        if self._forked and argv is None and is_plain and not any(map(OF_THE_START.match, of_start)):
             stdout = None if given == subprocess.PIPE else given if isinstance(given, int) else given.fileno()
             return self._forked(list(map(str, args)), environ, self.folder, data, stdout)
         return subprocess.run(
@@ -182,10 +188,44 @@ def in_three_parts(stderr):
     return parts
 
 
-def copied_package(folder):
-    """The package and its probes as in a checkout, to be damaged; gives the folder to put on PYTHONPATH."""
-    import shutil
+LOOKS_BESIDE_ITSELF = "fi_doctor/probing/registered.py"  # for the probes, wherever links lead
 
+
+def linked_package(folder, *changed):
+    """The package and its probes as in a checkout; gives the folder to put on PYTHONPATH.
+
+    changed: the files that the test writes to, which are copied. All else is links into the checkout, because two
+    thousand files take a second to copy; new files may lie beside the package and among its probes.
+    """
+    place = folder / "copy"
+    (place / "probes").mkdir(parents=True)
+    for probe in (ROOT / "probes").glob("*.py"):
+        (place / "probes" / probe.name).symlink_to(probe)
+    (place / "pyproject.toml").symlink_to(ROOT / "pyproject.toml")
+    _link(ROOT / "fi_doctor", place / "fi_doctor", {place / name for name in (LOOKS_BESIDE_ITSELF, *changed)})
+    return place
+
+
+def _link(source, target, changed):
+    """What is compiled of a changed file is not to be written among what is compiled of the checkout."""
+    if target in changed:
+        shutil.copy(source, target)
+    elif source.name == "__pycache__":  # of a folder with changed files
+        target.mkdir()
+        stems = {one.stem for one in changed if one.parent == target.parent}
+        for one in source.glob("*.pyc"):
+            if one.name.partition(".")[0] not in stems:
+                (target / one.name).symlink_to(one)
+    elif any(one.is_relative_to(target) for one in changed):
+        target.mkdir()
+        for one in source.iterdir():
+            _link(one, target / one.name, changed)
+    else:
+        target.symlink_to(source)
+
+
+def copied_package(folder):
+    """The same as files of its own, for whoever cannot reach the checkout."""
     place = folder / "copy"
     # What is compiled already need not be for each copy; a name with more behind it is being written just now.
     shutil.copytree(ROOT / "fi_doctor", place / "fi_doctor", ignore=shutil.ignore_patterns("*.pyc.*"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from cli_command import ROOT, copied_package, script
+from cli_command import ROOT, linked_package, script
 
 FAKE = ROOT / "tests" / "fake_jit"
 CONTEXT = """import os
@@ -48,7 +48,7 @@ class Stack:
     """A site folder with a stand-in of FlashInfer, and probes of its modules beside our own."""
 
     def __init__(self, folder, doctor=None, place=None):
-        """doctor: what runs the command. place: where fi-doctor and probes are installed; None: a copy."""
+        """doctor: what runs the command. place: where fi-doctor and probes are installed; None: a linked checkout."""
         self.doctor = doctor
         self.site, self.sources, self.home = folder / "site", folder / "sources", folder / "home"
         for made in (self.site, self.sources, self.home, folder / "cuda/bin", folder / "cuda/include"):
@@ -57,7 +57,7 @@ class Stack:
         (self.site / "flashinfer/_build_meta.py").write_text('__version__ = "0.7.2.post1"\n')
         (self.site / "flashinfer/compilation_context.py").write_text(CONTEXT)
         shutil.copy(FAKE / "torch.py", self.site)
-        self.place = copied_package(folder) if place is None else place
+        self.place = linked_package(folder) if place is None else place
         for name, version in (("torch", "2.11.0"), ("flashinfer-python", "0.7.2.post1")):
             info = self.site / f"{name.replace('-', '_')}-{version}.dist-info"
             info.mkdir()

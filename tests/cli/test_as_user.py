@@ -10,7 +10,7 @@ import sys
 import acting_user
 import factory as make
 import pytest
-from cli_command import Command
+from cli_command import Command, copied_package
 from jit_stack import Stack
 
 from fi_doctor import acting
@@ -39,7 +39,7 @@ def stack(forked):
         (folder / "tmp").chmod(0o1777)
         (folder / "seen").touch()
         (folder / "seen").chmod(0o666)
-        stack = Stack(folder / "stack", Command(folder, forked))
+        stack = Stack(folder / "stack", Command(folder, forked), place=copied_package(folder))
         (stack.site / "sitecustomize.py").write_text(SEES)
         stack.module("a", "true")
         for path in (stack.home, stack.sources):

@@ -31,7 +31,7 @@ def cache(doctor, tmp_path):
         (ops / name / "build.ninja").write_text("ninja_required_version = 1.3\nname = x\n\nrule compile\n")
 
     def run(*words, **options):
-        return doctor("cache", *words, env={"PYTHONPATH": f"{site}:{ROOT}"}, **options)
+        return doctor("cache", *words, env={"PYTHONPATH": f"{site}:{ROOT}"}, of_examined=True, **options)
 
     run.ops = ops
     return run

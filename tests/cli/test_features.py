@@ -34,7 +34,7 @@ def site(tmp_path):
 
 
 def test_what_is_there_is_told_with_the_places(doctor, site):
-    done = doctor("features", "--format", "json", env=site)
+    done = doctor("features", "--format", "json", env=site, of_examined=True)
     assert (done.returncode, done.stderr) == (0, "")
     told = {one["id"]: one for one in json.loads(done.stdout)["operators"]}
     assert told["rmsnorm"]["flashinfer"] == {"flashinfer.norm.rmsnorm": "norm.py:1"}
@@ -46,7 +46,7 @@ def test_what_is_there_is_told_with_the_places(doctor, site):
 
 
 def test_only_what_is_missing(doctor, site):
-    done = doctor("features", "--missing", env=site)
+    done = doctor("features", "--missing", env=site, of_examined=True)
     assert done.returncode == 0
     assert "gptq: GPTQ (missing: FlashInfer, vLLM)" in done.stdout
     assert "  rmsnorm: RMSNorm (missing: " in done.stdout  # its second row has no entry
@@ -54,15 +54,15 @@ def test_only_what_is_missing(doctor, site):
 
 
 def test_the_calls_are_told_and_a_misfit_is_a_finding(doctor, site):
-    done = doctor("features", "--calls", env=site)
+    done = doctor("features", "--calls", env=site, of_examined=True)
     assert done.returncode == 0
     assert "1 do not" in done.stdout
     assert "vllm-passes-unknown-flashinfer-keyword: vllm/layernorm.py:4" in done.stdout
-    report = json.loads(doctor("report", "--json", env=site).stdout)
+    report = json.loads(doctor("report", "--json", env=site, of_examined=True).stdout)
     [finding] = [one for one in report["findings"] if one["cause"] == "vllm-and-flashinfer-do-not-fit"]
     assert finding["id"] == "vllm-passes-unknown-flashinfer-keyword"
     assert "vllm/layernorm.py:4: flashinfer.norm.rmsnorm (flashinfer/norm.py:1)" in finding["why"]
-    shown = doctor("check", "--depth", "static", env=site).stdout
+    shown = doctor("check", "--depth", "static", env=site, of_examined=True).stdout
     assert "vllm-passes-unknown-flashinfer-keyword" in shown
     assert doctor("explain", finding["id"]).returncode == 0
 
@@ -72,7 +72,7 @@ def test_a_function_that_is_no_python_is_found_in_the_largest_file_that_is_calle
     norm.write_text(
         f"{FILES['flashinfer/norm.py']}def broken():\n    return (\n{'# long' * 100_000}\n", encoding="utf-8"
     )
-    done = doctor("features", "--calls", "--format", "json", env=site)
+    done = doctor("features", "--calls", "--format", "json", env=site, of_examined=True)
     assert done.returncode == 0
     unbound = [one for one in json.loads(done.stdout)["unbound"] if one["name"] == "flashinfer.norm.rmsnorm"]
     assert [one["caller"] for one in unbound] == ["layernorm.py:3", "layernorm.py:4"]
@@ -88,7 +88,7 @@ def test_a_report_says_what_works_there(doctor, site, tmp_path):
     assert [row["verdict"] for row in told["rmsnorm"]["here"]] == ["works", "works"]
     assert "vllm" in told["rmsnorm"]["unknown"]  # it was recorded before calls were read
     report = tmp_path / "now.json"
-    report.write_text(doctor("report", "--json", env=site).stdout)
+    report.write_text(doctor("report", "--json", env=site, of_examined=True).stdout)
     again = json.loads(doctor("features", "--from", report, "--format", "json").stdout)
     assert {one["id"]: one["vllm"] for one in again["operators"]}["rmsnorm"] == ["layernorm.py:3", "layernorm.py:4"]
 
@@ -125,6 +125,6 @@ def test_what_cannot_be_asked_is_refused(doctor, args):
 
 
 def test_it_is_written_to_a_file(doctor, site, tmp_path):
-    done = doctor("features", "--format", "markdown", "-o", tmp_path / "coverage.md", env=site)
+    done = doctor("features", "--format", "markdown", "-o", tmp_path / "coverage.md", env=site, of_examined=True)
     assert (done.returncode, done.stdout) == (0, "")
     assert (tmp_path / "coverage.md").read_text().startswith("**Of ")

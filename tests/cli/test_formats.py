@@ -34,11 +34,11 @@ def test_one_verdict_that_changes_changes_every_format_and_the_exit_code(doctor)
         assert good[name] != bad[name]
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_file_holds_what_stdout_would(doctor, name):
+def test_a_file_holds_what_stdout_would(doctor):
     path = doctor.report(broken=(BROKEN,))
     written, _ = everywhere(doctor, path)
-    assert doctor("check", "--from", path, "-f", name).stdout == written[name]
+    for name in FORMATS:
+        assert doctor("check", "--from", path, "-f", name).stdout == written[name], name
 
 
 def test_console_on_stdout_and_files_beside_it(doctor):

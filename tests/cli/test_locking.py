@@ -10,9 +10,10 @@ import sys
 import textwrap
 import venv
 
+import forking
 import msgspec
 import pytest
-from cli_command import ROOT, Command, in_three_parts, outcome, script, shipped
+from cli_command import ROOT, Command, environment, in_three_parts, outcome, script, shipped
 from msgspec.structs import replace
 from seeded_secrets import ENVIRON, PASSWORD, TOKEN, leaked
 
@@ -29,7 +30,9 @@ __version__ = "2.14.0"
 """
 # A driver says when it is loaded: the first thing that a CUDA context needs.
 LOADED = """
-__attribute__((constructor)) static void loaded(void) {{ fclose(fopen("{mark}", "w")); }}
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((constructor)) static void loaded(void) { fclose(fopen(getenv("FAKE_CUDA_MARK"), "w")); }
 """
 KEPT = ("import.", "norm.", "activation.", "sampling.")
 HEAD = """import os
@@ -42,8 +45,8 @@ CACHED = ("norm", "silu_and_mul", "sampling", "page")
 class Machine:
     """An installation, the environment that leads to it, and the command."""
 
-    def __init__(self, folder, doctor, wheel):
-        self.folder = folder
+    def __init__(self, folder, doctor, wheel, drivers):
+        self.folder, self.drivers = folder, drivers
         self.site = folder / "site"
         self.lock = folder / "fi-doctor.lock"
         self.marks = {name: folder / f"{name}.mark" for name in ("torch", "cuda")}
@@ -62,10 +65,10 @@ class Machine:
         for name in CACHED:
             (self.ops / name).mkdir(parents=True)
             (self.ops / name / f"{name}.so").write_bytes(b"\x7fELF" + name.encode())
-        self._drivers()
         self.env = {
             "PYTHONPATH": f"{self.site}{os.pathsep}{ROOT}",
-            "LD_LIBRARY_PATH": f"{folder}/driver:/opt/{PASSWORD}",
+            "LD_LIBRARY_PATH": f"{drivers}:/opt/{PASSWORD}",
+            "FAKE_CUDA_MARK": str(self.marks["cuda"]),
             "FLASHINFER_WORKSPACE_BASE": str(folder / "ws"),
             "CUDA_VISIBLE_DEVICES": "GPU-11111111-2222-3333-4444-555555555555",
             "FAKE_CUDA_SEES": "0",
@@ -76,7 +79,7 @@ class Machine:
         }
 
     def __call__(self, *words, argv=None, **changes):
-        return self._doctor(*words, argv=argv, env={**self.env, **changes})
+        return self._doctor(*words, argv=argv, env={**self.env, **changes}, of_examined=True)
 
     def report(self, name="report.json", **changes):
         """What would have been measured here, with every probe as it should end."""
@@ -118,18 +121,6 @@ class Machine:
         for mark in self.marks.values():
             mark.unlink(missing_ok=True)
 
-    def _drivers(self):
-        folder = self.folder / "driver"
-        folder.mkdir()
-        sources = {
-            "libnvidia-ml.so.1": (ROOT / "tests/fake_nvml/nvml.c").read_text(),
-            "libcuda.so.1": (ROOT / "tests/fake_nvml/cuda.c").read_text() + LOADED.format(mark=self.marks["cuda"]),
-        }
-        for library, text in sources.items():
-            source = folder / f"{library}.c"
-            source.write_text(text)
-            subprocess.run(["cc", "-shared", "-fPIC", "-o", str(folder / library), str(source)], check=True)
-
 
 def _importable(package):
     """Have the package imported without what it imports, for which this torch is too little, unless new.py is there."""
@@ -144,15 +135,38 @@ def loaded(planned, outcome):
     return replace(outcome, cells=tuple(replace(cell, **source) for cell in outcome.cells))
 
 
-@pytest.fixture
-def machine(tmp_path, doctor, unpacked):
-    return Machine(tmp_path, doctor, unpacked(VERSION))
+@pytest.fixture(scope="module")
+def drivers(tmp_path_factory):
+    """A folder with a driver."""
+    folder = tmp_path_factory.mktemp("drivers")
+    sources = {
+        "libnvidia-ml.so.1": (ROOT / "tests/fake_nvml/nvml.c").read_text(),
+        "libcuda.so.1": (ROOT / "tests/fake_nvml/cuda.c").read_text() + LOADED,
+    }
+    for library, text in sources.items():
+        source = folder / f"{library}.c"
+        source.write_text(text)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / library, source], check=True)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def _locked_once(tmp_path_factory, unpacked):
+def started(drivers, tmp_path_factory):
+    """What starts the command with that driver: a process looks at LD_LIBRARY_PATH when it starts."""
+    made = forking.Forked(environment(home=tmp_path_factory.mktemp("home"), LD_LIBRARY_PATH=drivers))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def machine(tmp_path, started, unpacked, drivers):
+    return Machine(tmp_path, Command(tmp_path, started), unpacked(VERSION), drivers)
+
+
+@pytest.fixture(scope="module")
+def _locked_once(tmp_path_factory, started, unpacked, drivers):
     folder = tmp_path_factory.mktemp("locked")
-    made = Machine(folder, Command(folder), unpacked(VERSION))
+    made = Machine(folder, Command(folder, started), unpacked(VERSION), drivers)
     made.locked()
     return made
 
@@ -187,7 +201,7 @@ def test_no_lock_holds_a_secret_nor_what_is_said_of_another_one(locked):
     text = locked.lock.read_text()
     assert leaked(text) == []
     assert "=" not in json.loads(text)["inputs"]["variable:LD_LIBRARY_PATH"]  # its digest
-    done = locked("check", "--locked", "--frozen", LD_LIBRARY_PATH=f"{locked.folder}/driver:/opt/{TOKEN}")
+    done = locked("check", "--locked", "--frozen", LD_LIBRARY_PATH=f"{locked.drivers}:/opt/{TOKEN}")
     assert "LD_LIBRARY_PATH" in done.stderr
     assert leaked(done.stdout + done.stderr) == []
 

@@ -31,7 +31,7 @@ def seeded(doctor, tmp_path):
         (folder / f"{name}.so").touch()
         (folder / "build.ninja").write_text(NINJA.format(f"/opt/{TOKEN}", INDEX, TOKEN))
     more = {"PYTHONPATH": f"{site}:{ROOT}", "FLASHINFER_WORKSPACE_BASE": str(base)}
-    return lambda *words: doctor("cache", *words, env={**ENVIRON, **more})
+    return lambda *words: doctor("cache", *words, env={**ENVIRON, **more}, of_examined=True)
 
 
 @pytest.mark.parametrize(

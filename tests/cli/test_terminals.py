@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pty
 import subprocess
@@ -96,29 +97,42 @@ def test_a_file_that_is_written_from_a_terminal_has_no_colour(doctor, broken):
     assert ESCAPE not in (doctor.folder / "out.txt").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
-@pytest.mark.parametrize("coercion", ["0", "1"])
-def test_a_locale_without_unicode_does_no_harm(doctor, fmt, coercion):
-    gpus = make.gpu_facts(make.gpu(name="NVIDIA Größe → \U0001f600"))
-    path = doctor.report(facts=make.facts(gpus=gpus))
-    env = {"LC_ALL": "C", "LANG": None, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": coercion}
-    done = doctor("check", "--from", path, "--format", fmt, env=env)
+ASCII = {"LC_ALL": "C", "LANG": None, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.fixture
+def foreign(doctor):
+    """A report with other letters than a locale may have."""
+    return doctor.report(facts=make.facts(gpus=make.gpu_facts(make.gpu(name="NVIDIA Größe → \U0001f600"))))
+
+
+@pytest.mark.parametrize(("fmt", "coercion"), [("console", "0"), ("console", "1"), ("json", "0"), ("html", "0")])
+def test_a_locale_without_unicode_does_no_harm(doctor, foreign, fmt, coercion):
+    done = doctor("check", "--from", foreign, "--format", fmt, env={**ASCII, "PYTHONCOERCECLOCALE": coercion})
     assert done.returncode == 0, done.stderr
-    assert done.stdout == doctor("check", "--from", path, "--format", fmt).stdout
+    assert done.stdout == doctor("check", "--from", foreign, "--format", fmt).stdout
+
+
+def test_a_locale_without_unicode_does_no_harm_to_files(doctor, foreign):
+    for place, env in (("here", ASCII), ("there", {})):
+        (doctor.folder / place).mkdir()
+        words = itertools.chain.from_iterable(("--format", f"{fmt}:{place}/{fmt}") for fmt in FORMATS)
+        done = doctor("check", "--from", foreign, *words, env=env)
+        assert done.returncode == 0, done.stderr
+    for fmt in FORMATS:
+        assert (doctor.folder / "here" / fmt).read_bytes() == (doctor.folder / "there" / fmt).read_bytes()
 
 
 @pytest.mark.parametrize(
     "args", [["--help"], ["check", "--help"], ["features"], ["probes", "list"], ["explain", BROKEN]]
 )
 def test_every_text_can_be_printed_in_ascii(doctor, args):
-    env = {"LC_ALL": "C", "LANG": None, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    done = doctor(*args, env=env)
+    done = doctor(*args, env=ASCII)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_mistake_in_other_letters_can_be_told_in_ascii(doctor):
-    env = {"LC_ALL": "C", "LANG": None, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    done = doctor("check", "--feature", "größe→", env=env)
+    done = doctor("check", "--feature", "größe→", env=ASCII)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cli_command import copied_package, in_three_parts, verdicts
+from cli_command import in_three_parts, linked_package, verdicts
 
 from fi_doctor import __version__
 
@@ -180,7 +180,7 @@ def test_explain_without_an_id_lists_every_id(doctor):
 
 
 def test_a_feature_that_only_a_probe_names_is_known(doctor, tmp_path):
-    place = copied_package(tmp_path)
+    place = linked_package(tmp_path)
     probe = (place / "probes/import_torch.py").read_text(encoding="utf-8")
     probe = probe.replace('"import.torch"', '"stranger.thing"').replace("Can torch be imported", "Is it strange", 1)
     (place / "probes/stranger_thing.py").write_text(probe, encoding="utf-8")

@@ -99,6 +99,8 @@ def become(asked, files):
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8", "surrogateescape")
     sys.stdout = opened(1, "surrogateescape")
     sys.stderr = opened(2, "backslashreplace")
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [one for one in path if one and one not in sys.path]
     sys.argv = ["fi-doctor", *asked["argv"]]
     from fi_doctor.__main__ import main
 
