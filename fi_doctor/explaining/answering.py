@@ -143,7 +143,9 @@ def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
         cause=fault.cause,
         family=fault.family,
         confidence=one.confidence,
-        flashinfer_at_fault=fault.flashinfer_at_fault and (one.is_tied or one.confidence is not Confidence.LOW),
+        flashinfer_at_fault=fault.flashinfer_at_fault
+        and not one.is_anothers
+        and (one.is_tied or one.confidence is not Confidence.LOW),
         title=_said(fault.title, one.view),
         why=_said(fault.why, one.view),
         remedies=_remedies(one, settings),
@@ -230,7 +232,9 @@ def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:
     if not deciding:
         return f"its lines fit this cause, and others too{'' if one.is_tied else '; none of them names FlashInfer'}"
     where = f"nothing else brings line {deciding[0].line.number} about"
-    if not one.is_tied:
+    if one.is_anothers and not one.is_tied:
+        where = f"{where}, and nothing says which package it is"
+    elif not one.is_tied:
         where = f"line {deciding[0].line.number} is of this cause if it is about FlashInfer, which no line near it says"
     known = _known(one)
     holds = f", since {' and '.join(known)}" if known else ""

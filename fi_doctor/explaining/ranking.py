@@ -30,6 +30,7 @@ class Candidate(NamedTuple):
     truth: Truth
     confidence: Confidence
     despite: Belied | None = None  # a fact that does not agree with its lines
+    is_anothers: bool = False  # whether what decides is FlashInfer's only where it is named, and it is not
     is_tied: bool = True  # whether a line says that it is FlashInfer's, where others bring about the same
 
     @property
@@ -215,6 +216,9 @@ def _tied(one: Candidate, ties: list[Line]) -> Candidate:
     """The same, less sure where it blames FlashInfer for what no line says to be its own."""
     if not one.fault.flashinfer_at_fault:
         return one
+    if tying.is_anothers(_deciding(one)):
+        # Where a traceback stands before it, that names others; else nothing says whose it is.
+        return one._replace(is_anothers=True, is_tied=any(match.line.frame for match in _deciding(one)))
     most = tying.limit(_deciding(one), ties)
     if most.rank < one.confidence.rank:
         return one._replace(confidence=most, is_tied=False)

@@ -53,8 +53,8 @@ def limit(deciding: Iterable[Match], ties: Iterable[Line]) -> Confidence:
 
     ties: lines about FlashInfer, and about builds of others; of both near a message the nearest one says whose it is.
     """
-    matches, found = list(deciding), list(ties)
-    if any(not _is_anybodys(match) or is_about(match.line) for match in matches):
+    matches, found = [match for match in deciding if not match.sign.named], list(ties)
+    if not matches or any(not _is_anybodys(match) or is_about(match.line) for match in matches):
         return Confidence.HIGH
     nearest = [tie for match in matches if (tie := _nearest(match.line, found)) is not None]
     if any(is_about(tie) for tie in nearest):
@@ -63,6 +63,15 @@ def limit(deciding: Iterable[Match], ties: Iterable[Line]) -> Confidence:
         return Confidence.LOW
     possible = (tie for match in matches for tie in found if is_about(tie) and not are_of_two(match.line, tie))
     return Confidence.LOW if next(possible, None) is None else Confidence.MEDIUM
+
+
+def is_anothers(deciding: Iterable[Match]) -> bool:
+    """Whether all that decides is FlashInfer's only where it is named, and names it nowhere."""
+    return all(match.sign.named and not _is_naming(match.line) for match in deciding)
+
+
+def _is_naming(line: Line) -> bool:
+    return line.is_own or is_about(line) or "flashinfer" in line.text.lower()
 
 
 def _is_others(line: Line) -> bool:
