@@ -6,6 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 
 from fi_doctor.explaining.lines import Level, Line
 from fi_doctor.explaining.patterns import search
+from fi_doctor.explaining.tracebacks import is_raised
 
 # What servers say once, when they begin to serve. Sources: uvicorn/server.py and lifespan/on.py,
 # sglang/srt/entrypoints/http_server.py.
@@ -25,7 +26,6 @@ _STICKY = (
     r"(?i)CUDA(?:RT)? error|CUDA_ERROR_|cudaError|CUBLAS_STATUS|CUDNN_STATUS|NCCL error|illegal memory access"
     r"|device-side assert|misaligned address|launch failure|OutOfMemoryError|AcceleratorError"
 )
-_RAISED = r"^(?:E +|!+ |\s+)?(?:[A-Za-z_][\w.]*\.)?_?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b"
 _MESSAGE = 40  # lines that the message of an exception may have
 _FAR = 200  # lines of the traceback after it
 _MOST = 5_000
@@ -64,7 +64,7 @@ class Overcome:
         noted = self._open.setdefault(line.origin, [])
         if line.level is Level.NONE and len(noted) < _MOST:
             noted.append(place)
-        if search(_RAISED, line.text) is None:
+        if not is_raised(line.text):
             return
         began = self._handling.pop(line.rank, None)
         if began is not None and line.number - began <= _FAR:

@@ -20,6 +20,9 @@ _SENT = (
     r"|\\?['\"]role\\?['\"]: ?\\?['\"](?:user|assistant|system|tool)\\?['\"], ?\\?['\"]content\\?['\"]: ?"
     r"|\\?['\"]choices\\?['\"]: ?\[ ?\{"
 )
+# Of each of both a part: most lines have none, and are not searched.
+_SENT_WORDS = (" obj=", "OpenAI", "request_body", "role", "choices")
+_REQUEST_WORDS = ("Received request", "Request ", "Generated resp", "rompt", "messages", "input_text", "body", "HTTP/")
 # A record whose arguments follow the text, quoted, ends in its own line.
 _ENDED = r"\bparams: |prompt_token_ids|lora_request|HTTP/\d|[)}\]]\s*$"
 
@@ -99,7 +102,10 @@ def is_request(line: Line) -> bool:
     """Whether a line tells what a client sent or was sent, and nothing else."""
     if line.level not in (Level.INFO, Level.NONE):
         return False
-    return (_is_logged(line) and search(_REQUEST, line.text) is not None) or search(_SENT, line.text) is not None
+    if any(word in line.text for word in _SENT_WORDS):
+        return (_is_logged(line) and search(_REQUEST, line.text) is not None) or search(_SENT, line.text) is not None
+    is_worded = _is_logged(line) and any(word in line.text for word in _REQUEST_WORDS)
+    return is_worded and search(_REQUEST, line.text) is not None
 
 
 def is_open(line: Line) -> bool:

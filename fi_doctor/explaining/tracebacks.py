@@ -22,6 +22,14 @@ _THROUGH = r"/torch/(?:_ops|_library/\w+|utils/_contextlib|nn/modules/module)\.p
 _RAISED = r"^(?:E +|!+ |\s+)?(?:[A-Za-z_][\w.]*\.)?_?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b"
 
 
+_KINDS = ("Error", "Exception", "Interrupt", "Exit")
+
+
+def is_raised(text: str) -> bool:
+    """Whether a line is the last one of a traceback: the exception with its message."""
+    return any(kind in text for kind in _KINDS) and search(_RAISED, text) is not None
+
+
 class Frames:
     """The last frames that were seen."""
 
@@ -37,7 +45,7 @@ class Frames:
 
     def end(self, line: Line) -> None:
         """Note a line that tells an error: what stands after it is of another traceback."""
-        if search(_RAISED, line.text) is not None:
+        if is_raised(line.text):
             self._ended[line.rank] = line.number
 
     def placed(self, line: Line) -> Line:
@@ -45,7 +53,7 @@ class Frames:
 
         That is the last one in Python, or one in FlashInfer's C++ that others called without FlashInfer's Python.
         """
-        if not self._last or search(_RAISED, line.text) is None:
+        if not self._last or not is_raised(line.text):
             return line
         native, raised, is_own, last = "", "", False, line.number
         for hit in reversed(self._last):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 from fi_doctor.explaining.lines import Line
@@ -40,7 +41,7 @@ _OWN_SOURCE = r"(?:^|of )(?:flashinfer|nvidia-cutlass-dsl|apache-tvm-ffi)"
 
 def is_about(line: Line) -> bool:
     """Whether a line names FlashInfer's files, modules or kernels."""
-    return search(_OWN, line.text) is not None
+    return _is_named(line.text)
 
 
 def is_telling(line: Line) -> bool:
@@ -72,6 +73,12 @@ def is_anothers(deciding: Iterable[Match]) -> bool:
 
 def _is_naming(line: Line) -> bool:
     return line.is_own or is_about(line) or "flashinfer" in line.text.lower()
+
+
+@functools.lru_cache(maxsize=8192)
+def _is_named(text: str) -> bool:
+    """Asked of a line once for each fault that it may be of."""
+    return search(_OWN, text) is not None
 
 
 def _is_others(line: Line) -> bool:
