@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 
 import msgspec
 
@@ -41,4 +42,10 @@ class Closed(str, enum.Enum):
     @property
     def rank(self) -> int:
         """Place in the declared order, weakest first."""
-        return list(type(self)).index(self)
+        return _rank(self)
+
+
+# Words of two sets may be spelt alike, and then are equal.
+@functools.lru_cache(maxsize=None, typed=True)
+def _rank(word: Closed) -> int:
+    return list(type(word)).index(word)
