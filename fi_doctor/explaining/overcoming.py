@@ -30,7 +30,7 @@ _MESSAGE = 40  # lines that the message of an exception may have
 _FAR = 200  # lines of the traceback after it
 _MOST = 5_000
 
-Place = tuple[int, int]  # of the file among the inputs, and its line
+Place = tuple[int, int, str]  # the file among the inputs, the line, and its text: a record of JSON has several
 
 
 class Overcome:
@@ -60,7 +60,7 @@ class Overcome:
 
     def add(self, line: Line) -> None:
         """Note a line that tells an error or has a sign of a fault."""
-        place = (line.place, line.number)
+        place = _place(line)
         noted = self._open.setdefault(line.origin, [])
         if line.level is Level.NONE and len(noted) < _MOST:
             noted.append(place)
@@ -77,11 +77,10 @@ class Overcome:
 
     def _handle(self, line: Line) -> None:
         last = self._last.get(line.rank)
-        # The lines of one record have one place, and which of them counts cannot be said.
-        if last is None or not 0 < line.number - last.number <= _MESSAGE:
+        if last is None or line.number - last.number > _MESSAGE:
             return
         if search(_LOOKUP, last.text) is not None:
-            self.expected.add((last.place, last.number))
+            self.expected.add(_place(last))
         elif search(_STICKY, last.text) is not None:
             self._handling[line.rank] = line.number
 
@@ -92,4 +91,8 @@ def weighed(placed: Mapping[str, Sequence[Line]], overcome: Container[Place]) ->
 
 
 def _weighed(line: Line, overcome: Container[Place]) -> Line:
-    return line._replace(is_overcome=True) if (line.place, line.number) in overcome else line
+    return line._replace(is_overcome=True) if _place(line) in overcome else line
+
+
+def _place(line: Line) -> Place:
+    return line.place, line.number, line.text

@@ -48,7 +48,7 @@ _LABEL = re.compile(
     rf"|(?<![\w.])(?P<only>{_QUOTED})(?:['\"]?[:=] ?| )\[?(?P<only_mark>['\"`])",
     re.IGNORECASE | re.ASCII,
 )
-_SPEAKERS = r"user|human|assistant|customer|chat ?bot|bot|chatgpt|gpt-[\w.]{1,9}|claude|gemini|AI|Q|(?-i:A)"
+_SPEAKERS = r"user|human|assistant|customer|chat ?bot|bot|chatgpt|gpt-\d[\w.]{0,6}|claude|gemini|AI|Q|(?-i:A)"
 # Where nobody says of what kind the line is, only as its first words.
 _BEGINS = re.compile(
     rf"(?P<weak>)\W{{0,6}}(?:(?:the|user|human|client|customer|new|incoming) ){{0,2}}"
@@ -58,10 +58,11 @@ _BEGINS = re.compile(
 )
 # What models are trained with: what stands behind the first of these, or before one that ends a turn, is of a chat.
 _TURN = r"<\|im_start\|>|<\|start_header_id\|>|<\|(?:user|assistant|system)\|>|<start_of_turn>|\[INST\]"
-_OPENS = re.compile(rf"{_TURN}|\S(?:<\|(?:im_end|eot_id|end_of_text|end)\|>|<end_of_turn>|\[/INST\])")
+_OPENS = re.compile(rf"{_TURN}|[^\s'\"`(\[,=](?:<\|(?:im_end|eot_id|end_of_text|end)\|>|<end_of_turn>|\[/INST\])")
 # A line with which somebody begins to speak, in a sentence or in those that follow it.
 _BEGINS_TURN = re.compile(
-    rf"\s*(?:{_TURN})|[#*\s]{{0,6}}(?:{_SPEAKERS})(?:\*\*)?:(?:\*\*)?(?:\s*\S+ +\S|\s*$)".encode(),
+    rf"\s*(?:{_TURN})|[#*\s]{{0,6}}(?:{_SPEAKERS})(?:\*\*)?:(?:\*\*)?\s*\S+ +\S+ +\S"
+    rf"|\s*(?:#{{1,4}} |\*\*)(?:{_SPEAKERS}):?(?:\*\*)?:?\s*$".encode(),
     re.IGNORECASE | re.ASCII,
 )
 # What people and models say before a message that they speak of. Programs say "you", too, and not that one gets it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from fault_cases import diagnosed
 
@@ -58,6 +60,18 @@ def test_what_is_looked_up_and_not_found_is_a_bystander_of_the_error_in_its_hand
     found = diagnosed(f"{FRAME}{LOOKUP}\n{HANDLING}{FRAME}{MEMORY}").diagnoses
     assert [one.cause for one in found] == ["gpu-out-of-memory", "engine-flashinfer-version-mismatch"]
     assert found[1].confidence is Confidence.LOW
+
+
+def test_a_record_of_json_with_both_is_taken_apart():
+    trace = f"{FRAME}{LOOKUP}\n{HANDLING}{FRAME}{MEMORY}"
+    whole = json.dumps({"level": "error", "msg": "request failed", "exc_info": trace})
+    assert first(whole).cause == "gpu-out-of-memory"
+
+
+def test_records_of_a_logger_with_both_are_taken_apart():
+    lines = f"{FRAME}{LOOKUP}\n{HANDLING}{FRAME}{MEMORY}".splitlines()
+    whole = "\n".join(f"(EngineCore_DP0 pid=7) ERROR 08-13 11:11:59 [core.py:8] {line}" for line in lines)
+    assert first(whole).cause == "gpu-out-of-memory"
 
 
 @pytest.mark.parametrize(
