@@ -121,7 +121,7 @@ class Line(NamedTuple):
     origin: str = ""  # the container or pod that a collector names
     is_unfenced: bool = False  # whether no logger wrote it and it is outside of code fences
     is_quiet: bool = False  # whether it is called information, by a collector or in a form that tells no level for sure
-    is_overcome: bool = False  # whether what it tells ended nothing
+    overcome: str = ""  # why what it tells ended nothing: "a server served after it"; "" where it may have
 
 
 def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from fi_doctor.explaining.lines import Level, Line
 from fi_doctor.explaining.patterns import search
@@ -37,24 +37,17 @@ class Overcome:
     """Where the errors stand that ended nothing, while a log is read."""
 
     def __init__(self) -> None:
-        self.before_serving: set[Place] = set()
-        self.expected: set[Place] = set()
-        self.brought: set[Place] = set()
+        self.places: dict[Place, str] = {}  # -> why
         self._open: dict[str, list[Place]] = {}  # container -> errors since its server began
         self._last: dict[str, Line] = {}  # rank -> its last exception
         self._handling: dict[str, int] = {}  # rank -> the line in which the clean-up of its GPU began to fail
-
-    @property
-    def places(self) -> set[Place]:
-        """All of them."""
-        return self.before_serving | self.expected | self.brought
 
     def mark(self, line: Line) -> None:
         """Look at a line with one of the literals: a server serves or begins, or an exception was handled."""
         if _HANDLED in line.text:
             self._handle(line)
         elif any(word in line.text for word in _SERVING):
-            self.before_serving.update(self._open.pop(line.origin, ()))
+            self.places.update(dict.fromkeys(self._open.pop(line.origin, ()), "a server served after it"))
         elif any(word in line.text for word in _ANOTHER):
             self._open.pop(line.origin, None)
 
@@ -68,7 +61,7 @@ class Overcome:
             return
         began = self._handling.pop(line.rank, None)
         if began is not None and line.number - began <= _FAR:
-            self.brought.add(place)
+            self.places[place] = "it came while a crash of the GPU was handled"
         self._last[line.rank] = line
 
     def end(self) -> None:
@@ -80,18 +73,19 @@ class Overcome:
         if last is None or line.number - last.number > _MESSAGE:
             return
         if search(_LOOKUP, last.text) is not None:
-            self.expected.add(_place(last))
+            self.places[_place(last)] = "it was handled, and another one raised"
         elif search(_STICKY, last.text) is not None:
             self._handling[line.rank] = line.number
 
 
-def weighed(placed: Mapping[str, Sequence[Line]], overcome: Container[Place]) -> dict[str, list[Line]]:
-    """The lines for each literal, with whether they ended nothing."""
+def weighed(placed: Mapping[str, Sequence[Line]], overcome: Mapping[Place, str]) -> dict[str, list[Line]]:
+    """The lines for each literal, with why they ended nothing, where that is so."""
     return {literal: [_weighed(line, overcome) for line in lines] for literal, lines in placed.items()}
 
 
-def _weighed(line: Line, overcome: Container[Place]) -> Line:
-    return line._replace(is_overcome=True) if _place(line) in overcome else line
+def _weighed(line: Line, overcome: Mapping[Place, str]) -> Line:
+    why = overcome.get(_place(line), "")
+    return line._replace(overcome=why) if why else line
 
 
 def _place(line: Line) -> Place:

@@ -46,14 +46,16 @@ class Candidate(NamedTuple):
     @property
     def is_warned(self) -> bool:
         """Whether its strongest signs are in lines that a logger calls no error, or ended nothing: the log went on."""
-        return all(
-            match.line.level in (Level.INFO, Level.WARNING) or match.line.is_overcome for match in _deciding(self)
-        )
+        return all(match.line.level in (Level.INFO, Level.WARNING) or match.line.overcome for match in _deciding(self))
 
     @property
-    def is_overcome(self) -> bool:
-        """Whether a line of its strongest signs ended nothing, and none of them did."""
-        return self.is_warned and any(match.line.is_overcome for match in _deciding(self))
+    def overcome(self) -> str:
+        """Why none of its strongest signs ended anything, where a line says so."""
+        return (
+            next((match.line.overcome for match in _deciding(self) if match.line.overcome), "")
+            if self.is_warned
+            else ""
+        )
 
 
 def candidates(
@@ -207,7 +209,7 @@ def _lessened(one: Candidate, errors: list[Event], serving: Container[str]) -> C
         return one
     told = {(match.line.file, match.line.number) for match in one.matches}
     is_ended = any((error.file, error.line) not in told for error in errors)
-    is_whole = not errors or one.is_overcome
+    is_whole = not errors or bool(one.overcome)
     is_serving = is_whole and any(match.line.file in serving for match in _deciding(one))
     return one._replace(confidence=Confidence.LOW) if is_ended or is_serving else one
 

@@ -144,3 +144,11 @@ def test_whose_it_is_is_said_where_it_is_known(folder):
 def test_a_sign_of_flashinfers_own_beside_one_of_several_packages_decides(folder):
     folder.add("a-fault", NAMED, sign("it broke there"))
     assert folder.told("it broke there").diagnoses[0].flashinfer_at_fault
+
+
+def test_what_is_not_flashinfers_is_not_mended_with_its_packages():
+    log = TILELANG.replace("it broke", "Could not find nvcc")
+    other, own = (diagnosed(one).diagnoses[0] for one in (log, log.replace("tilelang", "flashinfer")))
+    assert (other.cause, own.cause) == ("nvcc-not-found", "nvcc-not-found")
+    assert [any("flashinfer" in line for line in one.remedies) for one in (other, own)] == [False, True]
+    assert (other.confirm, bool(own.confirm)) == ((), True)
