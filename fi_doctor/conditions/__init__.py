@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fi_doctor.conditions.leaves import Truth
-from fi_doctor.conditions.subjects import MACHINE, View
+
+if TYPE_CHECKING:
+    from fi_doctor.conditions.subjects import View, check, check_text, fill, holds, parts, unknowns
 
 __all__ = ["Truth", "View", "check", "check_text", "fill", "holds", "parts", "unknowns"]
 
-check = MACHINE.check
-check_text = MACHINE.check_text
-fill = MACHINE.fill
-holds = MACHINE.holds
-parts = MACHINE.parts
-unknowns = MACHINE.unknowns
+
+def __getattr__(name: str) -> object:
+    """What conditions over machines take is loaded where it is asked for: to explain a log does without."""
+    if name not in __all__:
+        raise AttributeError(name)
+    from fi_doctor.conditions import subjects  # noqa: PLC0415
+
+    found: object = getattr(subjects, name)
+    globals()[name] = found  # it is asked once
+    return found

@@ -275,3 +275,10 @@ KEYED: dict[str, Keyed[View]] = {
 
 _OUTCOME = Special[View](leaves.check_outcome, lambda test, view: leaves.outcomes_pass(test, view.outcomes))
 MACHINE = Language(SUBJECTS, KEYED, {"outcome": _OUTCOME})
+
+check = MACHINE.check
+check_text = MACHINE.check_text
+fill = MACHINE.fill
+holds = MACHINE.holds
+parts = MACHINE.parts
+unknowns = MACHINE.unknowns

@@ -109,7 +109,7 @@ def _helps(found: Findings) -> tuple[str, ...]:
             return differs
         differs = (*differs, *(helping.before(found.errors) if first.is_on_follow_ons else ()))
         wanted = [f"tell whether {one}: {helping.how(one)}" for one in _unknown(first)]
-        return (*differs, *wanted, *first.fault.confirm)
+        return (*differs, *wanted, *(() if first.is_anothers else first.fault.confirm))
     if not found.errors:
         return (*differs, *helping.elsewhere(found.used))
     lacking = [name for name in ("sm", "nvcc", "driver") if not found.facts.of(name)]
@@ -143,14 +143,16 @@ def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
         cause=fault.cause,
         family=fault.family,
         confidence=one.confidence,
-        flashinfer_at_fault=fault.flashinfer_at_fault and (one.is_tied or one.confidence is not Confidence.LOW),
+        flashinfer_at_fault=fault.flashinfer_at_fault
+        and not one.is_anothers
+        and (one.is_tied or one.confidence is not Confidence.LOW),
         title=_said(fault.title, one.view),
         why=_said(fault.why, one.view),
         remedies=_remedies(one, settings),
         matched=_matched(one.matches),
         reason=_reason(one, unknown),
         unknown=unknown,
-        confirm=fault.confirm,
+        confirm=() if one.is_anothers else fault.confirm,
         fixed_in=fault.fixed_in,
         source=fault.source,
         is_tied=one.is_tied,
@@ -159,7 +161,7 @@ def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
 
 def _remedies(one: Candidate, settings: tuple[Setting, ...]) -> tuple[str, ...]:
     """Lines that are ready to paste; where there is none, those in which a word is to be filled in."""
-    lines = [mend.line for mend in one.fault.fix if suits(mend, one.view, settings)]
+    lines = [mend.line for mend in one.fault.fix if suits(mend, one.view, settings, is_anothers=one.is_anothers)]
     ready = [line for line in lines if not LOG.unknowns(line, one.view)]
     return tuple(_line(line, one.view) for line in ready or lines)
 
@@ -230,12 +232,14 @@ def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:
     if not deciding:
         return f"its lines fit this cause, and others too{'' if one.is_tied else '; none of them names FlashInfer'}"
     where = f"nothing else brings line {deciding[0].line.number} about"
-    if not one.is_tied:
+    if one.is_anothers and not one.is_tied:
+        where = f"{where}, and nothing says which package it is"
+    elif not one.is_tied:
         where = f"line {deciding[0].line.number} is of this cause if it is about FlashInfer, which no line near it says"
     known = _known(one)
     holds = f", since {' and '.join(known)}" if known else ""
     but = f"; but {one.despite.said}" if one.despite else ""
-    but += "; but the program went on after it" if one.is_overcome else ""
+    but += f"; but {one.overcome}" if one.overcome else ""
     if unknown:
         return f"{where}{holds}, if {' and '.join(unknown)}: that is not told{but}"
     return f"{where}{holds}{but}"

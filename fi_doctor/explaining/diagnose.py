@@ -173,6 +173,7 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
                     )
                 if signed or is_error:
                     seen.overcome.add(part)
+                    frames.end(part)
     seen.overcome.end()
     if frame is not None and len(seen.errors) == before and (cut := events.cut_off(frame)) is not None:
         seen.errors.append(cut)

@@ -41,10 +41,24 @@ _PREFIXES = (
     r"^(?:DEBUG|INFO|WARNING): {2,9}",  # uvicorn
     r"^[\w.-]{1,80}:\d+:\d+ \[\d+\] NCCL INFO ",
 )
-# All of them in one, since a name may stand once: rank0, rank1, ...
-_ANY = "|".join(re.sub(r"\?P<(\w+)>", rf"?P<\g<1>{at}>", prefix.lstrip("^")) for at, prefix in enumerate(_PREFIXES))
-_PREFIX = f"^(?P<whole>{_ANY})"
-_LEVELS = rf"^(?:\[TRT-LLM\] |{_DAY} {_TIME} - |- (?:[\w.-]{{1,80}} - )?|\S+ \[\d+\] NCCL )?\[?(?P<level>{_LEVEL})\b"
+
+
+def _one_of(prefixes: tuple[str, ...]) -> str:
+    """All of them in one, since a name may stand once: rank0, rank1, ..."""
+    named = (re.sub(r"\?P<(\w+)>", rf"?P<\g<1>{at}>", prefix.lstrip("^")) for at, prefix in enumerate(prefixes))
+    return f"^(?P<whole>{'|'.join(named)})"
+
+
+# By what they begin with: the fewer groups a pattern has, the less it costs.
+_BRACKETED = {
+    mark: _one_of(tuple(prefix for prefix in _PREFIXES if prefix.startswith(f"^\\{mark}"))) for mark in ("(", "[")
+}
+_OTHERWISE = _one_of(tuple(prefix for prefix in _PREFIXES if not prefix.startswith(("^\\(", "^\\["))))
+# What is looked for in a prefix, which is short.
+_LEVELS = re.compile(
+    rf"(?:\[TRT-LLM\] |{_DAY} {_TIME} - |- (?:[\w.-]{{1,80}} - )?|\S+ \[\d+\] NCCL )?\[?(?P<level>{_LEVEL})\b", re.ASCII
+)
+_WHEN = re.compile(r"(?P<day>\d\d-\d\d)[T -](?P<time>\d\d:\d\d:\d\d(?:[.,]\d+)?)", re.ASCII)
 # "2025-11-11 15:55:06 INFO rag: " looks as journald's lines do, and is the line of a logger.
 _NAMED = re.compile(r" (DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL) [\w./@-]+(?:\[\d+\])?: $")
 # Most lines of the logs of vLLM and SGLang, told at a fiftieth of what taking prefixes away costs; of bounded length,
@@ -103,10 +117,11 @@ class Line(NamedTuple):
     place: int = 0  # of the file among the inputs
     time: str = ""  # "08-13 11:11:59", of its prefix; "" where none is told
     frame: str = ""  # of the traceback that ends in this line: where it was raised
+    is_own: bool = False  # whether a frame of that traceback is FlashInfer's
     origin: str = ""  # the container or pod that a collector names
     is_unfenced: bool = False  # whether no logger wrote it and it is outside of code fences
     is_quiet: bool = False  # whether it is called information, by a collector or in a form that tells no level for sure
-    is_overcome: bool = False  # whether what it tells ended nothing
+    overcome: str = ""  # why what it tells ended nothing: "a server served after it"; "" where it may have
 
 
 def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:
@@ -119,7 +134,7 @@ def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:
     for _ in range(_MOST):
         if text.startswith("{") and (record := unpacked(text)) is not None:
             text, level, is_quiet = record.text, _SAID.get(record.level, level), record.is_quiet
-        found = search(_PREFIX, text) if _MAYBE.match(text) is not None else None
+        found = search(_BRACKETED.get(text[:1], _OTHERWISE), text) if _MAYBE.match(text) is not None else None
         if not found or not (whole := found.pop("whole")):
             break
         origin = origin or next((said for name, said in found.items() if name.startswith("origin")), "")
@@ -155,8 +170,8 @@ def is_record(raw: bytes) -> bool:
 
 
 def _level(prefix: str) -> Level | None:
-    found = search(_LEVELS, prefix)
-    if not found:
+    found = _LEVELS.match(prefix)
+    if found is None:
         return None
     return _LETTERS.get(found["level"][0], Level.ERROR)
 
@@ -165,5 +180,5 @@ def _time(prefix: str) -> str:
     """Month, day and time: what loggers with and without a year, and collectors, have in common."""
     if prefix.count(":") < 2:
         return ""
-    found = search(r"(?P<day>\d\d-\d\d)[T -](?P<time>\d\d:\d\d:\d\d(?:[.,]\d+)?)", prefix)
+    found = _WHEN.search(prefix)
     return f"{found['day']} {found['time']}" if found else ""

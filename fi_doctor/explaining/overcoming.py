@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from fi_doctor.explaining.lines import Level, Line
 from fi_doctor.explaining.patterns import search
+from fi_doctor.explaining.tracebacks import is_raised
 
 # What servers say once, when they begin to serve. Sources: uvicorn/server.py and lifespan/on.py,
 # sglang/srt/entrypoints/http_server.py.
@@ -25,50 +26,42 @@ _STICKY = (
     r"(?i)CUDA(?:RT)? error|CUDA_ERROR_|cudaError|CUBLAS_STATUS|CUDNN_STATUS|NCCL error|illegal memory access"
     r"|device-side assert|misaligned address|launch failure|OutOfMemoryError|AcceleratorError"
 )
-_RAISED = r"^(?:E +|!+ |\s+)?(?:[A-Za-z_][\w.]*\.)?_?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b"
 _MESSAGE = 40  # lines that the message of an exception may have
 _FAR = 200  # lines of the traceback after it
 _MOST = 5_000
 
-Place = tuple[int, int]  # of the file among the inputs, and its line
+Place = tuple[int, int, str]  # the file among the inputs, the line, and its text: a record of JSON has several
 
 
 class Overcome:
     """Where the errors stand that ended nothing, while a log is read."""
 
     def __init__(self) -> None:
-        self.before_serving: set[Place] = set()
-        self.expected: set[Place] = set()
-        self.brought: set[Place] = set()
+        self.places: dict[Place, str] = {}  # -> why
         self._open: dict[str, list[Place]] = {}  # container -> errors since its server began
         self._last: dict[str, Line] = {}  # rank -> its last exception
         self._handling: dict[str, int] = {}  # rank -> the line in which the clean-up of its GPU began to fail
-
-    @property
-    def places(self) -> set[Place]:
-        """All of them."""
-        return self.before_serving | self.expected | self.brought
 
     def mark(self, line: Line) -> None:
         """Look at a line with one of the literals: a server serves or begins, or an exception was handled."""
         if _HANDLED in line.text:
             self._handle(line)
         elif any(word in line.text for word in _SERVING):
-            self.before_serving.update(self._open.pop(line.origin, ()))
+            self.places.update(dict.fromkeys(self._open.pop(line.origin, ()), "a server served after it"))
         elif any(word in line.text for word in _ANOTHER):
             self._open.pop(line.origin, None)
 
     def add(self, line: Line) -> None:
         """Note a line that tells an error or has a sign of a fault."""
-        place = (line.place, line.number)
+        place = _place(line)
         noted = self._open.setdefault(line.origin, [])
         if line.level is Level.NONE and len(noted) < _MOST:
             noted.append(place)
-        if search(_RAISED, line.text) is None:
+        if not is_raised(line.text):
             return
         began = self._handling.pop(line.rank, None)
         if began is not None and line.number - began <= _FAR:
-            self.brought.add(place)
+            self.places[place] = "it came while a crash of the GPU was handled"
         self._last[line.rank] = line
 
     def end(self) -> None:
@@ -77,19 +70,23 @@ class Overcome:
 
     def _handle(self, line: Line) -> None:
         last = self._last.get(line.rank)
-        # The lines of one record have one place, and which of them counts cannot be said.
-        if last is None or not 0 < line.number - last.number <= _MESSAGE:
+        if last is None or line.number - last.number > _MESSAGE:
             return
         if search(_LOOKUP, last.text) is not None:
-            self.expected.add((last.place, last.number))
+            self.places[_place(last)] = "it was handled, and another one raised"
         elif search(_STICKY, last.text) is not None:
             self._handling[line.rank] = line.number
 
 
-def weighed(placed: Mapping[str, Sequence[Line]], overcome: Container[Place]) -> dict[str, list[Line]]:
-    """The lines for each literal, with whether they ended nothing."""
+def weighed(placed: Mapping[str, Sequence[Line]], overcome: Mapping[Place, str]) -> dict[str, list[Line]]:
+    """The lines for each literal, with why they ended nothing, where that is so."""
     return {literal: [_weighed(line, overcome) for line in lines] for literal, lines in placed.items()}
 
 
-def _weighed(line: Line, overcome: Container[Place]) -> Line:
-    return line._replace(is_overcome=True) if (line.place, line.number) in overcome else line
+def _weighed(line: Line, overcome: Mapping[Place, str]) -> Line:
+    why = overcome.get(_place(line), "")
+    return line._replace(overcome=why) if why else line
+
+
+def _place(line: Line) -> Place:
+    return line.place, line.number, line.text

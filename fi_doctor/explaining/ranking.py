@@ -30,6 +30,7 @@ class Candidate(NamedTuple):
     truth: Truth
     confidence: Confidence
     despite: Belied | None = None  # a fact that does not agree with its lines
+    is_anothers: bool = False  # whether what decides is FlashInfer's only where it is named, and it is not
     is_tied: bool = True  # whether a line says that it is FlashInfer's, where others bring about the same
 
     @property
@@ -45,14 +46,16 @@ class Candidate(NamedTuple):
     @property
     def is_warned(self) -> bool:
         """Whether its strongest signs are in lines that a logger calls no error, or ended nothing: the log went on."""
-        return all(
-            match.line.level in (Level.INFO, Level.WARNING) or match.line.is_overcome for match in _deciding(self)
-        )
+        return all(match.line.level in (Level.INFO, Level.WARNING) or match.line.overcome for match in _deciding(self))
 
     @property
-    def is_overcome(self) -> bool:
-        """Whether a line of its strongest signs ended nothing, and none of them did."""
-        return self.is_warned and any(match.line.is_overcome for match in _deciding(self))
+    def overcome(self) -> str:
+        """Why none of its strongest signs ended anything, where a line says so."""
+        return (
+            next((match.line.overcome for match in _deciding(self) if match.line.overcome), "")
+            if self.is_warned
+            else ""
+        )
 
 
 def candidates(
@@ -206,7 +209,7 @@ def _lessened(one: Candidate, errors: list[Event], serving: Container[str]) -> C
         return one
     told = {(match.line.file, match.line.number) for match in one.matches}
     is_ended = any((error.file, error.line) not in told for error in errors)
-    is_whole = not errors or one.is_overcome
+    is_whole = not errors or bool(one.overcome)
     is_serving = is_whole and any(match.line.file in serving for match in _deciding(one))
     return one._replace(confidence=Confidence.LOW) if is_ended or is_serving else one
 
@@ -215,6 +218,9 @@ def _tied(one: Candidate, ties: list[Line]) -> Candidate:
     """The same, less sure where it blames FlashInfer for what no line says to be its own."""
     if not one.fault.flashinfer_at_fault:
         return one
+    if tying.is_anothers(_deciding(one)):
+        # Where a traceback stands before it, that names others; else nothing says whose it is.
+        return one._replace(is_anothers=True, is_tied=any(match.line.frame for match in _deciding(one)))
     most = tying.limit(_deciding(one), ties)
     if most.rank < one.confidence.rank:
         return one._replace(confidence=most, is_tied=False)

@@ -20,6 +20,9 @@ _SENT = (
     r"|\\?['\"]role\\?['\"]: ?\\?['\"](?:user|assistant|system|tool)\\?['\"], ?\\?['\"]content\\?['\"]: ?"
     r"|\\?['\"]choices\\?['\"]: ?\[ ?\{"
 )
+# Of each of both a part: most lines have none, and are not searched.
+_SENT_WORDS = (" obj=", "OpenAI", "request_body", "role", "choices")
+_REQUEST_WORDS = ("Received request", "Request ", "Generated resp", "rompt", "messages", "input_text", "body", "HTTP/")
 # A record whose arguments follow the text, quoted, ends in its own line.
 _ENDED = r"\bparams: |prompt_token_ids|lora_request|HTTP/\d|[)}\]]\s*$"
 
@@ -45,7 +48,7 @@ _LABEL = re.compile(
     rf"|(?<![\w.])(?P<only>{_QUOTED})(?:['\"]?[:=] ?| )\[?(?P<only_mark>['\"`])",
     re.IGNORECASE | re.ASCII,
 )
-_SPEAKERS = r"user|human|assistant|customer|chat ?bot|bot|chatgpt|gpt-[\w.]{1,9}|claude|gemini|AI|Q|(?-i:A)"
+_SPEAKERS = r"user|human|assistant|customer|chat ?bot|bot|chatgpt|gpt-\d[\w.]{0,6}|claude|gemini|AI|Q|(?-i:A)"
 # Where nobody says of what kind the line is, only as its first words.
 _BEGINS = re.compile(
     rf"(?P<weak>)\W{{0,6}}(?:(?:the|user|human|client|customer|new|incoming) ){{0,2}}"
@@ -55,10 +58,11 @@ _BEGINS = re.compile(
 )
 # What models are trained with: what stands behind the first of these, or before one that ends a turn, is of a chat.
 _TURN = r"<\|im_start\|>|<\|start_header_id\|>|<\|(?:user|assistant|system)\|>|<start_of_turn>|\[INST\]"
-_OPENS = re.compile(rf"{_TURN}|\S(?:<\|(?:im_end|eot_id|end_of_text|end)\|>|<end_of_turn>|\[/INST\])")
+_OPENS = re.compile(rf"{_TURN}|[^\s'\"`(\[,=](?:<\|(?:im_end|eot_id|end_of_text|end)\|>|<end_of_turn>|\[/INST\])")
 # A line with which somebody begins to speak, in a sentence or in those that follow it.
 _BEGINS_TURN = re.compile(
-    rf"\s*(?:{_TURN})|[#*\s]{{0,6}}(?:{_SPEAKERS})(?:\*\*)?:(?:\*\*)?(?:\s*\S+ +\S|\s*$)".encode(),
+    rf"\s*(?:{_TURN})|[#*\s]{{0,6}}(?:{_SPEAKERS})(?:\*\*)?:(?:\*\*)?\s*\S+ +\S+ +\S"
+    rf"|\s*(?:#{{1,4}} |\*\*)(?:{_SPEAKERS}):?(?:\*\*)?:?\s*$".encode(),
     re.IGNORECASE | re.ASCII,
 )
 # What people and models say before a message that they speak of. Programs say "you", too, and not that one gets it.
@@ -99,7 +103,10 @@ def is_request(line: Line) -> bool:
     """Whether a line tells what a client sent or was sent, and nothing else."""
     if line.level not in (Level.INFO, Level.NONE):
         return False
-    return (_is_logged(line) and search(_REQUEST, line.text) is not None) or search(_SENT, line.text) is not None
+    if any(word in line.text for word in _SENT_WORDS):
+        return (_is_logged(line) and search(_REQUEST, line.text) is not None) or search(_SENT, line.text) is not None
+    is_worded = _is_logged(line) and any(word in line.text for word in _REQUEST_WORDS)
+    return is_worded and search(_REQUEST, line.text) is not None
 
 
 def is_open(line: Line) -> bool:

@@ -18,7 +18,8 @@ _OVERLAP = 1 << 10  # the longest literal
 # nothing new, and are no longer looked for. A log of gigabytes repeats itself.
 _ENOUGH, _MOST = 200, 20_000
 _ALIKE = 100  # lines that are the same but for numbers: as many as there may be ranks
-_LOOK = 2_000  # lines after which it is looked at what is found too often
+# Lines after which it is looked at what is found too often: the first time, and in the end.
+_LOOK, _SELDOM = 2_000, 16_000
 _RECORD = 500  # lines of one record: text that has more is taken for lines of their own
 _ABOVE = 1 << 13  # bytes before a line in which it may be told whose block of text it is
 _BLANKS = (b" ", b"\t")
@@ -83,23 +84,26 @@ class _Searched:
         self._same = Counter[bytes]()
         self._all = Counter[bytes]()
         self._since = 0
+        self._look = _LOOK
 
     def alike(self, hit: Hit) -> int:
         """How many lines there were that are the same but for numbers, this one included."""
         form = hash(hit.raw.translate(None, _DIGITS))
-        self._all.update(hit.literals)
-        if form in self._forms:
-            self._same.update(hit.literals)
-        if form in self._forms or len(self._forms) < _MOST:
+        is_known = form in self._forms
+        for literal in hit.literals:
+            self._all[literal] += 1
+            if is_known:
+                self._same[literal] += 1
+        if is_known or len(self._forms) < _MOST:
             self._forms[form] += 1
         self._since += 1
-        if self._since >= _LOOK:
+        if self._since >= self._look:
             self._tire()
         return self._forms[form]
 
     def _tire(self) -> None:
         """Take away what was found often enough; to make the search anew costs what some hundred lines do."""
-        self._since = 0
+        self._since, self._look = 0, min(2 * self._look, _SELDOM)
         tired = {one for one, count in self._same.items() if count > _ENOUGH}
         tired |= {one for one, count in self._all.items() if count > _MOST}
         if tired:

@@ -22,8 +22,13 @@ _TOOL = re.compile(
 )
 
 
-def suits(mend: Mend, view: LogView, settings: tuple[Setting, ...]) -> bool:
-    """Whether it is for these: not known to be for others, and its setting, if any, read by them."""
+def suits(mend: Mend, view: LogView, settings: tuple[Setting, ...], *, is_anothers: bool = False) -> bool:
+    """Whether it is for these: not known to be for others, and its setting, if any, read by them.
+
+    is_anothers: nothing says that it is FlashInfer's, whose packages and variables do nothing for others.
+    """
+    if is_anothers and "flashinfer" in mend.line.lower():
+        return False
     if mend.when and LOG.holds(mend.when, view) is Truth.NO:
         return False
     engines = {fact.value for fact in view.facts.of("engine")}

@@ -16,9 +16,18 @@ LITERALS = frozenset((_PYTHON, *_NATIVE))
 _KEPT = 16  # frames: those of several ranks are mixed
 _FAR = 40  # lines between the last frame and its error: source lines, carets, other ranks
 _OWN = "/flashinfer/"
+_BETWEEN = 6  # lines between two frames of one traceback: source lines, carets
 # What is called through these raised it.
 _THROUGH = r"/torch/(?:_ops|_library/\w+|utils/_contextlib|nn/modules/module)\.py"
 _RAISED = r"^(?:E +|!+ |\s+)?(?:[A-Za-z_][\w.]*\.)?_?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b"
+
+
+_KINDS = ("Error", "Exception", "Interrupt", "Exit")
+
+
+def is_raised(text: str) -> bool:
+    """Whether a line is the last one of a traceback: the exception with its message."""
+    return any(kind in text for kind in _KINDS) and search(_RAISED, text) is not None
 
 
 class Frames:
@@ -27,30 +36,39 @@ class Frames:
     def __init__(self, file: str) -> None:
         self._file = file
         self._last: deque[Hit] = deque(maxlen=_KEPT)
+        self._ended: dict[str, int] = {}  # rank -> the line of its last exception
 
     def add(self, hit: Hit) -> None:
         """Keep a line, if it has a frame; it is taken apart only where an error asks for it."""
         if not LITERALS.isdisjoint(hit.literals):
             self._last.append(hit)
 
+    def end(self, line: Line) -> None:
+        """Note a line that tells an error: what stands after it is of another traceback."""
+        if is_raised(line.text):
+            self._ended[line.rank] = line.number
+
     def placed(self, line: Line) -> Line:
         """The line with the frame in which its error was raised, where it tells one and there is a traceback.
 
         That is the last one in Python, or one in FlashInfer's C++ that others called without FlashInfer's Python.
         """
-        if not self._last or search(_RAISED, line.text) is None:
+        if not self._last or not is_raised(line.text):
             return line
-        native = ""
+        native, raised, is_own, last = "", "", False, line.number
         for hit in reversed(self._last):
-            if line.number - hit.number > _FAR:
+            is_before = last - hit.number > _BETWEEN or hit.number < self._ended.get(line.rank, 0)
+            if line.number - hit.number > _FAR or (raised and is_before):
                 break
             frame = read(self._file, hit.number, hit.raw)
-            is_other = bool(frame.rank and line.rank) and frame.rank != line.rank
-            if is_other or search(_THROUGH, frame.text) is not None:
+            if frame.rank and line.rank and frame.rank != line.rank:
                 continue
-            text = frame.text.strip()
-            if _PYTHON not in hit.literals:
-                native = native or (text if _OWN in text and text.startswith('File "') else "")
+            text, last = frame.text.strip(), hit.number
+            is_own = is_own or _OWN in text
+            if raised or search(_THROUGH, text) is not None:
                 continue
-            return line._replace(frame=text if _OWN in text or not native else native)
-        return line._replace(frame=native) if native else line
+            if _PYTHON in hit.literals:
+                raised = text if _OWN in text or not native else native
+            elif _OWN in text and text.startswith('File "'):
+                native = native or text
+        return line._replace(frame=raised or native, is_own=is_own) if raised or native else line

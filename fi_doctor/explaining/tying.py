@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 from fi_doctor.explaining.lines import Line
@@ -40,7 +41,7 @@ _OWN_SOURCE = r"(?:^|of )(?:flashinfer|nvidia-cutlass-dsl|apache-tvm-ffi)"
 
 def is_about(line: Line) -> bool:
     """Whether a line names FlashInfer's files, modules or kernels."""
-    return search(_OWN, line.text) is not None
+    return _is_named(line.text)
 
 
 def is_telling(line: Line) -> bool:
@@ -53,8 +54,8 @@ def limit(deciding: Iterable[Match], ties: Iterable[Line]) -> Confidence:
 
     ties: lines about FlashInfer, and about builds of others; of both near a message the nearest one says whose it is.
     """
-    matches, found = list(deciding), list(ties)
-    if any(not _is_anybodys(match) or is_about(match.line) for match in matches):
+    matches, found = [match for match in deciding if not match.sign.named], list(ties)
+    if not matches or any(not _is_anybodys(match) or is_about(match.line) for match in matches):
         return Confidence.HIGH
     nearest = [tie for match in matches if (tie := _nearest(match.line, found)) is not None]
     if any(is_about(tie) for tie in nearest):
@@ -63,6 +64,21 @@ def limit(deciding: Iterable[Match], ties: Iterable[Line]) -> Confidence:
         return Confidence.LOW
     possible = (tie for match in matches for tie in found if is_about(tie) and not are_of_two(match.line, tie))
     return Confidence.LOW if next(possible, None) is None else Confidence.MEDIUM
+
+
+def is_anothers(deciding: Iterable[Match]) -> bool:
+    """Whether all that decides is FlashInfer's only where it is named, and names it nowhere."""
+    return all(match.sign.named and not _is_naming(match.line) for match in deciding)
+
+
+def _is_naming(line: Line) -> bool:
+    return line.is_own or is_about(line) or "flashinfer" in line.text.lower()
+
+
+@functools.lru_cache(maxsize=8192)
+def _is_named(text: str) -> bool:
+    """Asked of a line once for each fault that it may be of."""
+    return search(_OWN, text) is not None
 
 
 def _is_others(line: Line) -> bool:

@@ -11,6 +11,8 @@ import msgspec
 from fi_doctor.model import Closed, Strict
 
 if TYPE_CHECKING:
+    import re
+
     import yaml
 
 _LARGEST_BYTES = 1 << 20
@@ -18,8 +20,11 @@ _DEEPEST = 50  # lists and mappings in one another
 _Record = TypeVar("_Record", bound=Strict)
 
 
-def read_yaml(path: Path, root: Path, errors: list[str]) -> object:
-    """What a YAML file holds, as plain values; None with a line in `errors` when it cannot be read."""
+def read_yaml(path: Path, root: Path, errors: list[str], *, without: re.Pattern[bytes] | None = None) -> object:
+    """What a YAML file holds, as plain values; None with a line in `errors` when it cannot be read.
+
+    without: what of the text is passed over, as if it were not there.
+    """
     import yaml  # noqa: PLC0415 - not paid for by commands that need no knowledge
 
     name = path.relative_to(root).as_posix()
@@ -32,7 +37,7 @@ def read_yaml(path: Path, root: Path, errors: list[str]) -> object:
         errors.append(f"{name}: {len(text)} bytes; {_LARGEST_BYTES} are allowed")
         return None
     try:
-        return _construct(text, name, errors)
+        return _construct(text if without is None else without.sub(b"", text), name, errors)
     except yaml.YAMLError as error:
         errors.append(f"{name}: {_where(error)}")
     except (ValueError, RecursionError) as error:  # a date or a number that is none, lists in lists in lists

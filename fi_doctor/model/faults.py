@@ -46,6 +46,9 @@ class Sign(Strict, frozen=True):
     near: str = ""  # a literal that must stand in the same log near it, of no other rank where ranks are told
     info: bool = False  # its message is logged at INFO or DEBUG; in such a line other signs decide and support nothing
     within: int = 200  # lines that are near: of a traceback the last frame alone raised it
+    # FlashInfer's only where the line, or a frame of the traceback that ends in it, names FlashInfer: other packages
+    # say the same. A fault of which all that decides is of others is not FlashInfer's, and as sure as it would be.
+    named: bool = False
     name: str = ""  # for {seen: {name: true}} in conditions
 
 

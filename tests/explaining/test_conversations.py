@@ -30,6 +30,7 @@ PERHAPS = {
     "lines of an answer": f"Assistant: The error you see is\n{NVCC}\nwhich means that there is none",
     "a turn with its token before": f"<|im_start|>user\n{NVCC}\n<|im_end|>",
     "a turn in bold letters": f"**User:**\n{NVCC}",
+    "a turn under a heading": f"### Assistant\n{NVCC}",
     "a sentence of a user": f"alice: I get {NVCC}",
     "a sentence to one": f"If you see {NVCC} then install a toolkit.",
     "a sentence about a message": f"Sure! The message '{MEMORY}' means that none is left.",
@@ -44,6 +45,9 @@ OWN = {
     "a failure": f"Worker failed with error {NVCC}",
     "a key that is a name": f"User: root\n{TRACEBACK}",
     "a token that lacks": f"KeyError: '<|im_end|>'\n{NVCC}",
+    "a host that is called like a model": f"gpt-oss: {NVCC}",
+    "a key of a file": f"services:\n  vllm:\n    user:\n{TRACEBACK}",
+    "the name of a user": f"User: root (0)\n{TRACEBACK}",
     "a quotation that ends": f"Prompt: 'hello' failed: {NVCC}",
     "a message to the user": f"You are about to compile: {NVCC}",
 }
@@ -64,3 +68,7 @@ def test_what_may_be_words_of_somebody_is_hardly_sure(name):
 def test_what_a_program_says_beside_a_conversation_is_sure(name):
     first = diagnosed(OWN[name]).diagnoses[0]
     assert (first.cause, first.confidence) == ("nvcc-not-found", Confidence.HIGH)
+
+
+def test_an_error_that_names_a_token_of_a_chat_is_told():
+    assert [error.line for error in diagnosed("KeyError: '<|im_end|>'").errors] == [2]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from fault_cases import diagnosed
 
@@ -28,7 +30,7 @@ def first(log):
 def test_what_stands_before_a_server_that_serves_is_hardly_a_cause(serving):
     found = first(f"{FRAME}{NVCC}\nretrying with another backend\n{serving}")
     assert (found.cause, found.confidence) == ("nvcc-not-found", Confidence.LOW)
-    assert found.reason.endswith("but the program went on after it")
+    assert found.reason.endswith("but a server served after it")
 
 
 STAYS = {
@@ -58,6 +60,19 @@ def test_what_is_looked_up_and_not_found_is_a_bystander_of_the_error_in_its_hand
     found = diagnosed(f"{FRAME}{LOOKUP}\n{HANDLING}{FRAME}{MEMORY}").diagnoses
     assert [one.cause for one in found] == ["gpu-out-of-memory", "engine-flashinfer-version-mismatch"]
     assert found[1].confidence is Confidence.LOW
+    assert found[1].reason.endswith("but it was handled, and another one raised")
+
+
+def test_a_record_of_json_with_both_is_taken_apart():
+    trace = f"{FRAME}{LOOKUP}\n{HANDLING}{FRAME}{MEMORY}"
+    whole = json.dumps({"level": "error", "msg": "request failed", "exc_info": trace})
+    assert first(whole).cause == "gpu-out-of-memory"
+
+
+def test_records_of_a_logger_with_both_are_taken_apart():
+    lines = f"{FRAME}{LOOKUP}\n{HANDLING}{FRAME}{MEMORY}".splitlines()
+    whole = "\n".join(f"(EngineCore_DP0 pid=7) ERROR 08-13 11:11:59 [core.py:8] {line}" for line in lines)
+    assert first(whole).cause == "gpu-out-of-memory"
 
 
 @pytest.mark.parametrize(
@@ -66,6 +81,7 @@ def test_what_is_looked_up_and_not_found_is_a_bystander_of_the_error_in_its_hand
 def test_a_kernel_that_crashed_comes_before_the_clean_up_that_failed(message):
     found = diagnosed(f"{FRAME}{CRASH}\n{message}{HANDLING}{FRAME}{NVCC}")
     assert [one.cause for one in found.diagnoses] == ["kernel-crash-unresolved", "nvcc-not-found"]
+    assert found.diagnoses[1].reason.endswith("but it came while a crash of the GPU was handled")
     assert found.diagnoses[1].confidence is Confidence.LOW
 
 

@@ -109,3 +109,46 @@ def test_a_remedy_of_which_a_word_is_not_told_is_left_out_where_another_is_ready
     assert folder.told("vllm==0.33.0\nit broke").diagnoses[0].remedies == ("take 0.33.0", "do that")
     path.write_text(path.read_text().replace(", {kind: note, line: 'do that'}", ""))
     assert folder.told("it broke").diagnoses[0].remedies == ("take <vllm>",)
+
+
+NAMED = f"{sign('it broke')}\nnamed: true"
+TILELANG = '  File "/v/site-packages/tilelang/env.py", line 61, in find\n    raise\nRuntimeError: it broke'
+FLASHINFER = TILELANG.replace("tilelang", "flashinfer")
+
+
+@pytest.mark.parametrize(
+    ("log", "is_at_fault"),
+    [
+        (FLASHINFER, True),
+        ("flashinfer: it broke", True),
+        (FLASHINFER.replace("RuntimeError", f"  {FRAME.format('torch/utils/cpp_extension.py')}\nRuntimeError"), True),
+        (TILELANG, False),
+        ("it broke", False),
+        (f"{FLASHINFER.replace('it broke', 'another one')}\n{TILELANG}", False),
+        (f"{FLASHINFER}\n{TILELANG}", True),
+    ],
+    ids=["frame", "line", "frame before the last", "another package", "nobody", "another traceback", "both"],
+)
+def test_what_several_packages_say_is_flashinfers_where_it_is_named(folder, log, is_at_fault):
+    folder.add("a-fault", NAMED)
+    [found] = folder.told(log).diagnoses
+    assert (found.flashinfer_at_fault, found.confidence.value) == (is_at_fault, "high")
+
+
+def test_whose_it_is_is_said_where_it_is_known(folder):
+    folder.add("a-fault", NAMED)
+    assert "which is not FlashInfer's fault" in folder.told(TILELANG).answer
+    assert "if it is of FlashInfer at all" in folder.told("it broke").answer
+
+
+def test_a_sign_of_flashinfers_own_beside_one_of_several_packages_decides(folder):
+    folder.add("a-fault", NAMED, sign("it broke there"))
+    assert folder.told("it broke there").diagnoses[0].flashinfer_at_fault
+
+
+def test_what_is_not_flashinfers_is_not_mended_with_its_packages():
+    log = TILELANG.replace("it broke", "Could not find nvcc")
+    other, own = (diagnosed(one).diagnoses[0] for one in (log, log.replace("tilelang", "flashinfer")))
+    assert (other.cause, own.cause) == ("nvcc-not-found", "nvcc-not-found")
+    assert [any("flashinfer" in line for line in one.remedies) for one in (other, own)] == [False, True]
+    assert (other.confirm, bool(own.confirm)) == ((), True)
