@@ -243,6 +243,7 @@ def check(asked: AskedFleet) -> int:
     settled = settle(
         Asked(
             from_file="",
+            is_fleet=True,
             features=asked.features,
             required=asked.required,
             fail_on=asked.fail_on,

@@ -36,9 +36,11 @@ VERSIONED = (
     "python",
 )
 PREFIXES = ("flashinfer-jit-cache", "nvidia-")
+DRIFT = "drift"  # of fail-on: nodes of a fleet that differ fail it; of one machine it says nothing
 FAIL_ON = (
     *(verdict.value for verdict in Verdict if verdict is not Verdict.WORKS),
     *(severity.value for severity in Severity),
+    DRIFT,
 )
 ROWS = ("all", "called")  # that fail-on may look at
 NO_VERDICT = "none"  # of fail-on: no verdict of a row fails
@@ -79,7 +81,7 @@ def decode(table: dict[str, Any], errors: list[str]) -> PolicyFile:
 def _fail_on(value: Any, place: str, errors: list[str]) -> tuple[str, ...]:
     asked = words(value, place, errors)
     errors += [
-        f"{place}[{at}]: {word!r} is no verdict that fails and no severity{nearest(word, FAIL_WORDS)}"
+        f"{place}[{at}]: {word!r} is no verdict that fails, no severity and not {DRIFT}{nearest(word, FAIL_WORDS)}"
         for at, word in enumerate(asked)
         if word not in FAIL_WORDS
     ]
