@@ -81,7 +81,7 @@ def decode(table: dict[str, Any], errors: list[str]) -> PolicyFile:
 def _fail_on(value: Any, place: str, errors: list[str]) -> tuple[str, ...]:
     asked = words(value, place, errors)
     errors += [
-        f"{place}[{at}]: {word!r} is no verdict that fails, no severity and not {DRIFT}{nearest(word, FAIL_WORDS)}"
+        f"{place}[{at}]: {word!r} is no verdict that fails and no severity{nearest(word, FAIL_WORDS)}"
         for at, word in enumerate(asked)
         if word not in FAIL_WORDS
     ]
