@@ -31,7 +31,6 @@ def connected(address: str) -> Iterator[Any]:
     Raises UsageError where Ray is not installed, or the address can be none; CannotTellError where there is no cluster,
     or one of another Ray or Python.
     """
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")  # it is read when Ray is imported
     ray = _ray()
     if address.startswith("ray://"):
         target = address.removeprefix("ray://")
