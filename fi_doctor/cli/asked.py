@@ -66,6 +66,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     warm_list: str | None = None
     # Of these nothing is typed.
     is_called: bool = False  # by a program, that takes the report itself: nothing is written, no variable is read
+    is_fleet: bool = False  # it is asked of many machines at once
     policy: Written | None = None
     targets: tuple[outputs.Target, ...] = ()
     aim: Target | None = None  # the machine that --target describes

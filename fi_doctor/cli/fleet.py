@@ -217,6 +217,12 @@ def warm(  # noqa: PLR0913 - the options of a command
     words = (*_words(given, tuple(feature or ())), *(name for name, is_on in flags.items() if is_on))
     asked = AskedRay(address=address or "auto", is_installed=installed, quiet=quiet)
     limit_s = parse.duration_s(budget, "--budget") + 600
+    if share and "://" not in share and not os.path.isabs(share):  # noqa: PTH117 - as it was typed
+        raise UsageError(
+            f"--share {share}: a folder that depends on where it is named from",
+            why="each node has another current folder",
+            todo="--share /FOLDER, which all nodes have, or a URL as s3://BUCKET/FOLDER",
+        )
     return ray_warming.warm(asked, Asked(words, share, limit_s, is_dry=dry_run), is_json=json)
 
 
@@ -243,6 +249,7 @@ def check(asked: AskedFleet) -> int:
     settled = settle(
         Asked(
             from_file="",
+            is_fleet=True,
             features=asked.features,
             required=asked.required,
             fail_on=asked.fail_on,

@@ -89,7 +89,8 @@ FailOn = Annotated[
     typer.Option(
         "--fail-on",
         metavar="WORD",
-        help="Verdicts of rows, or severities of findings, that fail; may be repeated. [default: broken, wrong-result]",
+        help="Verdicts of rows, or severities of findings, that fail; of a fleet also drift: that nodes differ. May be "
+        "repeated. [default: broken, wrong-result]",
     ),
 ]
 Rows = Annotated[

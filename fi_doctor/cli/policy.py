@@ -17,7 +17,7 @@ from fi_doctor.diagnosis.findings import MEASURED_BEATS_KNOWN, UNEXPLAINED_FAILU
 from fi_doctor.errors import UsageError
 from fi_doctor.knowledge import policies
 from fi_doctor.knowledge.policies import Written
-from fi_doctor.knowledge.policy_keys import FAIL_WORDS, REQUIRE_WORDS, ROWS, by_word, contradiction
+from fi_doctor.knowledge.policy_keys import DRIFT, FAIL_WORDS, REQUIRE_WORDS, ROWS, by_word, contradiction
 from fi_doctor.model import Depth, KnowledgeBase, Policy, Requirement, Scope
 from fi_doctor.reports.rulings import Setting
 
@@ -134,6 +134,11 @@ def _failing(asked: Asked) -> tuple[str, ...]:
     words = tuple(word for part in asked.fail_on for word in part.split(","))
     for word in words:
         parse.choice(word, FAIL_WORDS, asked.origin("fail-on"))
+    if DRIFT in words and not asked.is_fleet and asked.origin("fail-on") == "--fail-on":
+        raise UsageError(
+            f"--fail-on {DRIFT}: one machine differs from no other",
+            todo=f"fi-doctor fleet --fail-on {DRIFT}",
+        )
     if clash := contradiction(words):
         raise UsageError(f"{asked.origin('fail-on')}: {clash}", todo="leave one of the two out")
     return words

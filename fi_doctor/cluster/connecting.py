@@ -10,6 +10,7 @@ import shlex
 import signal
 import socket
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ CONNECT_S = 5.0
 # RFC 9113: what a client says first, and an empty SETTINGS frame; a server answers with a SETTINGS frame (type 4).
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 _START_IT = "ray start --address=HEAD:6379 on a node, then fi-doctor fleet --address auto; or --address HEAD:6379"
+_PORTS = "--address HOST:6379 for the port of `ray start --head`; --address ray://HOST:10001 for that of Ray's client"
 
 
 @contextlib.contextmanager
@@ -41,12 +43,9 @@ def connected(address: str) -> Iterator[Any]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         try:
-            ray.init(
-                address,
-                log_to_driver=False,
-                configure_logging=False,
-                namespace="fi-doctor",
-            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what they say, the error says, too
+                ray.init(address, log_to_driver=False, configure_logging=False, namespace="fi-doctor")
         except (RuntimeError, ConnectionError, ValueError, ImportError, OSError, SystemExit) as error:
             raise refusal(address, error) from error
         finally:  # Ray's own would end the process without killing what runs on the nodes
@@ -65,7 +64,7 @@ def answers(target: str, timeout_s: float = CONNECT_S) -> None:
     Ray itself would wait for 80 s for an address where nobody is. Over TLS nothing is said and nothing checked.
     """
     host, _, port = target.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+    if not host or "/" in host or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise UsageError(
             f"--address {target}: no address of a Ray cluster",
             todo="--address auto, HOST:6379 (the port of `ray start --head`) or ray://HOST:10001",
@@ -98,7 +97,18 @@ def refusal(address: str, error: BaseException) -> CannotTellError:
     if "ray[client]" in words:
         return CannotTellError("ray:// needs Ray's client", why=words, todo=_install("ray[client]"))
     why = f"{type(error).__name__}: {words}" if words else type(error).__name__
-    return CannotTellError(f"Ray cannot enter the cluster at {address}", why=why, todo=_START_IT)
+    if isinstance(error, ConnectionError):
+        why, todo = f"{why}; {_told_port(address)}", _PORTS
+    else:
+        todo = _START_IT
+    return CannotTellError(f"Ray cannot enter the cluster at {address}", why=why, todo=todo)
+
+
+def _told_port(address: str) -> str:
+    """Something listens there and does not answer as Ray: most often it is the other one of Ray's two ports."""
+    if address.startswith("ray://"):
+        return "something listens there, perhaps not the server of Ray's client (`ray start --head` has it at 10001)"
+    return "something listens there, perhaps not what `ray start --head` starts (at 6379 unless --port is given)"
 
 
 def _received(line: socket.socket, size: int) -> bytes:

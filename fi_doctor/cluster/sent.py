@@ -10,6 +10,7 @@ from typing import Any
 
 LACKING = "this very fi-doctor is not there"  # what `work` gives then, instead of how an order ended
 
+_NEEDS = ("msgspec", "packaging", "typer", "yaml")
 # For a process of its own: a folder is removed once stdin ends, as often as it takes while others still write there.
 REMOVES = """
 import os, shutil, sys, time
@@ -67,9 +68,8 @@ def work() -> Callable[..., Any]:
         try:
             from fi_doctor.cluster import worker  # noqa: PLC0415
         except ModuleNotFoundError as error:
-            if error.name and error.name.partition(".")[0] == "fi_doctor":
-                raise RuntimeError(f"fi-doctor is not installed in {sys.executable}") from None
-            raise
+            others = "" if wanted else "; without --installed it is sent there"
+            raise RuntimeError(f"fi-doctor is not installed in {sys.executable}: {error}{others}") from None
         return worker.run(**asked)
 
     return work
@@ -77,12 +77,15 @@ def work() -> Callable[..., Any]:
 
 def look() -> Callable[[], str]:
     """The function that gives one word for the fi-doctor that an interpreter has, by names and sizes; "" for none."""
+    needs = _NEEDS
 
     def look() -> str:
         import hashlib  # noqa: PLC0415 - it runs elsewhere
         import importlib.util as finding  # noqa: PLC0415
         import pathlib  # noqa: PLC0415
 
+        if not all(map(finding.find_spec, needs)):
+            return ""  # a checkout in the folder where the job was started, and not what it needs
         found = hashlib.sha256()
         for package in ("fi_doctor", "fi_doctor_probes"):
             spec = finding.find_spec(package)

@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from fi_doctor.diagnosis.gate import CANNOT_TELL, FAILS, HOLDS
 from fi_doctor.fleet.explaining import group_name
-from fi_doctor.model import Gate, Report
+from fi_doctor.knowledge.policy_keys import DRIFT
+from fi_doctor.model import Gate, Holds, Policy, Report, Ruling
 from fi_doctor.model.fleet import Node, NodeGroup, Split, Unread
 from fi_doctor.reports.text import amount
 
 
-def of_fleet(
+def of_fleet(  # noqa: PLR0913, PLR0917 - all that a gate looks at
     nodes: Sequence[Node],
     reports: Sequence[Report],
     unread: Sequence[Unread],
     groups: Sequence[NodeGroup],
     splits: Sequence[Split],
+    policy: Policy,
 ) -> Gate:
-    """1 where a node fails; 3 where one cannot be told, or is not read, or there is none; else 0."""
+    """1 where a node fails or, if asked for, where they differ; 3 where one cannot be told or is not read; else 0."""
     codes = Counter(one.code for one in nodes)
-    if codes[FAILS]:
+    alike = are_alike(unread, groups, splits, policy) if DRIFT in policy.fail_on else None
+    if codes[FAILS] or (alike and alike.holds is Holds.NO):
         code = FAILS
     elif not nodes or unread or codes[CANNOT_TELL] or set(codes) - {HOLDS}:
         code = CANNOT_TELL
@@ -31,14 +36,33 @@ def of_fleet(
     for number, many in Counter(one.judged for one in nodes).items():
         counts.update({verdict: many * count for verdict, count in reports[number].gate.counts.items()})
     failed = {name for number in {one.judged for one in nodes} for name in reports[number].gate.failed_required}
+    reason = _reason(nodes, reports, unread, groups, splits, code)
+    if alike and alike.holds is Holds.NO:
+        alike = replace(alike, decides=not codes[FAILS])
+        reason = f"{reason}; they differ, which fails ({alike.source}): {alike.why}"
     return Gate(
         code=code,
-        reason=_reason(nodes, reports, unread, groups, splits, code),
+        reason=reason,
+        requirements=(alike,) if alike else (),
         counts=dict(counts),
         measured=sum(reports[one.judged].gate.measured for one in nodes),
         failed_required=tuple(sorted(failed)),
         warnings=tuple(sorted({line for one in reports for line in one.gate.warnings})),
     )
+
+
+def are_alike(unread: Sequence[Unread], groups: Sequence[NodeGroup], splits: Sequence[Split], policy: Policy) -> Ruling:
+    """Whether all nodes are: in what configures them, and in their verdicts. One that was not read may be otherwise."""
+    holds = Holds.NO if len(groups) > 1 else Holds.CANNOT_TELL if unread or not groups else Holds.YES
+    told = [" ".join(line.strip() for line in one.said) for one in groups if one.said]
+    told += [one.said for one in splits]
+    if len(told) > 1:
+        told[1:] = [f"and {amount(len(told) - 1, 'more difference')}"]
+    why = "; ".join(told) or f"{group_name(groups[-1].nodes)} has other verdicts" if holds is Holds.NO else ""
+    if holds is Holds.CANNOT_TELL:
+        why = f"{group_name([one.name for one in unread])} not read" if unread else "there is no node"
+    source = policy.sources.get("fail-on", "fail-on")
+    return Ruling(requirement="no node differs from another", source=f"{source} {DRIFT}", holds=holds, why=why)
 
 
 def _reason(  # noqa: PLR0913, PLR0917 - all that the line tells of

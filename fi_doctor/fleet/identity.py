@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -56,6 +56,7 @@ _OF_A_GPU = ("name", "sm", "memory_total_mib", "mig", "iommu", "compute_mode")
 _SHARED_PREFIXES = ("/", "/usr", "/usr/local")  # of a Python of the system, below which all else lies too
 _PREFIX = b"<prefix>"
 _HOST = "<host>"
+_SESSION = r"session_[0-9-]{10}_[0-9-]{8}_[0-9]+_[0-9]+"  # of `ray start`, below /tmp/ray
 _NOT_INSTALLED = "not known: not installed in "
 _NOTHING = ((), "None")  # an empty list, and null
 
@@ -82,9 +83,30 @@ def without_prefix(group: str, raw: bytes, prefix: str) -> bytes:
 
 def names(hostname: str, node: str) -> re.Pattern[str]:
     """What finds the names of one machine in texts; a name without a number is a word that anything can have."""
-    whole = {hostname, hostname.partition(".")[0], node.rpartition("/")[2]}
-    found = sorted((one for one in whole if len(one) >= 4 and re.search(r"\d", one)), key=len, reverse=True)
+    found = _called(hostname, node)
     return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, found))})(?![A-Za-z0-9])" if found else r"(?!)")
+
+
+class Folders(NamedTuple):
+    """The folders that one machine has for itself, in a text of paths or of JSON."""
+
+    begins: tuple[str, ...]  # of which one stands in every text that names such a folder
+    parts: str  # a pattern; there are thousands, and few are looked for
+
+    def are_in(self, text: str) -> bool:
+        """Whether it names one; quick where it does not."""
+        return any(one in text for one in self.begins) and re.search(self.parts, text) is not None
+
+    def without(self, text: str) -> str:
+        """The same of any machine: "/scratch/<host>/cache"."""
+        return re.sub(self.parts, _HOST, text)
+
+
+def folders(hostname: str, node: str) -> Folders:
+    """Those that are called as the machine, and those of a session of Ray's, which has its time and its process."""
+    found = _called(hostname, node)
+    parts = "|".join([*map(re.escape, found), _SESSION])
+    return Folders((*(f"/{one}" for one in found), "/session_"), rf'(?<=/)(?:{parts})(?=[/:,;"\\\s]|$)')
 
 
 def without_names(fact: tuple[str, Told], own: re.Pattern[str]) -> tuple[str, Told]:
@@ -114,6 +136,11 @@ def serials(gpus: Any) -> tuple[str, ...]:
     found = gpus.get("gpus") if isinstance(gpus, dict) else None
     words = [one.get("uuid") for one in found if isinstance(one, dict)] if isinstance(found, list) else []
     return tuple(sorted(one for one in words if isinstance(one, str) and _SERIAL.fullmatch(one)))
+
+
+def _called(hostname: str, node: str) -> list[str]:
+    whole = {hostname, hostname.partition(".")[0], node.rpartition("/")[2]}
+    return sorted((one for one in whole if len(one) >= 4 and re.search(r"\d", one)), key=len, reverse=True)
 
 
 def _shown(name: str, told: Told) -> Told:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from fi_doctor import pipeline
 from fi_doctor.diagnosis import findings, gate
-from fi_doctor.fleet.reading import Reader, Reading, key_of
+from fi_doctor.fleet.reading import Reader, Reading, alike_of, key_of
 from fi_doctor.model import (
     FeatureRow,
     FlashInfer,
@@ -36,16 +36,43 @@ class Judge:
         self.recorded: list[bool] = []  # whether its verdicts stand as they were written
         self._reader, self._request, self._kb, self._specs = reader, request, kb, specs
         self._numbers: dict[tuple[object, ...], int] = {}
+        self._firsts: dict[tuple[object, ...], int] = {}  # of nodes that are alike but for their own folders
+        self._commons: dict[tuple[object, ...], int | None] = {}  # of the others of these; None: each is judged
 
     def judge(self, reading: Reading) -> int:
         """The number of its judgement."""
         key = key_of(reading)
         number = self._numbers.get(key)
         if number is None:
-            number = self._numbers[key] = len(self.reports)
-            self.recorded.append(self._reader.stands(reading.doctor))
-            self.reports.append(_light(self._judged(self._reader.sample(reading), as_recorded=self.recorded[-1])))
+            number = self._numbers[key] = self._new(reading)
         return number
+
+    def _new(self, reading: Reading) -> int:
+        """The number for a node of which no equal was judged.
+
+        Of nodes that are alike but for folders of their own the first is judged as it is. The second is judged without
+        them: where that changes nothing of the first one's verdicts nothing rests on these folders, and it stands for
+        all others, with <host> in its words.
+        """
+        alike = alike_of(reading)
+        if alike not in self._firsts:
+            self._firsts[alike] = self._add(self._reader.sample(reading), reading)
+            return self._firsts[alike]
+        if alike not in self._commons:
+            common = self._reader.common(reading)
+            judged = None if common is None else self._judged(common, as_recorded=self._reader.stands(reading.doctor))
+            is_same = judged is not None and verdicts(judged) == verdicts(self.reports[self._firsts[alike]])
+            self._commons[alike] = self._put(judged, reading) if judged is not None and is_same else None
+        number = self._commons[alike]
+        return self._add(self._reader.sample(reading), reading) if number is None else number
+
+    def _add(self, report: Report, reading: Reading) -> int:
+        return self._put(self._judged(report, as_recorded=self._reader.stands(reading.doctor)), reading)
+
+    def _put(self, judged: Report, reading: Reading) -> int:
+        self.recorded.append(self._reader.stands(reading.doctor))
+        self.reports.append(_light(judged))
+        return len(self.reports) - 1
 
     def whole(self, reading: Reading) -> Report:
         """The judged report with all its facts, for a comparison."""
@@ -79,6 +106,13 @@ def worst(report: Report) -> FeatureRow | None:
     rows = rows or [row for row in report.features if row.name in blamed]
     rows = rows or [row for row in report.features if row.vllm_calls] or list(report.features)
     return min(rows, key=lambda row: (_WORST.index(row.verdict), -row.evidence.rank, row.name), default=None)
+
+
+def verdicts(report: Report) -> tuple[object, ...]:
+    """All that is decided of a node, without the words for it."""
+    rows = tuple((row.name, row.verdict, row.evidence, row.scope) for row in report.features)
+    found = tuple((one.id, one.severity, one.features) for one in report.findings)
+    return rows, found, report.gate.code
 
 
 def standing(report: Report) -> frozenset[tuple[str, str]]:

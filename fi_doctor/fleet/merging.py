@@ -91,7 +91,7 @@ def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
         unread=tuple(sorted(unread, key=lambda one: (nodes.natural(one.name), one.source))),
         notes=(*notes, *told, *explainer.notes()),
         variables=variables.of_driver(launching, readings, reader) if launching else (),
-        gate=gating.of_fleet(every, judge.reports, unread, groups, splits),
+        gate=gating.of_fleet(every, judge.reports, unread, groups, splits, request.policy),
         driver=launching.name if launching else "",
     )
     document = secrets.without(document)

@@ -60,6 +60,8 @@ class Reading(NamedTuple):
     sections: tuple[int, ...]  # of each of GROUPS, NONE where the report has none; and of what was asked for
     # Which of MOMENTARY hold on its facts; () where the verdicts stand as they were written.
     moment: tuple[bool, ...]
+    # As `sections`, but without the folders that it alone has: nodes that differ in nothing else have the same.
+    alike: tuple[int, ...]
     rows: int  # its verdicts and findings, as far as they differ between reports
     identity: str = ""  # as NodeReport
 
@@ -124,6 +126,7 @@ class Reader:
         self._decoded: dict[bytes, Any] = {}
         self._texts: dict[str, str] = {}
         self._samples: dict[tuple[object, ...], bytes] = {}
+        self._words: dict[int, str] = {}  # number of a section -> all its words
 
     def read(self, one: NodeReport) -> Reading:
         """What is kept of it. Errors: DataError where it is no whole report, the DoctorError that stands for it."""
@@ -142,6 +145,15 @@ class Reader:
         """A whole report that has these facts and verdicts; secrets are not yet taken out of it."""
         return msgspec.json.decode(zlib.decompress(self._samples[key_of(reading)]), type=Report)
 
+    def common(self, reading: Reading) -> Report | None:
+        """The same without the folders that this node alone has; None where what is left is no report."""
+        own = identity.folders(reading.hostname, reading.name)
+        text = zlib.decompress(self._samples[key_of(reading)]).decode("utf-8")
+        try:
+            return msgspec.json.decode(own.without(text), type=Report)
+        except msgspec.MsgspecError:
+            return None
+
     def _reduced(self, one: NodeReport, wire: _Wire, data: bytes) -> Reading:
         minor = int(wire.schema.rpartition(".")[2])
         doctor, request = self._typed(wire.doctor, Doctor), self._typed(wire.request, Request)
@@ -149,6 +161,7 @@ class Reader:
         told = {name: identity.without_prefix(name, bytes(raw), python.prefix) for name, raw in wire.facts.items()}
         sections = [self._section(name, told[name], minor) if name in told else NONE for name in GROUPS]
         host = msgspec.json.decode(wire.facts.get("system", b"{}"), type=_System).hostname
+        own = identity.folders(host if isinstance(host, str) else "", one.name)
         asked: dict[str, Told] = {"request.depth": str(request.depth), "request.features": tuple(request.features)}
         reading = Reading(
             name=self._text(one.name),
@@ -160,7 +173,8 @@ class Reader:
             hostname=self._text(host) if isinstance(host, str) else "",
             executable=self._text(python.executable),
             serials=identity.serials(msgspec.json.decode(wire.facts.get("gpus", b"{}"))),
-            sections=(*sections, self._kept("request", asked, minor)),
+            sections=(*sections, request_number := self._kept("request", asked, minor)),
+            alike=(*(self._alike(number, own, minor) for number in sections), request_number),
             moment=() if self.stands(doctor) else _moment(data),
             rows=self._standing(wire),
             identity=self._text(one.identity),
@@ -196,6 +210,22 @@ class Reader:
             self.section_minor.append(minor)
         return number
 
+    def _alike(self, number: int, own: identity.Folders, minor: int) -> int:
+        """The number of the section without these folders; its own where it names none."""
+        if number == NONE:
+            return NONE
+        if number not in self._words:
+            told = self.sections[number].items()
+            values = (value if isinstance(value, str) else "\n".join(value) for _, value in told)
+            self._words[number] = "\n".join((*(fact for fact, _ in told), *values))
+        if not own.are_in(self._words[number]):
+            return number
+        without = {
+            own.without(fact): own.without(value) if isinstance(value, str) else tuple(map(own.without, value))
+            for fact, value in self.sections[number].items()
+        }
+        return self._kept("alike", without, minor)
+
     def _standing(self, wire: _Wire) -> int:
         """The number of what its verdicts and findings are."""
         rows = self._typed(wire.features, _Rows)
@@ -226,6 +256,11 @@ class Reader:
 def key_of(reading: Reading) -> tuple[object, ...]:
     """What reports have in common that are judged alike: facts that configure, verdicts, who judged."""
     return reading.sections, reading.rows, reading.moment, reading.doctor.version, reading.doctor.knowledge
+
+
+def alike_of(reading: Reading) -> tuple[object, ...]:
+    """The same without the folders that a node alone has."""
+    return key_of(reading._replace(sections=reading.alike))
 
 
 def _moment(data: bytes) -> tuple[bool, ...]:

@@ -133,8 +133,8 @@ def main(words: list[str]) -> int:
     """0 once it is done; 1 with why not."""
     try:
         done = pack(Path(words[1]), words[2]) if words[0] == "pack" else unpack(Path(words[1]), *words[2:])
-    except (OSError, ValueError, ImportError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    except Exception as error:  # what opens a URL raises errors of its own
+        print(f"{type(error).__name__}: {error or words[2]}", file=sys.stderr)
         return 1
     print(json.dumps(done))
     return 0

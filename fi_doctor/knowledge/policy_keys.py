@@ -36,9 +36,11 @@ VERSIONED = (
     "python",
 )
 PREFIXES = ("flashinfer-jit-cache", "nvidia-")
+DRIFT = "drift"  # of fail-on: nodes of a fleet that differ fail it; of one machine it says nothing
 FAIL_ON = (
     *(verdict.value for verdict in Verdict if verdict is not Verdict.WORKS),
     *(severity.value for severity in Severity),
+    DRIFT,
 )
 ROWS = ("all", "called")  # that fail-on may look at
 NO_VERDICT = "none"  # of fail-on: no verdict of a row fails

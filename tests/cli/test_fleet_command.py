@@ -73,6 +73,7 @@ def test_a_file_that_is_cut_off_leaves_the_rest_untold_and_not_well(doctor, fold
     [
         (("--reports", "{folder}", "--address", "auto"), 2, "files or a cluster"),
         (("--tp", "2"), 2, "--tp and --pp: of what"),
+        (("warm", "--share", "caches"), 2, "each node has another current folder"),
         (("--address", "nowhere", "--collectives"), 2, "one rank has nobody to talk to"),
         (("--runtime-env", "{folder}/none.yaml"), 2, "none.yaml: No such file"),
         (("--nccl-log", "{folder}/none.log"), 2, "none.log: No such file"),
@@ -86,7 +87,8 @@ def test_a_file_that_is_cut_off_leaves_the_rest_untold_and_not_well(doctor, fold
 def test_mistakes_say_what_to_do(doctor, folder, words, code, said):
     empty = folder / "empty"
     empty.mkdir()
-    done = doctor("fleet", "--no-config", *(word.format(folder=folder, empty=empty) for word in words))
+    settings = () if words[0] == "warm" else ("--no-config",)
+    done = doctor("fleet", *settings, *(word.format(folder=folder, empty=empty) for word in words))
     assert done.returncode == code
     assert said in done.stderr
     assert "try: " in done.stderr
@@ -108,3 +110,55 @@ def test_nodes_look_at_what_is_named_and_at_what_must_work_there():
     assert _looked_at(["norm.*"], ["rope.apply=verified"]) == ("norm.*", "rope.apply")
     assert _looked_at(None, ["rope.apply"]) == ()
     assert _words({"--jobs": 2, "--budget": None}, ("norm.*",)) == ("--jobs", "2", "--feature", "norm.*")
+
+
+@pytest.fixture
+def odd(folder):
+    put(folder, "node-4", cuda="12.8.1")
+    return folder
+
+
+def test_nodes_that_differ_fail_where_that_is_asked_for(doctor, odd):
+    done = doctor("fleet", "--no-config", "--reports", odd, "--fail-on", "drift", "-f", "json")
+    gate = json.loads(done.stdout)["gate"]
+    why = "node-4: CUDA_VERSION=12.8.1, the others 13.0.2"
+    assert done.returncode == gate["code"] == 1
+    assert gate["reason"] == f"4 nodes: 4 hold, 1 odd; they differ, which fails (--fail-on drift): {why}"
+    assert gate["requirements"] == [
+        {
+            "requirement": "no node differs from another",
+            "source": "--fail-on drift",
+            "holds": "no",
+            "why": why,
+            "rows": [],
+            "findings": [],
+            "decides": True,
+        }
+    ]
+
+
+def test_a_policy_asks_for_it_too_and_of_one_machine_it_says_nothing(doctor, odd):
+    policy = odd.parent / "fi-doctor.toml"
+    policy.write_text('fail-on = ["broken", "drift"]')
+    assert doctor("fleet", "--config", policy, "--reports", odd).returncode == 1
+    (odd / "node-4.json").unlink()
+    assert doctor("fleet", "--config", policy, "--reports", odd).returncode == 0
+    assert doctor("check", "--config", policy, "--from", odd / "node-1.json").returncode == 0
+
+
+def test_a_node_that_was_not_read_may_differ_and_one_that_fails_is_named_first(doctor, folder):
+    (folder / "node-5.json").write_text("")
+    done = doctor("fleet", "--no-config", "--reports", folder, "--fail-on", "drift", "-f", "json")
+    (ruling,) = json.loads(done.stdout)["gate"]["requirements"]
+    assert (done.returncode, ruling["holds"], ruling["why"]) == (3, "cannot tell", "node-5 not read")
+    put(folder, "node-5", broken=("norm.rmsnorm",))
+    done = doctor("fleet", "--no-config", "--reports", folder, "--fail-on", "drift", "-f", "json")
+    (ruling,) = json.loads(done.stdout)["gate"]["requirements"]
+    assert (done.returncode, ruling["holds"], ruling["decides"]) == (1, "no", False)
+
+
+def test_one_machine_is_not_asked_whether_it_differs(doctor):
+    done = doctor("check", "--no-config", "--example", "h200", "--fail-on", "drift")
+    assert done.returncode == 2
+    assert "one machine differs from no other" in done.stderr
+    assert "fi-doctor fleet --fail-on drift" in done.stderr

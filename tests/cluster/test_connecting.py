@@ -51,7 +51,7 @@ def test_one_that_says_nothing_is_waited_for_no_longer_than_that():
     assert error.value.why == "nothing was said within 0.05 s"
 
 
-@pytest.mark.parametrize("address", ["", "head", "head:", "head:port", "head:70000", ":6379"])
+@pytest.mark.parametrize("address", ["", "head", "head:", "head:port", "head:70000", ":6379", "http://head:8265"])
 def test_what_is_no_address_is_refused(address):
     with pytest.raises(UsageError):
         connecting.answers(address)
@@ -68,7 +68,11 @@ def test_another_ray_is_told_in_rays_own_words():
 def test_other_refusals_keep_the_kind_of_error():
     error = connecting.refusal("head:6379", ConnectionError("gone"))
     assert error.what == "Ray cannot enter the cluster at head:6379"
-    assert error.why == "ConnectionError: gone"
+    assert connecting.refusal("head:6379", ValueError("no")).why == "ValueError: no"
+    assert error.why.startswith("ConnectionError: gone; something listens there")
+    assert "6379 unless --port is given" in error.why
+    assert "ray://HOST:10001" in error.todo
+    assert "perhaps not the server of Ray's client" in connecting.refusal("ray://head:6379", ConnectionError()).why
 
 
 def test_without_ray_it_is_said_what_to_install(monkeypatch):

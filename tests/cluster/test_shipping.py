@@ -128,6 +128,18 @@ def test_where_this_very_one_is_installed_nothing_is_sent():
     assert begun == [7]
 
 
+def test_without_what_it_needs_it_is_not_installed(monkeypatch):
+    monkeypatch.setattr(sent, "_NEEDS", ("msgspec", "nowhere_to_be_found"))
+    assert sent.look()() == ""
+
+
+def test_whichever_is_installed_is_asked_for_and_there_is_none(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fi_doctor.cluster.worker", None)
+    monkeypatch.delattr("fi_doctor.cluster.worker")
+    with pytest.raises(RuntimeError, match=r"is not installed in .*; without --installed it is sent there"):
+        sent.work()("", "riscv64", None, None, 0, {})
+
+
 def test_gpus_that_ray_hides_from_a_task_without_one_are_seen():
     found = {"PYTHONPATH": "/a::/b", "CUDA_VISIBLE_DEVICES": ""}
     assert worker.environment(found, 0) == {"PYTHONPATH": "/a::/b"}
