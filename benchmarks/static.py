@@ -3,10 +3,10 @@
     python benchmarks/static.py --python /venv/with/torch/flashinfer/vllm/bin/python [--runs 9]
 
 Prints the median wall seconds of `fi-doctor check --depth static`, with nothing and with everything remembered of
-binaries and sources, and of `flashinfer collect-env`, `vllm.collect_env` (what `vllm collect-env` prints, which fails
-where no GPU is seen) and `torch.utils.collect_env` in the examined interpreter; and of reading all settings of the
-installed vLLM from its source. Exits 1 when a goal is missed: 0.6 s and 0.4 s, and the first of them 4, 8 and 8 times
-faster than these; 0.3 s for the settings.
+binaries and sources; of the same for a GPU that is not here (`--target h100`); of `flashinfer collect-env`,
+`vllm.collect_env` (what `vllm collect-env` prints, which fails where no GPU is seen) and `torch.utils.collect_env` in
+the examined interpreter; and of reading all settings of the installed vLLM from its source. Exits 1 when a goal is
+missed: 0.6, 0.4 and 0.6 s, and the first of them 4, 8 and 8 times faster than these; 0.3 s for the settings.
 """
 
 import argparse
@@ -18,8 +18,9 @@ import tempfile
 import time
 
 FIRST, AGAIN = "fi-doctor, nothing remembered", "fi-doctor, again"
+TARGET = "fi-doctor --target, again"
 SETTINGS = "vLLM's settings, from its source"
-GOALS_S = {FIRST: 0.6, AGAIN: 0.4, SETTINGS: 0.3}
+GOALS_S = {FIRST: 0.6, AGAIN: 0.4, TARGET: 0.6, SETTINGS: 0.3}
 TIMES = {"flashinfer collect-env": 4.0, "vllm.collect_env": 8.0, "torch.utils.collect_env": 8.0}
 VERSIONS = """
 from importlib.metadata import version
@@ -59,11 +60,12 @@ def rounds(python, runs):
         "torch.utils.collect_env": [python, "-m", "torch.utils.collect_env"],
     }
     folder = subprocess.run([python, "-c", FOLDER], check=True, capture_output=True, text=True).stdout.strip()
-    found = {name: [] for name in (FIRST, AGAIN, SETTINGS, *others)}
+    found = {name: [] for name in (FIRST, AGAIN, TARGET, SETTINGS, *others)}
     for _ in range(runs + 1):
         with tempfile.TemporaryDirectory() as cache:
             found[FIRST].append(wall_s(doctor, XDG_CACHE_HOME=cache))
             found[AGAIN].append(wall_s(doctor, XDG_CACHE_HOME=cache))
+            found[TARGET].append(wall_s([*doctor, "--target", "h100"], XDG_CACHE_HOME=cache))
         read = subprocess.run([sys.executable, "-c", READING, folder], check=True, capture_output=True, text=True)
         found[SETTINGS].append((float(read.stdout), read.returncode))
         for name, argv in others.items():

@@ -15,6 +15,7 @@ from fi_doctor.knowledge import atlas, modules
 from fi_doctor.model import (
     Cell,
     Depth,
+    Evidence,
     Facts,
     Feature,
     FeatureRow,
@@ -87,6 +88,8 @@ def expect(
     asked = tuple(one.feature for one in gate.asked_rows(request))
     words = Foreseen((*foretelling.by_findings(on.kb, found), *foreseen.words), foreseen.seen)
     told = [(row, _expected(row, on, found, words)) for row in rows if row.needs_gpu]
+    if not request.fresh_cache:
+        told = [(row, one.in_image() if _is_built(row) else one) for row, one in told]
     counted = [one for row, one in told if (selects(asked, row.feature) if asked else _is_called(row, on))]
     first_start = replace(_first_start(counted, on, request), is_asked=bool(asked))
     return Expectations(rows=tuple(one for _, one in told), first_start=first_start)
@@ -135,6 +138,12 @@ def _unbuilt(probe: PlannedProbe, stopping: tuple[Finding, ...], facts: Facts) -
         yield row, variant, Word(Verdict.BROKEN, f"predicted by {', '.join(by)}", (row,), (variant,), by)
 
 
+def _is_built(row: FeatureRow) -> bool:
+    """Whether all that it could take was compiled here."""
+    made = {cell.probe for cell in row.cells if cell.evidence.rank >= Evidence.BUILT.rank}
+    return bool(made) and all(cell.probe in made for cell in row.cells if cell.verdict is not Verdict.UNSUPPORTED)
+
+
 def _concerns_unnamed_rows(finding: Finding) -> bool:
     """Whether it may stand against any row: which ones is not told."""
     return finding.cause in _OF_ALL_ROWS or (finding.severity is Severity.ERROR and not finding.features)
@@ -171,15 +180,9 @@ def _as_seen(probe: PlannedProbe, variant: str, on: Basis, *, is_doubted: bool) 
 
 def _is_called(row: FeatureRow, on: Basis) -> bool:
     """Whether vLLM calls it without a flag, with as many GPUs as there are."""
-    needed = [probe.spec.gpus for probe in on.would if probe.spec.feature == row.feature]
-    if needed and min(needed) > _alike(row.sm, on.facts):
-        return False
-    feature = _feature(row, on)
+    needed = min((probe.spec.gpus for probe in on.would if probe.spec.feature == row.feature), default=0)
+    feature = on.kb.feature(row.feature) if needed <= _alike(row.sm, on.facts) else None
     return feature is not None and called.is_called(feature, row.sm, on.facts, on.kb)
-
-
-def _feature(row: FeatureRow, on: Basis) -> Feature | None:
-    return next((one for one in on.kb.features if one.id == row.feature), None)
 
 
 def _expected(row: FeatureRow, on: Basis, findings: tuple[Finding, ...], foreseen: Foreseen) -> Expected:
@@ -197,7 +200,7 @@ def _expected(row: FeatureRow, on: Basis, findings: tuple[Finding, ...], foresee
     # That no probe of ours is for this GPU says nothing of FlashInfer's kernel.
     if probes and len(stopped) == len(probes) and not all(plan.OTHER_GPUS in skip for skip in stopped):
         return replace(found, start=Start.CANNOT, why=stopped[0])
-    feature = _feature(row, on)
+    feature = on.kb.feature(row.feature)
     if feature is not None and modules.is_late(feature.entry):
         return replace(found, start=Start.FIRST_CALL)
     names = _modules(row, feature, probes, on)

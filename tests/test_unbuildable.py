@@ -1,4 +1,4 @@
-"""What is expected on a machine that is not here where nothing can be compiled for it."""
+"""What is expected on a machine that is not here where nothing can be compiled for it, or all of it was."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from fi_doctor import knowledge, pipeline
 from fi_doctor.knowledge import atlas
-from fi_doctor.model import Depth, Request, Requires, Verdict
+from fi_doctor.model import Depth, Ending, Request, Requires, Stage, Verdict
 from fi_doctor.model.expected import Start
 from fi_doctor.model.targets import Target
 from fi_doctor.probing import plan
@@ -17,13 +17,13 @@ SPEC = make.spec("norm.rmsnorm", module="norm", has_build=True)
 STATIC = Request(depth=Depth.STATIC)
 
 
-def report(facts, spec=SPEC):
+def report(facts, spec=SPEC, *, request=STATIC, outcomes=()):
     return pipeline.conclude(
-        STATIC,
+        request,
         kb=KB,
         facts=facts,
-        planned=plan.plan((spec,), facts, STATIC),
-        outcomes=(),
+        planned=plan.plan((spec,), facts, request),
+        outcomes=outcomes,
         created="",
         target=Target(words="", sm=0),
         known=atlas.Atlas((), (), ()),
@@ -75,3 +75,13 @@ def test_what_another_compiler_may_serve_is_not_said_to_be_broken():
     found = report(without_compiler(), spec)
     assert (row_of(found).verdict, expected_of(found).start) == (Verdict.UNKNOWN, Start.UNKNOWN)
     assert "nvcc 12.4 does not know" in expected_of(found).why
+
+
+@pytest.mark.parametrize(("is_fresh", "start"), [(False, Start.FROM_IMAGE), (True, Start.COMPILES)])
+def test_what_was_just_compiled_starts_from_the_image_unless_its_cache_is_thrown_away(is_fresh, start):
+    facts = make.facts(gpus=make.gpu_facts(make.gpu()))
+    request = Request(depth=Depth.BUILD, fresh_cache=is_fresh)
+    made = (make.outcome("norm.rmsnorm", Ending.RETURNED, Stage.BUILT),)
+    one = expected_of(report(facts, request=request, outcomes=made))
+    assert one.start is start
+    assert bool(one.modules) is is_fresh

@@ -29,3 +29,8 @@ def nvcc_architectures(release: str) -> tuple[str, ...]:
         for sm, since in sorted(SINCE.items())
         if since <= found and not (found >= (13, 0) and sm < _LOWEST_OF_13)
     )
+
+
+def runs_from(sm: int) -> tuple[int, int]:
+    """The first release that makes code which such a GPU runs: its own, or that of an older one of its major."""
+    return min(since for one, since in SINCE.items() if one // 10 == sm // 10 and one <= sm)

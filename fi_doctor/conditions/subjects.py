@@ -188,6 +188,7 @@ def _relation(read: Callable[[Facts], Reading]) -> Callable[[View], Reading]:
 
 SUBJECTS: dict[str, Subject[View]] = {
     "sm": Subject(Kind.NUMBER, _gpus(lambda gpus: tuple(gpu.sm for gpu in gpus))),
+    "cpu": Subject(Kind.TEXT, lambda view: (view.facts.system.machine,)),  # "x86_64", "aarch64"
     "gpu_name": Subject(Kind.TEXT, _gpus(lambda gpus: tuple(gpu.name for gpu in gpus))),
     "gpu_count": Subject(Kind.NUMBER, _gpus(lambda gpus: (len(gpus),))),  # those that CUDA sees
     "machine_gpu_count": Subject(Kind.NUMBER, _relation(relations.machine_gpu_count)),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from packaging.version import Version
 
+from fi_doctor.conditions.compilers import SINCE, runs_from
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.conditions.ranges import parse_version, version_in
 from fi_doctor.conditions.relations import Relation, visible_gpus
@@ -80,6 +81,19 @@ def torch_meant(facts: Facts) -> Relation:
     return ("torch" if asked is None else f"torch{asked.specifier}",)
 
 
+def torch_cuda_behind(facts: Facts) -> Relation:
+    """The CUDA of torch's wheel that makes no code for a GPU here, "CUDA 12.6, and SM100 needs 12.8"."""
+    cuda, gpus = facts.toolkit.torch_cuda, visible_gpus(facts)
+    if isinstance(cuda, Missing) or isinstance(gpus, Missing):
+        return cuda if isinstance(cuda, Missing) else gpus
+    release = parse_version(cuda)
+    if release is None:
+        return _why(cuda)
+    sms = sorted({gpu.sm for gpu in gpus if isinstance(gpu.sm, int) and gpu.sm in SINCE})
+    behind = [(sm, runs_from(sm)) for sm in sms if release.release[:2] < runs_from(sm)]
+    return tuple(f"CUDA {cuda}, and SM{sm} needs {major}.{minor}" for sm, (major, minor) in behind)
+
+
 def torch_toolkit(facts: Facts) -> Relation:
     """NVIDIA's package of the toolkit of torch's CUDA: "cuda-toolkit-13-0"."""
     cuda = facts.toolkit.torch_cuda
@@ -99,5 +113,6 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "jit_cache_requirement": (Kind.TEXT, jit_cache_requirement),
     "torch_tag": (Kind.TEXT, torch_tag),
     "torch_meant": (Kind.TEXT, torch_meant),
+    "torch_cuda_behind": (Kind.TEXT, torch_cuda_behind),
     "torch_toolkit": (Kind.TEXT, torch_toolkit),
 }

@@ -66,7 +66,7 @@ def of_row(
 ) -> tuple[Cause, ...]:
     """The causes that a row can have: the fewest facts first, then those that are closest to it, then by name."""
     sides = [row for row in (old, new) if row is not None]
-    feature = next((one for one in kb.features if one.id == sides[0].feature), None)
+    feature = kb.feature(sides[0].feature)
     rests = Rests(sides[0], feature, tuple(spec for spec in specs if spec.feature == sides[0].feature), kb)
     found = [cause for finding, cause in changed.findings if _is_about(finding, feature, sides[0], rests)]
     grouped: dict[tuple[CauseKind, str, str], list[FactChange]] = {}

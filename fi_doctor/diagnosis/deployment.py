@@ -233,7 +233,7 @@ def _unconsidered(wanted: Wanted, facts: Facts) -> dict[str, tuple[str, ...]]:
 
 def _of_model(row: FeatureRow, wanted: Wanted, kb: KnowledgeBase, facts: Facts) -> tuple[Verdict, str]:
     """What a row says of this model: of its cells those with heads of its size, where the row has several."""
-    feature = next((one for one in kb.features if one.id == row.feature), None)
+    feature = kb.feature(row.feature)
     use = vllm_use(feature, row.sm, facts) if feature else None
     cells = deciding_cells(use, row.cells)
     sizes = {layers.head_size for layers in wanted.model.attention if layers.head_size}

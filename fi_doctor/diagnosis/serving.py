@@ -48,4 +48,4 @@ def _deciding(
 
 
 def _feature(kb: KnowledgeBase, probe: PlannedProbe) -> Feature | None:
-    return next((one for one in kb.features if one.id == probe.spec.feature), None)
+    return kb.feature(probe.spec.feature)

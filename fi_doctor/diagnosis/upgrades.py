@@ -81,7 +81,7 @@ def _fault(
     facts = report.facts
     if any(row.feature in one.features for one in helping):
         return None
-    feature = next((one for one in kb.features if one.id == row.feature), None)
+    feature = kb.feature(row.feature)
     use = called.vllm_use(feature, row.sm, facts) if feature is not None else None
     laid_to: dict[str, Rule] = {}
     for cell in deciding_cells(use, row.cells):

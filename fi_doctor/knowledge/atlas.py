@@ -189,7 +189,9 @@ class Near(NamedTuple):
             whose.append(self.place.gpu)
         else:
             outcome, subject, detail = _OUTCOMES.get(row.outcome, row.outcome), _DETAILS.sub("", row.module), row.error
-            detail = f"{row.units} units, {row.cpu_s:.0f} CPU s, {row.peak_mib} MiB" if row.is_good else detail
+            if row.is_good:
+                many = "" if row.units == 1 else "s"
+                detail = f"{row.units} object{many}, {row.cpu_s:.0f} CPU s, {row.peak_mib} MiB"
         return Measured(
             outcome=outcome,
             subject=subject,

@@ -1,7 +1,8 @@
 """The JIT modules that FlashInfer has one of for each kind of GPU, by the function that asks for them.
 
 Read in flashinfer-python 0.5.3, 0.6.4, 0.6.13, 0.6.18.post1 and 0.7.2.post1: get_cutlass_fused_moe_module in
-flashinfer/fused_moe/core.py, get_fp4_quantization_module in flashinfer/quantization/fp4_quantization.py.
+flashinfer/fused_moe/core.py, get_fp4_quantization_module in flashinfer/quantization/fp4_quantization.py; and those that
+load trtllm-gen's cubins, gen_trtllm_gen_fmha_module and gen_trtllm_gen_fused_moe_sm100_module in flashinfer/jit.
 """
 
 from __future__ import annotations
@@ -28,10 +29,16 @@ _FP4 = {
     120: "fp4_quantization_120*",
     121: "fp4_quantization_12*",
 }
+_TRTLLM_MOE = dict.fromkeys((100, 103), "fused_moe_trtllm_sm100")
 _BY_ENTRY = {
     "flashinfer.fused_moe.cutlass_fused_moe": _MOE,
     "flashinfer.fp4_quantization.fp4_quantize": _FP4,
     "flashinfer.fp4_quantization.mxfp4_quantize": _FP4,
+    "flashinfer.prefill.trtllm_batch_context_with_kv_cache": dict.fromkeys((100, 103), "fmha_gen"),
+    "flashinfer.fused_moe.trtllm_bf16_moe": _TRTLLM_MOE,
+    "flashinfer.fused_moe.trtllm_fp4_block_scale_moe": _TRTLLM_MOE,
+    "flashinfer.fused_moe.trtllm_fp8_block_scale_moe": _TRTLLM_MOE,
+    "flashinfer.fused_moe.trtllm_fp8_per_tensor_scale_moe": _TRTLLM_MOE,
 }
 # Those whose kernels are written in CuTe DSL, which compiles them at their first call: flashinfer/fused_moe/cute_dsl.
 _LATE = {"flashinfer.fused_moe.cute_dsl_fused_moe_nvfp4", "flashinfer.fused_moe.b12x_fused_moe"}

@@ -31,6 +31,10 @@ class Expected(Data, frozen=True):
     why: str = ""  # where it cannot, or nothing like it was measured
     doubt: str = ""  # why it is not known how it starts
 
+    def in_image(self) -> Expected:
+        """The same row where all of its modules are compiled."""
+        return Expected(feature=self.feature, sm=self.sm, start=Start.FROM_IMAGE, leans_on=self.leans_on, why=self.why)
+
 
 class FirstStarts(Data, frozen=True):
     """What a server's first start compiles there, of the rows that were asked for or that vLLM calls."""

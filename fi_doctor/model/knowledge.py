@@ -155,3 +155,7 @@ class KnowledgeBase(Strict, frozen=True):
     operators: tuple[Operator, ...] = ()
     newest: dict[str, str] = {}  # distribution -> the newest release that it was checked on
     origin: str = ""  # where it is from, in words; "" for that which ships with fi-doctor
+
+    def feature(self, name: str) -> Feature | None:
+        """The row of that id."""
+        return next((one for one in self.features if one.id == name), None)

@@ -65,6 +65,6 @@ def _kept(feature: str, old: Stand | None, new: Stand | None, facts: Facts, kb: 
 
 def _turned_on(name: str, new: Stand, facts: Facts, kb: KnowledgeBase) -> str:
     """What makes the other vLLM call it; "" where nothing is known to."""
-    feature = next((one for one in kb.features if one.id == name), None)
+    feature = kb.feature(name)
     use = None if feature is None else called.vllm_use(feature, new.row.sm, facts)
     return next((action.line for action in use.enable), "") if use is not None else ""

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from fi_doctor import upgraded
-from fi_doctor.conditions.compilers import SINCE
+from fi_doctor.conditions.compilers import SINCE, runs_from
 from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.conditions.requirements import applicable
@@ -194,9 +194,8 @@ def _of_gpu(after: Facts) -> Iterator[Need]:
         if sm not in SINCE:
             continue
         yield _need("nvcc", SINCE[sm], nvcc_of(after), f"the first that compiles for SM{sm}")
-        runs_here = [since for one, since in SINCE.items() if one // 10 == sm // 10 and one <= sm]
         found = _known(after.toolkit.torch_cuda)
-        yield _need("torch's CUDA", min(runs_here), found, f"the first with code that SM{sm} runs")
+        yield _need("torch's CUDA", runs_from(sm), found, f"the first with code that SM{sm} runs")
 
 
 def _need(what: str, least: tuple[int, int], found: str, why: str) -> Need:

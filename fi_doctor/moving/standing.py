@@ -78,7 +78,7 @@ def moves(before: dict[str, Stand], after: dict[str, Stand]) -> Iterator[RowMove
 def _stand(
     row: FeatureRow, report: Report | Judged, kb: KnowledgeBase, *, is_read: bool, lasting: dict[str, Stand]
 ) -> Stand:
-    feature = next((one for one in kb.features if one.id == row.feature), None)
+    feature = kb.feature(row.feature)
     is_called = feature is not None and called.is_called(feature, row.sm, report.facts, kb)
     calls = _calls(row, is_called=is_called) if report.facts.vllm_version else ""
     against = [one for one in report.findings if one.severity is Severity.ERROR and row.feature in one.features]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import Literal, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import msgspec
 
@@ -35,7 +36,7 @@ class Declared(Strict, frozen=True):
 
 def convert(literal: dict[str, object]) -> tuple[Declared | None, list[str]]:
     """The declaration, or all its errors: each key is decoded by itself."""
-    types = get_type_hints(Declared)
+    types = _types()
     errors = []
     values = {}
     for key, value in literal.items():
@@ -51,6 +52,12 @@ def convert(literal: dict[str, object]) -> tuple[Declared | None, list[str]]:
         return None, errors
     probe = Declared(**values)
     return probe, _check(probe)
+
+
+@functools.cache
+def _types() -> dict[str, Any]:
+    """Key -> its type; Python compiles each of them anew whenever it is asked."""
+    return get_type_hints(Declared)
 
 
 def _check(probe: Declared) -> list[str]:

@@ -7,10 +7,12 @@ less. Names are the beginnings of modules' names.
 
 from __future__ import annotations
 
+UNKNOWN_S, UNKNOWN_MIB = 60, 3072  # of modules that were never measured
 # Module -> seconds with more cores than objects, which is what the slowest object takes.
 BUILD_S = {
     "fused_moe": 350,  # with all cores at work; 145 of 242 objects took 18 minutes of 64 jobs
     "fused_moe_90.": 125,  # a part of it (inside/units.py) is named after it, with a dot
+    "fused_moe_trtllm": UNKNOWN_S,
     "trtllm_comm": 300,
     "batch_prefill": 45,
     "batch_decode": 25,
@@ -35,7 +37,6 @@ BUILD_S = {
     "tinygemm2": 12,
 }
 FA3_S = 100  # attention written for SM90
-UNKNOWN_S = 60
 PART_S = 440  # what all objects of a part take together, beside others: most of them are small, and many are shared
 
 FA3_SHARE = 0.65  # of the slowest object's time that another object takes on average
@@ -57,13 +58,15 @@ SHARES = {  # by module
     "mxfp8_quantization": 0.07,
 }
 
-# Those of fused_moe and fp4_quantization as FlashInfer 0.7.2.post1 lists their sources.
+# Those of fused_moe, fmha_gen and fp4_quantization as FlashInfer 0.7.2.post1 lists their sources.
 OBJECTS = {
     "fused_moe": 250,
     "fused_moe_89": 85,
     "fused_moe_100": 270,
     "fused_moe_103": 282,
     "fused_moe_120": 96,
+    "fused_moe_trtllm": 18,
+    "fmha_gen": 4,
     "fp4_quantization": 7,
     "fused_moe_90.": 17,
     "batch_prefill": 10,
@@ -78,6 +81,7 @@ OBJECTS = {
 # FlashInfer 0.5.3 and 0.7.2.post1, one command at a time or beside others on an H100, and rounded up.
 PEAK_MIB = {
     "fused_moe": 5300,  # an instance for weights of four bits; fp8_blockscale_gemm.cu takes 3900
+    "fused_moe_trtllm": UNKNOWN_MIB,
     "fused_moe_90.": 3600,
     "fused_moe_90.mxfp4_bf16": 5300,
     "fused_moe_90.fp8_block": 4200,
@@ -104,4 +108,3 @@ PEAK_MIB = {
     "xqa": 350,
 }
 FA3_MIB = 4300
-UNKNOWN_MIB = 3072

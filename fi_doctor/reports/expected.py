@@ -12,7 +12,7 @@ from fi_doctor.model.targets import ARCH_LIST, arch_list
 from fi_doctor.reports.text import about, amount, clean, names
 
 _LONG = 32
-TITLE = "Expected there, nothing of which was tried"
+TITLE = "Expected there, where nothing was run"
 
 
 def lines(report: Report) -> list[str]:

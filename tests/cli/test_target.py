@@ -61,6 +61,17 @@ def test_every_name_is_read_in_a_log_as_the_same_gpu():
     assert {one.sm for one in gpus.GPUS} <= set(SINCE)
 
 
+def test_each_gpu_that_comes_with_an_arm_cpu_is_told_beside_another_one():
+    [rule] = [one for one in knowledge.load().rules if one.id == "gpu-comes-with-another-cpu"]
+    assert FACTS.system.machine == "x86_64"
+    told = {one.name for one in gpus.GPUS if conditions.holds(rule.when, _with_gpu(one.name)) is Truth.YES}
+    assert told == gpus.ON_ARM
+
+
+def _with_gpu(name):
+    return View(replace(FACTS, gpus=replace(FACTS.gpus, gpus=(replace(FACTS.gpus.gpus[0], name=name),))))
+
+
 def test_all_that_can_be_named():
     found = reading.target("h200,gpus=2,driver=580.159.04,cuda=12.8,flashinfer=0.6.7.post3,vllm=0.17.1,cubin=0.6.7")
     assert (found.gpus, found.driver, found.cuda) == (2, "580.159.04", "12.8")

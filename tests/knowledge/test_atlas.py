@@ -111,7 +111,7 @@ def test_what_was_measured_as_it_is_asked_is_exact():
     found = build(Asked("0.7.2.post1", "13.2", "100a"), compiled(nvcc="13.1"), compiled())
     assert found.measured.differs == ()
     assert found.measured.outcome == "compiles"
-    assert found.measured.detail == "2 units, 70 CPU s, 915 MiB"
+    assert found.measured.detail == "2 objects, 70 CPU s, 915 MiB"
     assert found.measured.place == "FlashInfer 0.7.2.post1, nvcc 13.2, sm_100a"
 
 

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from fi_doctor import knowledge
-from fi_doctor.conditions.ranges import version_in
+from fi_doctor.diagnosis import called
 from fi_doctor.errors import DataError, UsageError
 from fi_doctor.knowledge import faults
 from fi_doctor.knowledge.explain import WORDS, explain, ids
@@ -216,19 +216,20 @@ def test_the_shipped_knowledge_names_only_entry_points_of_flashinfer():
 
 
 @pytest.mark.parametrize(
-    ("version", "use"),
+    ("version", "sm", "use"),
     [
-        ("0.11.0", "on by default"),
-        ("0.14.1", "only with"),
-        ("0.20.2", "only with"),
-        ("0.25.1", "on by default"),
-        ("0.33.0", "on by default"),
+        ("0.11.0", 90, "on by default"),
+        ("0.14.1", 90, "only with"),
+        ("0.20.2", 75, "only with"),
+        ("0.25.1", 90, "on by default"),
+        ("0.33.0", 80, "on by default"),
+        ("0.33.0", 75, "takes SM80 and newer"),
     ],
 )
-def test_the_sampler_is_said_to_be_what_each_vllm_makes_of_it(version, use):
-    [sampler] = [feature for feature in KB.features if feature.id == "sampling.top_k_top_p"]
-    [found] = [entry.use for entry in sampler.vllm if version_in(version, entry.vllm)]
-    assert use in found
+def test_the_sampler_is_said_to_be_what_each_vllm_makes_of_it(version, sm, use):
+    sampler = KB.feature("sampling.top_k_top_p")
+    found = called.Server("vllm", version).use_of(sampler, sm)
+    assert use in found.use
 
 
 def test_importing_the_loader_does_not_import_yaml():

@@ -59,6 +59,13 @@ def _named(*units: str, sm: int) -> Facts:
 
 _PTX = {"compute_80": "9.0"}
 
+
+def _moved_torch(cuda: str, sm: int) -> Facts:
+    """Of one that is not here no library was read."""
+    gpus, tools = make.gpu_facts(make.gpu(sm=sm)), make.toolkit(torch_cuda=cuda)
+    return make.facts(gpus=gpus, toolkit=tools, binaries=make.missing("it is of a move that was not made"))
+
+
 EXAMPLES: dict[str, Example] = {
     "cached-module-needs-other-tvm-ffi": Example(
         _cached("sm_90a", unresolved=("TVMFFIHandleInitOnce",)),
@@ -95,6 +102,7 @@ EXAMPLES: dict[str, Example] = {
         _core("sm_90 sm_120", "sm_120a", sm=121), _core("sm_90 sm_120", "sm_120f", sm=121)
     ),
     "torch-binary-lacks-this-gpu": Example(_torch("sm_75 sm_80", "sm_90a", sm=120), _torch("sm_80 sm_120", sm=121)),
+    "torch-cuda-older-than-gpu": Example(_moved_torch("12.6", sm=100), _moved_torch("12.8", sm=103)),
     # One for an architecture of FlashInfer's list may serve another GPU; 100a is not in the list.
     "cached-module-for-other-gpu": Example(_cached("sm_100a"), _cached("sm_90a")),
     "jit-cache-lacks-this-gpu": Example(_jit_cache("sm_100a", "sm_120f"), _jit_cache("sm_100a", "sm_80 sm_90")),

@@ -481,6 +481,13 @@ EXAMPLES: dict[str, Example] = {
         _arch_list("9.0;10.0", make.missing("import flashinfer raises ValueError: too many values to unpack")),
     ),
     "arch-list-misses-gpu": Example(_arch_list("10.0a", ("100a",)), _arch_list("8.0 9.0a", ("80", "90a"))),
+    "gpu-comes-with-another-cpu": Example(
+        make.facts(gpus=make.gpu_facts(make.gpu(name="NVIDIA GH200 480GB"))),
+        make.facts(
+            gpus=make.gpu_facts(make.gpu(name="NVIDIA GH200 480GB")),
+            system=replace(make.facts().system, machine="aarch64"),
+        ),
+    ),
     "gpus-older-than-flashinfer-takes": Example(
         make.facts(gpus=make.gpu_facts(make.gpu(sm=70))), make.facts(gpus=make.gpu_facts(make.gpu(sm=70), make.gpu()))
     ),
