@@ -109,9 +109,9 @@ def is_request(line: Line) -> bool:
     """Whether a line tells what a client sent or was sent, and nothing else."""
     if line.level not in (Level.INFO, Level.NONE):
         return False
-    if any(word in line.text for word in _SENT_WORDS):
+    if any(map(line.text.__contains__, _SENT_WORDS)):
         return (_is_logged(line) and search(_REQUEST, line.text) is not None) or search(_SENT, line.text) is not None
-    is_worded = _is_logged(line) and any(word in line.text for word in _REQUEST_WORDS)
+    is_worded = _is_logged(line) and any(map(line.text.__contains__, _REQUEST_WORDS))
     return is_worded and search(_REQUEST, line.text) is not None
 
 
@@ -195,7 +195,7 @@ def _cut(line: Line) -> tuple[str, bool]:
         end = _end(text, recorded.end(), '"')
         return recorded[0] + (text[end:] if end >= 0 else ""), False
     low = text.lower()
-    is_worded = any(word in low for word in _WORDS)
+    is_worded = any(map(low.__contains__, _WORDS))
     if not is_worded and _BEGINS.match(text) is None:
         return text, False
     is_said = is_worded and (line.is_quiet or line.level is Level.INFO or is_quiet(text))
