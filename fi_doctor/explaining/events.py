@@ -162,7 +162,7 @@ def literals() -> frozenset[bytes]:
 
 def is_following(text: str) -> bool:
     """Whether a line speaks of an error that was before it."""
-    return any(word in text for word in _FOLLOWING)
+    return any(map(text.__contains__, _FOLLOWING))
 
 
 def read(line: Line) -> Event | None:

@@ -1,4 +1,4 @@
-"""Errors that ended nothing: a server served after them, a handler expected them, or an earlier one brought them."""
+"""Errors that ended nothing: a server served after them, they were expected or ignored, or came of an earlier one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from fi_doctor.explaining.patterns import search
 from fi_doctor.explaining.tracebacks import is_raised
 
 # What servers say once, when they begin to serve. Sources: uvicorn/server.py and lifespan/on.py,
-# sglang/srt/entrypoints/http_server.py.
-_SERVING = ("Application startup complete", "Uvicorn running on ", "The server is fired up")
+# sglang/srt/entrypoints/http_server.py, tritonserver: src/grpc/grpc_server.cc.
+_SERVING = (
+    *("Application startup complete", "Uvicorn running on ", "The server is fired up"),
+    *("Started GRPCInferenceService", "Started HTTPService"),
+)
 # What begins a server, or tells that one is gone: what stands before is of another one than what serves after it.
 _ANOTHER = (
     *("vLLM API server version", "server_args=", "Engine core initialization failed", "EngineDeadError"),
@@ -18,7 +21,10 @@ _ANOTHER = (
     *("died unexpectedly", "Scheduler hit an exception", "scheduler is dead", "Failed core proc"),
 )
 _HANDLED = "During handling of the above exception"  # Python, of an exception that is raised in `except`
-LITERALS = frozenset(word.encode() for word in (*_SERVING, *_ANOTHER, _HANDLED))
+_IGNORED = "Exception ignored in"  # Python, of what is raised where nothing can catch it
+LITERALS = frozenset(word.encode() for word in (*_SERVING, *_ANOTHER, _HANDLED, _IGNORED))
+_SERVED, _WENT_ON = "a server served after it", "Python ignored it, and went on"
+FOR_SURE = (_SERVED, _WENT_ON)  # whatever else the log tells
 # A program that looks something up expects not to find it.
 _LOOKUP = r"^\s*(?:[\w.]+\.)?(?:KeyError|AttributeError|IndexError|LookupError|Stop(?:Async)?Iteration|Empty)\b"
 # After these the context or the memory of the GPU is gone, and what cleans up fails for it.
@@ -40,14 +46,17 @@ class Overcome:
         self.places: dict[Place, str] = {}  # -> why
         self._open: dict[str, list[Place]] = {}  # container -> errors since its server began
         self._last: dict[str, Line] = {}  # rank -> its last exception
-        self._handling: dict[str, int] = {}  # rank -> the line in which the clean-up of its GPU began to fail
+        # rank -> why its next exception ends nothing, and the line that says so
+        self._next: dict[str, tuple[int, str]] = {}
 
     def mark(self, line: Line) -> None:
         """Look at a line with one of the literals: a server serves or begins, or an exception was handled."""
-        if _HANDLED in line.text:
+        if _IGNORED in line.text:
+            self._next[line.rank] = (line.number, _WENT_ON)
+        elif _HANDLED in line.text:
             self._handle(line)
         elif any(word in line.text for word in _SERVING):
-            self.places.update(dict.fromkeys(self._open.pop(line.origin, ()), "a server served after it"))
+            self.places.update(dict.fromkeys(self._open.pop(line.origin, ()), _SERVED))
         elif any(word in line.text for word in _ANOTHER):
             self._open.pop(line.origin, None)
 
@@ -59,14 +68,14 @@ class Overcome:
             noted.append(place)
         if not is_raised(line.text):
             return
-        began = self._handling.pop(line.rank, None)
-        if began is not None and line.number - began <= _FAR:
-            self.places[place] = "it came while a crash of the GPU was handled"
+        began, why = self._next.pop(line.rank, (-_FAR, ""))
+        if why and line.number - began <= _FAR:
+            self.places[place] = why
         self._last[line.rank] = line
 
     def end(self) -> None:
         """The file is at its end: what comes is of another program."""
-        self._open, self._last, self._handling = {}, {}, {}
+        self._open, self._last, self._next = {}, {}, {}
 
     def _handle(self, line: Line) -> None:
         last = self._last.get(line.rank)
@@ -75,7 +84,7 @@ class Overcome:
         if search(_LOOKUP, last.text) is not None:
             self.places[_place(last)] = "it was handled, and another one raised"
         elif search(_STICKY, last.text) is not None:
-            self._handling[line.rank] = line.number
+            self._next[line.rank] = (line.number, "it came while a crash of the GPU was handled")
 
 
 def weighed(placed: Mapping[str, Sequence[Line]], overcome: Mapping[Place, str]) -> dict[str, list[Line]]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from fi_doctor.conditions import Truth
 from fi_doctor.conditions.logs import LOG, LogView
-from fi_doctor.explaining import contradicting, filling, tying
+from fi_doctor.explaining import contradicting, filling, overcoming, tying
 from fi_doctor.explaining.contradicting import Belied
 from fi_doctor.explaining.events import is_following
 from fi_doctor.explaining.lines import Level, Line
@@ -209,9 +209,9 @@ def _lessened(one: Candidate, errors: list[Event], serving: Container[str]) -> C
         return one
     told = {(match.line.file, match.line.number) for match in one.matches}
     is_ended = any((error.file, error.line) not in told for error in errors)
-    is_whole = not errors or bool(one.overcome)
-    is_serving = is_whole and any(match.line.file in serving for match in _deciding(one))
-    return one._replace(confidence=Confidence.LOW) if is_ended or is_serving else one
+    is_serving = not errors and any(match.line.file in serving for match in _deciding(one))
+    is_over = is_ended or is_serving or one.overcome in overcoming.FOR_SURE
+    return one._replace(confidence=Confidence.LOW) if is_over else one
 
 
 def _tied(one: Candidate, ties: list[Line]) -> Candidate:

@@ -18,10 +18,10 @@ _REQUEST = (
 _SENT = (
     r"^(?:(?:Receive|Finish): obj=|Received? OpenAI)|\brequest_body['\"]?[:=]"
     r"|\\?['\"]role\\?['\"]: ?\\?['\"](?:user|assistant|system|tool)\\?['\"], ?\\?['\"]content\\?['\"]: ?"
-    r"|\\?['\"]choices\\?['\"]: ?\[ ?\{"
+    r"|\\?['\"]choices\\?['\"]: ?\[ ?\{|\b(?:Request|Completion)Output\("
 )
 # Of each of both a part: most lines have none, and are not searched.
-_SENT_WORDS = (" obj=", "OpenAI", "request_body", "role", "choices")
+_SENT_WORDS = (" obj=", "OpenAI", "request_body", "role", "choices", "Output(")
 _REQUEST_WORDS = ("Received request", "Request ", "Generated resp", "rompt", "messages", "input_text", "body", "HTTP/")
 # A record whose arguments follow the text, quoted, ends in its own line.
 _ENDED = r"\bparams: |prompt_token_ids|lora_request|HTTP/\d|[)}\]]\s*$"
@@ -48,7 +48,7 @@ _LABEL = re.compile(
     rf"|(?<![\w.])(?P<only>{_QUOTED})(?:['\"]?[:=] ?| )\[?(?P<only_mark>['\"`])",
     re.IGNORECASE | re.ASCII,
 )
-_SPEAKERS = r"user|human|assistant|customer|chat ?bot|bot|chatgpt|gpt-\d[\w.]{0,6}|claude|gemini|AI|Q|(?-i:A)"
+_SPEAKERS = r"user|you|me|human|assistant|customer|chat ?bot|bot|chatgpt|gpt-\d[\w.]{0,6}|claude|gemini|AI|Q|(?-i:A)"
 # Where nobody says of what kind the line is, only as its first words.
 _BEGINS = re.compile(
     rf"(?P<weak>)\W{{0,6}}(?:(?:the|user|human|client|customer|new|incoming) ){{0,2}}"
@@ -57,12 +57,12 @@ _BEGINS = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 # What models are trained with: what stands behind the first of these, or before one that ends a turn, is of a chat.
-_TURN = r"<\|im_start\|>|<\|start_header_id\|>|<\|(?:user|assistant|system)\|>|<start_of_turn>|\[INST\]"
+_TURN = r"<think>|<\|im_start\|>|<\|start_header_id\|>|<\|(?:user|assistant|system)\|>|<start_of_turn>|\[INST\]"
 _OPENS = re.compile(rf"{_TURN}|[^\s'\"`(\[,=](?:<\|(?:im_end|eot_id|end_of_text|end)\|>|<end_of_turn>|\[/INST\])")
 # A line with which somebody begins to speak, in a sentence or in those that follow it.
 _BEGINS_TURN = re.compile(
     rf"\s*(?:{_TURN})|[#*\s]{{0,6}}(?:{_SPEAKERS})(?:\*\*)?:(?:\*\*)?\s*\S+ +\S+ +\S"
-    rf"|\s*(?:#{{1,4}} |\*\*)(?:{_SPEAKERS}):?(?:\*\*)?:?\s*$".encode(),
+    rf"|\s*(?:#{{1,4}} |\*\*)(?:{_SPEAKERS}):?(?:\*\*)?:?\s*$|.{{1,80}}\b(?:wrote|writes|asked|asks):\s*$".encode(),
     re.IGNORECASE | re.ASCII,
 )
 # What people and models say before a message that they speak of. Programs say "you", too, and not that one gets it.
@@ -73,6 +73,9 @@ _PROSE = re.compile(
     r"|\b[Ii]t (?:says|said) |\b[Hh]ow (?:to|do|can|should) |\b[Ww]hy (?:do|does|is|am|did) "
     r"|\b[Ww]hat (?:does|is|causes) "
     r"|\b(?:[Tt]he|[Tt]his|[Tt]hat|[Yy]our|[Mm]y) (?:error|message|exception) ['\"`*]*[\w.]*$"
+    r"|\b(?:[Ff]or example|[Ee]\.g\.|such as|[Ee]rrors? (?:like|include))[:,]? ['\"`*]*[\w.]*$"
+    r"|^\W{0,3}(?:Response|Reply|Completion|Generated|Input|Subject|Title|Message from \S{1,40}): "
+    rf"|^\[(?i:{_SPEAKERS})\]"
 )
 _ASKS = re.compile(rf"\b(?:{_ASKED}|{_FOUND})\W*$", re.IGNORECASE | re.ASCII)
 _QUIET = re.compile(
@@ -84,7 +87,8 @@ _ALARMED = re.compile(r"\b(?:ERROR|CRITICAL|FATAL|SEVERE|WARN(?:ING)?)\b")
 _LOUD = re.compile(r"ERROR|CRITICAL|FATAL|[Ee]rror|[Ee]xception|[Ff]ail|Traceback|stderr|[Ff]atal|crash|panic|killed")
 # What people and scripts type, comments, and tests that passed: they name an error, and tell of none.
 _TYPED = re.compile(
-    r"\s*(?:# |\++ (?:echo|printf|grep|egrep|rg|sed|awk|test|\[) |\$ \w|[\w.-]{1,40}@[\w.-]{1,60}:\S{0,200} ?[$#] )"
+    r"\s*(?:# |>>> |\++ (?:echo|printf|grep|egrep|rg|sed|awk|test|\[) |\$ \w)"
+    r"|\s*[\w.-]{1,40}@[\w.-]{1,60}:\S{0,200} ?[$#] "
     r"|.{0,300} (?:PASSED|XFAIL|SKIPPED)(?: +\[ *\d+%\])?\s*$"
 )
 # A block of YAML whose lines are set in: what people ask and models say. `message: |` is of programs, too.
@@ -93,6 +97,8 @@ _BLOCK = re.compile(
     rb"['\"]?: ?[|>][-+]?\d?$",
     re.IGNORECASE,
 )
+# How lines of data sets and of answers of servers begin.
+_RECORDED = re.compile(r'\{ ?"(?:text|prompt|question|answer|completion|content)": ?"')
 _HEAD = 100  # characters in which a line says what it is
 _MOST = 8  # quotations in a line
 _BEFORE_MARK = " ([{=:"
@@ -103,9 +109,9 @@ def is_request(line: Line) -> bool:
     """Whether a line tells what a client sent or was sent, and nothing else."""
     if line.level not in (Level.INFO, Level.NONE):
         return False
-    if any(word in line.text for word in _SENT_WORDS):
+    if any(map(line.text.__contains__, _SENT_WORDS)):
         return (_is_logged(line) and search(_REQUEST, line.text) is not None) or search(_SENT, line.text) is not None
-    is_worded = _is_logged(line) and any(word in line.text for word in _REQUEST_WORDS)
+    is_worded = _is_logged(line) and any(map(line.text.__contains__, _REQUEST_WORDS))
     return is_worded and search(_REQUEST, line.text) is not None
 
 
@@ -181,10 +187,15 @@ def _cut(line: Line) -> tuple[str, bool]:
     text = line.text
     if line.level in (Level.ERROR, Level.WARNING):
         return text, False
-    if ("|>" in text or "INST]" in text or "_of_turn>" in text) and (opens := _OPENS.search(text)) is not None:
+    if ("|>" in text or "INST]" in text or "_of_turn>" in text or "<think>" in text) and (
+        opens := _OPENS.search(text)
+    ) is not None:
         return text[: opens.start() if search(f"^(?:{_TURN})", opens[0]) is not None else 0], False
+    if (recorded := _RECORDED.match(text)) is not None:
+        end = _end(text, recorded.end(), '"')
+        return recorded[0] + (text[end:] if end >= 0 else ""), False
     low = text.lower()
-    is_worded = any(word in low for word in _WORDS)
+    is_worded = any(map(low.__contains__, _WORDS))
     if not is_worded and _BEGINS.match(text) is None:
         return text, False
     is_said = is_worded and (line.is_quiet or line.level is Level.INFO or is_quiet(text))

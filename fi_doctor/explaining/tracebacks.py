@@ -27,7 +27,7 @@ _KINDS = ("Error", "Exception", "Interrupt", "Exit")
 
 def is_raised(text: str) -> bool:
     """Whether a line is the last one of a traceback: the exception with its message."""
-    return any(kind in text for kind in _KINDS) and search(_RAISED, text) is not None
+    return any(map(text.__contains__, _KINDS)) and search(_RAISED, text) is not None
 
 
 class Frames:

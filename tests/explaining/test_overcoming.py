@@ -91,6 +91,14 @@ def test_what_raised_another_one_with_its_cause_stays_first():
     assert [(one.cause, one.confidence) for one in found] == [("engine-flashinfer-version-mismatch", Confidence.HIGH)]
 
 
+def test_what_python_ignored_ended_nothing():
+    ignored = first(f"Exception ignored in: <function Engine.__del__ at 0x7f>\n{FRAME}{NVCC}")
+    assert ignored.confidence is Confidence.LOW
+    assert ignored.reason.endswith("but Python ignored it, and went on")
+    head = "Exception ignored in: <function Engine.__del__ at 0x7f>"
+    assert first(f"{head}\n{FRAME}{CRASH}\n{NVCC}").cause == "nvcc-not-found"
+
+
 def test_two_errors_of_which_none_is_a_lookup_stay_as_they_are():
     found = diagnosed(f"{FRAME}{NVCC}\n{HANDLING}{FRAME}{MEMORY}").diagnoses
     assert [one.confidence for one in found] == [Confidence.HIGH, Confidence.HIGH]
