@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -47,7 +46,6 @@ from fi_doctor.errors import UsageError
 if TYPE_CHECKING:
     from fi_doctor.cli import outputs
     from fi_doctor.fleet.merging import Fleet
-    from fi_doctor.fleet.reading import NodeReport
 
 app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
@@ -271,26 +269,10 @@ def check(asked: AskedFleet) -> int:
         sources.check_apart(files, (one.path for one in targets if one.path is not None))
         notes: list[str] = []
         return tell(merge(sources.reports(files, notes), driver=asked.driver, notes=notes), targets)
-    return tell(_of_cluster(asked, merge, targets), targets)
-
-
-def _of_cluster(asked: AskedFleet, merge: Callable[..., Fleet], targets: tuple[outputs.Target, ...]) -> Fleet:
-    """What the nodes answer. Where a signal ends it, what has come is told first, and who had not answered."""
     from fi_doctor.cli import ray_nodes
 
-    taken: list[NodeReport] = []
-    with ray_nodes.driver() as here:
-        nodes = ray_nodes.RayNodes(asked.ray)
-        try:
-            with contextlib.closing(nodes.reports()) as reports:
-                for one in reports:
-                    taken.append(one)  # noqa: PERF402 - what has come stays where the next one does not
-            return merge(taken, driver=asked.driver or here.result(), notes=nodes.notes)
-        except KeyboardInterrupt:
-            if any(isinstance(one.found, bytes) for one in taken):
-                early = "Ended by a signal: what had been answered by then"
-                tell(merge([*taken, *nodes.left], notes=[early, *nodes.notes]), targets, ends=False)
-            raise
+    early = functools.partial(tell, targets=targets, ends=False)
+    return tell(ray_nodes.fleet(asked.ray, merge, asked.driver, early), targets)
 
 
 def tell(found: Fleet, targets: tuple[outputs.Target, ...], *, ends: bool = True) -> int:

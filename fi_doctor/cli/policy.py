@@ -17,8 +17,9 @@ from fi_doctor.diagnosis.findings import MEASURED_BEATS_KNOWN, UNEXPLAINED_FAILU
 from fi_doctor.errors import UsageError
 from fi_doctor.knowledge import policies
 from fi_doctor.knowledge.policies import Written
-from fi_doctor.knowledge.policy_keys import DRIFT, FAIL_WORDS, REQUIRE_WORDS, ROWS, by_word, contradiction
+from fi_doctor.knowledge.policy_keys import FAIL_WORDS, REQUIRE_WORDS, ROWS, by_word, contradiction
 from fi_doctor.model import Depth, KnowledgeBase, Policy, Requirement, Scope
+from fi_doctor.model.policy import DRIFT
 from fi_doctor.reports.rulings import Setting
 
 _T = TypeVar("_T")

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fi_doctor.cli import emit, parse
 from fi_doctor.cli.ray_options import AskedRay
@@ -15,6 +15,9 @@ from fi_doctor.cluster.ray_grid import RayGrid
 from fi_doctor.errors import CannotTellError, DataError, UsageError
 from fi_doctor.fleet.reading import NodeReport
 from fi_doctor.model import Depth
+
+if TYPE_CHECKING:
+    from fi_doctor.fleet.merging import Fleet
 
 _DRIVER_S = 120.0
 _STATIC_S, _DEEP_S = 120.0, 3600.0
@@ -40,6 +43,26 @@ class RayNodes:
                     yield _of_node(answer)
             finally:
                 self.left = list(map(_of_node, made.end()))
+
+
+def fleet(asked: AskedRay, merge: Callable[..., Fleet], where: str | None, early: Callable[[Fleet], object]) -> Fleet:
+    """What the nodes answer, merged. Where a signal ends it, what has come by then is given to `early`.
+
+    where: the node on which vLLM is started; None: here.
+    """
+    taken: list[NodeReport] = []
+    with driver() as here:
+        nodes = RayNodes(asked)
+        try:
+            with contextlib.closing(nodes.reports()) as reports:
+                for one in reports:
+                    taken.append(one)  # noqa: PERF402 - what has come stays where the next one does not
+            return merge(taken, driver=where or here.result(), notes=nodes.notes)
+        except KeyboardInterrupt:
+            if any(isinstance(one.found, bytes) for one in taken):
+                said = "Ended by a signal: what had been answered by then"
+                early(merge([*taken, *nodes.left], notes=[said, *nodes.notes]))
+            raise
 
 
 @contextlib.contextmanager

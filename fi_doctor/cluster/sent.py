@@ -56,12 +56,13 @@ def work() -> Callable[..., Any]:
                     "all nodes, then fi-doctor fleet --installed"
                 )
             unpacked = tempfile.mkdtemp(prefix="fi-doctor-shipped-")
-            # What removes it is there first, and is no child of this worker: Ray kills the children of its workers.
+            # What removes it is begun first, and is no child of this worker: Ray kills the children of its workers.
             reading, _ = os.pipe()  # the other end is closed when this process is gone, however it went
-            subprocess.Popen([sys.executable, "-I", "-S", "-c", removes, unpacked], stdin=reading).wait()
+            remover = subprocess.Popen([sys.executable, "-I", "-S", "-c", removes, unpacked], stdin=reading)
             os.close(reading)
             with zipfile.ZipFile(io.BytesIO(ray.get(shipped[0]))) as archive:
                 archive.extractall(unpacked)
+            remover.wait()  # what it leaves behind goes on
             sys.path.insert(0, unpacked)
         if board is not None:
             board.begin.remote(number)

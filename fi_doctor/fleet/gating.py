@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from fi_doctor.diagnosis.gate import CANNOT_TELL, FAILS, HOLDS
 from fi_doctor.fleet.explaining import group_name
-from fi_doctor.knowledge.policy_keys import DRIFT
 from fi_doctor.model import Gate, Holds, Policy, Report, Ruling
 from fi_doctor.model.fleet import Node, NodeGroup, Split, Unread
+from fi_doctor.model.policy import DRIFT
 from fi_doctor.reports.text import amount
 
 

@@ -12,6 +12,7 @@ import msgspec
 from fi_doctor.conditions.ranges import parse_version, version_range
 from fi_doctor.knowledge.policy_values import items, nearest, not_one, plain, quoted, record, words
 from fi_doctor.model import AllowTable, Evidence, PolicyFile, RequireTable, Scope, Severity, Verdict
+from fi_doctor.model.policy import DRIFT
 
 # What has a version: the packages that are looked for in the examined interpreter, and what is no package.
 VERSIONED = (
@@ -36,7 +37,6 @@ VERSIONED = (
     "python",
 )
 PREFIXES = ("flashinfer-jit-cache", "nvidia-")
-DRIFT = "drift"  # of fail-on: nodes of a fleet that differ fail it; of one machine it says nothing
 FAIL_ON = (
     *(verdict.value for verdict in Verdict if verdict is not Verdict.WORKS),
     *(severity.value for severity in Severity),

@@ -14,6 +14,7 @@ from fi_doctor.model.words import Evidence, Scope, Verdict
 DURATION = r"(?:\d+(?:\.\d+)?[smh]?)(?:\d+(?:\.\d+)?[smh])*"
 SIZE = r"(\d{1,9}(?:\.\d{1,6})?)([mgtMGT])(?:[iI]?[bB])?"
 MOST_JOBS = 999_999
+DRIFT = "drift"  # of fail-on: nodes of a fleet that differ fail it; of one machine it says nothing
 # What a report can be written as, and a policy can ask for.
 FORMATS = (
     "console",
