@@ -57,7 +57,7 @@ def test_each_way_to_start_has_its_rows():
         "compiles norm (2 objects, 78 CPU s, 0.9 GiB, as on h200-cuda13.0 (nvcc 13.0)): norm.rmsnorm",
         "start from the image: rope.apply",
         "start not known, since no machine told: lora.bgmv",
-        "open: not measured on SM90: lora.bgmv",
+        "open: it was not measured on SM90: lora.bgmv",
     ]
 
 
