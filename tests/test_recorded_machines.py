@@ -278,7 +278,7 @@ def test_a_recording_with_a_policy_looks_as_its_golden_files_say(path, code, gol
     assert report.gate.code == code
     for form in FORMATS:
         text = render(report, form)
-        if form in ("json", "yaml"):
+        if form == "json":  # YAML, which is slow to read, is read without a policy
             reads_as_it_is(text, report)
         golden(f"gates/{path.parent.name}-{path.stem}-exit-{code}.{form}", kept(text, form))
 

@@ -158,7 +158,7 @@ def wrong_sinks(sinks, heads, scale):
 
 
 def attend(query, key, value, sinks, scale, window_left, causal=True, soft_cap=0.0):
-    """One request; float32 and one head at a time, unlike the probe's reference."""
+    """One request; in float32 with weights as bfloat16, unlike the probe's reference."""
     (queries, heads, size), keys = query.shape, len(key)
     group = heads // key.shape[1]
     scale = size**-0.5 if has("scale_ignored") else scale
@@ -167,21 +167,21 @@ def attend(query, key, value, sinks, scale, window_left, causal=True, soft_cap=0
     at = torch.arange(keys)[None]
     hidden = (at > last) & causal | (at < last - window_left) & (window_left >= 0)
     hidden |= (at == keys - 1) & (keys > 1) & has("last_token_lost")
-    out, lse = torch.empty_like(query), torch.empty(queries, heads)
-    for head in range(heads):
-        kv_head = head % key.shape[1] if has("kv_heads_interleaved") else head // group
-        logits = query[:, head].float() @ key[:, kv_head].float().T * scale
-        if soft_cap:
-            logits = soft_cap * torch.tanh(logits / soft_cap)
-        logits = logits.masked_fill(hidden, -math.inf)
-        times = -(-keys // CHUNK) if has("sink_in_each_part") else 1
-        sink = sinks[head].expand(queries, 1) + math.log(times)
-        top = torch.maximum(logits.amax(1, keepdim=True), sink)
-        weights = torch.exp(logits - top)
-        total = weights.sum(1, keepdim=True)
-        numerator = weights.bfloat16().float() @ value[:, kv_head].float()
-        with_sink = total + torch.exp(sink - top)
-        out[:, head] = (numerator / with_sink).bfloat16()
-        counted = total if has("lse_without_sink") else with_sink
-        lse[:, head] = ((top + counted.log()) / math.log(2))[:, 0]
+    # Of each query head its own keys and values: heads x keys x size.
+    own = [head % key.shape[1] if has("kv_heads_interleaved") else head // group for head in range(heads)]
+    key, value = (one.float().transpose(0, 1)[own] for one in (key, value))
+    logits = query.float().transpose(0, 1) @ key.transpose(1, 2) * scale
+    if soft_cap:
+        logits = soft_cap * torch.tanh(logits / soft_cap)
+    logits = logits.masked_fill(hidden, -math.inf)
+    times = -(-keys // CHUNK) if has("sink_in_each_part") else 1
+    sink = sinks[:, None, None].expand(heads, queries, 1) + math.log(times)
+    top = torch.maximum(logits.amax(2, keepdim=True), sink)
+    weights = torch.exp(logits - top)
+    total = weights.sum(2, keepdim=True)
+    numerator = weights.bfloat16().float() @ value
+    with_sink = total + torch.exp(sink - top)
+    out = (numerator / with_sink).bfloat16().to(query.dtype).transpose(0, 1)
+    counted = total if has("lse_without_sink") else with_sink
+    lse = ((top + counted.log()) / math.log(2))[:, :, 0].T
     return out, lse

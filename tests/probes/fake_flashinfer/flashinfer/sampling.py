@@ -44,7 +44,8 @@ def _top_k(weights, k):
     if has("first_k_for_all"):
         k = k[:1].expand_as(k)
     k = k + has("one_token_too_many")
-    last = weights.sort(-1, descending=True).values.gather(1, k[:, None].long().clamp(max=weights.shape[1]) - 1)
+    places = k[:, None].long().clamp(max=weights.shape[1])
+    last = weights.topk(int(places.max()), -1).values.gather(1, places - 1)
     return weights > last if has("tie_lost") else weights >= last
 
 
