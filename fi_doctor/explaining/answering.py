@@ -89,7 +89,13 @@ def _blame(one: Diagnosis) -> str:
     """Whose it is, where it is not FlashInfer's."""
     if one.flashinfer_at_fault:
         return ""
-    return ", which is not FlashInfer's fault" if one.is_tied else ", if it is of FlashInfer at all"
+    if not one.is_tied:
+        return ", if it is of FlashInfer at all"
+    return (
+        ", which nothing lays to FlashInfer"
+        if one.confidence is Confidence.LOW
+        else ", which is not FlashInfer's fault"
+    )
 
 
 def _left_out(found: Findings) -> tuple[str, ...]:
@@ -241,7 +247,7 @@ def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:
     but = f"; but {one.despite.said}" if one.despite else ""
     but += f"; but {one.overcome}" if one.overcome else ""
     if unknown:
-        return f"{where}{holds}, if {' and '.join(unknown)}: that is not told{but}"
+        return f"{where}{holds}, if {' and '.join(unknown)}, which is not told{but}"
     return f"{where}{holds}{but}"
 
 

@@ -122,7 +122,7 @@ def _differing(old: Registered, new: Registered) -> list[str]:
     lines += [f"choices: without {', '.join(without)}"] if without and old.choices else []
     lines += [f"choices: with {', '.join(beside)}"] if beside else []
     kinds = {line.partition(":")[0] for line in _told(old)}
-    lines += [f"without {line}" for line in _told(new) if line.partition(":")[0] not in kinds]
+    lines += [f"{kind}: no" for line in _told(new) if (kind := line.partition(":")[0]) not in kinds]
     return lines or ["as later, but for the order of its choices or how it is read"]
 
 
