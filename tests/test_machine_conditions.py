@@ -22,7 +22,8 @@ def facts(environment=None, *, cpus=16, available=120_000, left=None, **changes)
 
 
 def test_what_compilers_take_is_what_was_measured():
-    moe = [mib for name, mib in measured.PEAK_MIB.items() if name.startswith("fused_moe")]
+    unmeasured = {"fused_moe_trtllm"}
+    moe = [mib for name, mib in measured.PEAK_MIB.items() if name.startswith("fused_moe") and name not in unmeasured]
     assert (min(moe), max(moe)) == (machine.MOST_TAKE_MIB, machine.MOST_MIB)
 
 

@@ -20,6 +20,7 @@ from fi_doctor.facts.serve_words import served_by
 from fi_doctor.knowledge import models
 from fi_doctor.model import Deployment, ServedModel
 from fi_doctor.model.deployed import Wanted
+from fi_doctor.model.numbers import whole
 
 if TYPE_CHECKING:
     from fi_doctor.cli.asked import Asked
@@ -245,9 +246,10 @@ def _is_option(word: str) -> bool:
 
 def _size(name: str, written: str | None, own: int | None, option: str) -> int:
     if written is not None:
-        if not written.isdecimal() or not 1 <= int(written) <= _MOST:
+        number = whole(written)
+        if number is None or not 1 <= number <= _MOST:
             raise UsageError(f"--vllm-args: {name} {written!r} is not a number of GPUs", todo=f"{name} 8")
-        if own is not None and own != int(written):
+        if own is not None and own != number:
             raise UsageError(f"{option} {own} and {name} {written} in --vllm-args", todo="give one of the two")
-        return int(written)
+        return number
     return own or 1

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from fi_doctor.model.numbers import whole
+
 _LARGEST_PID = 1 << 22  # PID_MAX_LIMIT
 
 
@@ -20,10 +22,10 @@ def _number(text: str | int) -> int:
 
 
 def _pid(text: str | int) -> int:
-    words = str(text)
-    if not (words.isascii() and words.isdigit() and 0 < int(words) <= _LARGEST_PID):
-        raise typer.BadParameter(f"{words!r} is no number of a process.")
-    return int(words)
+    number = whole(str(text))
+    if number is None or not 0 < number <= _LARGEST_PID:
+        raise typer.BadParameter(f"{str(text)!r} is no number of a process.")
+    return number
 
 
 Python = Annotated[

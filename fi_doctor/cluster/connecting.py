@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fi_doctor.errors import CannotTellError, UsageError
+from fi_doctor.model.numbers import whole
 
 CONNECT_S = 5.0
 # RFC 9113: what a client says first, and an empty SETTINGS frame; a server answers with a SETTINGS frame (type 4).
@@ -64,7 +65,7 @@ def answers(target: str, timeout_s: float = CONNECT_S) -> None:
     Ray itself would wait for 80 s for an address where nobody is. Over TLS nothing is said and nothing checked.
     """
     host, _, port = target.rpartition(":")
-    if not host or "/" in host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+    if not host or "/" in host or not 0 < (whole(port) or 0) < 1 << 16:
         raise UsageError(
             f"--address {target}: no address of a Ray cluster",
             todo="--address auto, HOST:6379 (the port of `ray start --head`) or ray://HOST:10001",

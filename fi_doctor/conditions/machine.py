@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.conditions.relations import Relation, visible_gpus
 from fi_doctor.model import Facts, Folder, Gpu, Machine, Missing, Server
+from fi_doctor.model.numbers import whole
 
 # What one compile command of fused MoE takes: most of them, and the most (fi_doctor/probing/measured.py, PEAK_MIB).
 MOST_TAKE_MIB, MOST_MIB = 3600, 5300
@@ -136,9 +137,9 @@ def ninja_jobs(facts: Facts) -> int | Missing:
     threads = _threads(facts)
     if isinstance(threads, Missing):
         return threads
-    said, cpus = facts.environment.get("MAX_JOBS", ""), facts.system.cpus
-    if said.isascii() and said.isdigit():
-        return (int(said) if int(said) != _UNLIMITED else _OBJECTS) * threads
+    jobs, cpus = whole(facts.environment.get("MAX_JOBS", "")), facts.system.cpus
+    if jobs is not None:
+        return (jobs if jobs != _UNLIMITED else _OBJECTS) * threads
     return (cpus + (2 if cpus > 2 else 1)) * threads
 
 
@@ -205,8 +206,7 @@ def _threads(facts: Facts) -> int | Missing:
         return facts.flashinfer
     if isinstance(facts.flashinfer.architectures, Missing):
         return facts.flashinfer.architectures
-    said = facts.environment.get("FLASHINFER_NVCC_THREADS", "")
-    wanted = int(said) if said.isascii() and said.isdigit() else 1
+    wanted = whole(facts.environment.get("FLASHINFER_NVCC_THREADS", "")) or 1
     return max(1, min(wanted, len(facts.flashinfer.architectures)))
 
 

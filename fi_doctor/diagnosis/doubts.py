@@ -12,6 +12,7 @@ from packaging.version import InvalidVersion, Version
 from fi_doctor.model import Deployment, Facts, Missing, Package, ServedModel, Vllm
 from fi_doctor.model.choices import Choice
 from fi_doctor.model.deployed import Effect
+from fi_doctor.model.numbers import whole
 from fi_doctor.model.traits import SAMPLER
 
 # What else may change a choice, which the table does not know: globs of options and variables -> operators.
@@ -211,7 +212,7 @@ def of_build(facts: Facts) -> str:
 
 
 def _switch(value: str | None) -> bool:
-    return value is not None and value.isdecimal() and int(value) != 0
+    return bool(whole(value or ""))
 
 
 def _divide(heads: int, tp: int) -> bool:

@@ -15,6 +15,7 @@ import msgspec
 
 from fi_doctor.diagnosis.fact_changes import FOLLOWS_FROM_FILES, Told, leaves
 from fi_doctor.model import secrets
+from fi_doctor.model.numbers import whole
 from fi_doctor.reports.redaction import names_host
 
 # Kind of a fact, as `leaves` names it -> why it says nothing of how a node is configured.
@@ -155,8 +156,8 @@ def _is_of_one(variable: str) -> bool:
 
 def _common(name: str, told: Told) -> Told:
     """The same without what is the node's own in it: serial numbers, addresses of devices, exact amounts of memory."""
-    if name in _ALMOST and isinstance(told, str) and told.isdigit():
-        return _almost(int(told))
+    if name in _ALMOST and isinstance(told, str) and (number := whole(told)) is not None:
+        return _almost(number)
     if isinstance(told, tuple):
         items = tuple(_without_serials(one) for one in told)
         if name == "machine.driver_files.nodes":

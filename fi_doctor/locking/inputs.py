@@ -30,6 +30,7 @@ from fi_doctor.model import (
     ProbeSpec,
     selects,
 )
+from fi_doctor.model.numbers import whole
 from fi_doctor.model.secrets import HIDDEN, held, hidden
 
 _SITES = ("site-packages", "dist-packages")  # where Python reads .pth files
@@ -128,19 +129,19 @@ class Inputs:
         gpus = self._facts.gpus.gpus
         seen = [] if isinstance(gpus, Missing) else [gpu for gpu in gpus if not isinstance(gpu.cuda_index, Missing)]
         ours = [gpu for gpu in seen if f"sm{gpu.sm}" == sm]
-        if number and not number.isdigit():
+        if (least := whole(number or "1")) is None:
             return NOT_KNOWN
-        if len(ours) < int(number or 1):
+        if len(ours) < least:
             return ABSENT
         return "present, in MIG mode" if any(gpu.mig is True for gpu in ours) else "present"
 
     def _peers(self, rest: str) -> str:
         """How so many GPUs of a kind ("8": at most, "4+": at least, too) reach each other; long words as digest."""
         sm, _, number = rest.partition(":")
-        most = number.removesuffix("+")
-        if not most.isdigit():
+        most = whole(number.removesuffix("+"))
+        if most is None:
             return NOT_KNOWN
-        said = between(self._facts, sm, int(most), least=int(most) if number != most else 2)
+        said = between(self._facts, sm, most, least=most if number.endswith("+") else 2)
         return said if len(said) <= _LONGEST else of_text(said)
 
     def _probe(self, name: str) -> str:

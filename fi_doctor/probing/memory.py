@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fi_doctor.model import Depth, Facts, Missing, PlannedProbe, ProbeSpec, Request
+from fi_doctor.model.numbers import whole
 from fi_doctor.probing import estimates
 
 RESERVE_MIB = 1024  # that is left free, or the share below where that is more
@@ -114,7 +115,7 @@ def usable_jobs(facts: Facts, request: Request) -> int:
     share = GENTLE_CPUS if request.gentle else 1
     jobs = request.jobs if request.jobs > 0 else max(1, int(share * facts.system.cpus))
     threads = facts.environment.get("FLASHINFER_NVCC_THREADS", "")
-    return max(1, jobs // max(1, int(threads) if threads.isascii() and threads.isdigit() else 1))
+    return max(1, jobs // (whole(threads) or 1))
 
 
 def carried_jobs(facts: Facts, request: Request, modules: Iterable[str]) -> int:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from fi_doctor import sandbox
 from fi_doctor.model import Builds, FirstStart, PlannedProbe
+from fi_doctor.model.numbers import whole
 from fi_doctor.probing import estimates, headline, memory, objects, parts, surroundings
 from fi_doctor.probing.bench import Bench, Cancelled, forks
 from fi_doctor.probing.board import kind_of
@@ -87,8 +88,7 @@ class Attempt:
         first = members[0]
         child = surroundings.environment(first, bench.facts, bench.environ, bench.scratch, jobs)
         self._child = surroundings.for_compilers(child)
-        own = self._child["MAX_JOBS"]
-        self._jobs = int(own) if own.isdigit() and int(own) > 0 else jobs
+        self._jobs = whole(self._child["MAX_JOBS"]) or jobs
         self._memory_mib = memory.budget_mib(bench.facts, bench.request)
         self._ledger = Ledger(self._memory_mib)
         self._begun_at = self._since = time.monotonic()

@@ -8,6 +8,7 @@ import functools
 import os
 import pathlib
 import pty
+import re
 import shutil
 import signal
 import struct
@@ -98,7 +99,7 @@ def _of_user(machine):
 
 
 def signalled(number, *features, after_s=None, for_user=False, **variables):
-    """Told to end once the probe runs, or so many seconds after the start. for_user: as above."""
+    """Told to end once the probe runs, or so many seconds after it takes such a word. for_user: as above."""
 
     def run(machine):
         options = _of_user(machine) if for_user else ()
@@ -108,6 +109,7 @@ def signalled(number, *features, after_s=None, for_user=False, **variables):
         if after_s is None:
             wait_for(machine.begun.exists)
         else:
+            wait_for(lambda: _is_caught(signal.SIGTERM, child[0].pid))
             time.sleep(after_s)
         child[0].send_signal(number)
         return _ended(child)
@@ -244,6 +246,12 @@ def _now(terminal):
 def _as_user(uid):
     reading = ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")  # the interpreter may lie in a closed folder
     return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", *reading]
+
+
+def _is_caught(number, pid):
+    """Whether a process has a handler for that signal: what comes before, the system answers."""
+    [caught] = re.findall(r"SigCgt:\s*([0-9a-f]+)", pathlib.Path(f"/proc/{pid}/status").read_text())
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def _started(machine, argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options):
