@@ -75,7 +75,7 @@ def _sentence(diagnoses: tuple[Diagnosis, ...], found: Findings) -> str:
     if diagnoses:
         first, against = diagnoses[0], found.causes[0].despite
         but = f"; {against.said}" if against else ""
-        return f"{first.title}{_blame(first)} (confidence {first.confidence}){but}"
+        return f"{first.title}{_blame(first, found.causes[0].owner)} (confidence {first.confidence}){but}"
     if not any(one.bytes for one in found.read):
         return "there is nothing to read"
     if own := [error for error in found.errors if not error.follows]:
@@ -85,10 +85,12 @@ def _sentence(diagnoses: tuple[Diagnosis, ...], found: Findings) -> str:
     return "no error is told, and no sign of a fault that is known"
 
 
-def _blame(one: Diagnosis) -> str:
+def _blame(one: Diagnosis, owner: str) -> str:
     """Whose it is, where it is not FlashInfer's."""
     if one.flashinfer_at_fault:
         return ""
+    if owner:
+        return f", which is of {owner}, not of FlashInfer"
     if not one.is_tied:
         return ", if it is of FlashInfer at all"
     return (
@@ -238,7 +240,9 @@ def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:
     if not deciding:
         return f"its lines fit this cause, and others too{'' if one.is_tied else '; none of them names FlashInfer'}"
     where = f"nothing else brings line {deciding[0].line.number} about"
-    if one.is_anothers and not one.is_tied:
+    if one.owner:
+        where = f"{where}, which is of {one.owner}"
+    elif one.is_anothers and not one.is_tied:
         where = f"{where}, and nothing says which package it is"
     elif not one.is_tied:
         where = f"line {deciding[0].line.number} is of this cause if it is about FlashInfer, which no line near it says"

@@ -32,6 +32,7 @@ class Candidate(NamedTuple):
     despite: Belied | None = None  # a fact that does not agree with its lines
     is_anothers: bool = False  # whether what decides is FlashInfer's only where it is named, and it is not
     is_tied: bool = True  # whether a line says that it is FlashInfer's, where others bring about the same
+    owner: str = ""  # whose it is, where a line or a traceback names another one: "xgrammar"
 
     @property
     def is_follow_on(self) -> bool:
@@ -221,6 +222,9 @@ def _tied(one: Candidate, ties: list[Line]) -> Candidate:
     if tying.is_anothers(_deciding(one)):
         # Where a traceback stands before it, that names others; else nothing says whose it is.
         return one._replace(is_anothers=True, is_tied=any(match.line.frame for match in _deciding(one)))
+    if owner := tying.owner(_deciding(one), ties):
+        confidence = min(one.confidence, Confidence.MEDIUM, key=lambda confidence: confidence.rank)
+        return one._replace(is_anothers=True, owner=owner, confidence=confidence)
     most = tying.limit(_deciding(one), ties)
     if most.rank < one.confidence.rank:
         return one._replace(confidence=most, is_tied=False)
