@@ -75,7 +75,7 @@ def _sentence(diagnoses: tuple[Diagnosis, ...], found: Findings) -> str:
     if diagnoses:
         first, against = diagnoses[0], found.causes[0].despite
         but = f"; {against.said}" if against else ""
-        return f"{first.title}{_blame(first)} (confidence {first.confidence}){but}"
+        return f"{first.title}{_blame(first, found.causes[0])} (confidence {first.confidence}){but}"
     if not any(one.bytes for one in found.read):
         return "there is nothing to read"
     if own := [error for error in found.errors if not error.follows]:
@@ -85,11 +85,13 @@ def _sentence(diagnoses: tuple[Diagnosis, ...], found: Findings) -> str:
     return "no error is told, and no sign of a fault that is known"
 
 
-def _blame(one: Diagnosis) -> str:
+def _blame(one: Diagnosis, cause: Candidate) -> str:
     """Whose it is, where it is not FlashInfer's."""
     if one.flashinfer_at_fault:
         return ""
-    if not one.is_tied:
+    if cause.owner:
+        return f", which is of {cause.owner}, not of FlashInfer"
+    if not one.is_tied and not cause.fault.otherwise:
         return ", if it is of FlashInfer at all"
     return (
         ", which nothing lays to FlashInfer"
@@ -152,8 +154,8 @@ def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
         flashinfer_at_fault=fault.flashinfer_at_fault
         and not one.is_anothers
         and (one.is_tied or one.confidence is not Confidence.LOW),
-        title=_said(fault.title, one.view),
-        why=_said(fault.why, one.view),
+        title=_said(_title(one), one.view),
+        why=_said("" if one.owner and "FlashInfer" in fault.why else fault.why, one.view),
         remedies=_remedies(one, settings),
         matched=_matched(one.matches),
         reason=_reason(one, unknown),
@@ -165,9 +167,14 @@ def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
     )
 
 
+def _title(one: Candidate) -> str:
+    return one.fault.otherwise if one.fault.otherwise and (one.is_anothers or not one.is_tied) else one.fault.title
+
+
 def _remedies(one: Candidate, settings: tuple[Setting, ...]) -> tuple[str, ...]:
     """Lines that are ready to paste; where there is none, those in which a word is to be filled in."""
-    lines = [mend.line for mend in one.fault.fix if suits(mend, one.view, settings, is_anothers=one.is_anothers)]
+    whose = {"is_anothers": one.is_anothers, "is_beside": bool(one.beside)}
+    lines = [mend.line for mend in one.fault.fix if suits(mend, one.view, settings, **whose)]
     ready = [line for line in lines if not LOG.unknowns(line, one.view)]
     return tuple(_line(line, one.view) for line in ready or lines)
 
@@ -238,12 +245,15 @@ def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:
     if not deciding:
         return f"its lines fit this cause, and others too{'' if one.is_tied else '; none of them names FlashInfer'}"
     where = f"nothing else brings line {deciding[0].line.number} about"
-    if one.is_anothers and not one.is_tied:
+    if one.owner:
+        where = f"{where}, which is of {one.owner}"
+    elif one.is_anothers and not one.is_tied:
         where = f"{where}, and nothing says which package it is"
     elif not one.is_tied:
         where = f"line {deciding[0].line.number} is of this cause if it is about FlashInfer, which no line near it says"
     known = _known(one)
     holds = f", since {' and '.join(known)}" if known else ""
+    where = f"{where}; it is of {one.beside}, in which no engine runs" if one.beside else where
     but = f"; but {one.despite.said}" if one.despite else ""
     but += f"; but {one.overcome}" if one.overcome else ""
     if unknown:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from fi_doctor.conditions.compilers import SINCE
 from fi_doctor.conditions.log_relations import driver_cuda
 from fi_doctor.conditions.ranges import parse_version
+from fi_doctor.explaining.lines import Line
 from fi_doctor.explaining.matching import Match
 from fi_doctor.model import Fault, LogFact, LogFacts, Missing
 
@@ -16,6 +17,9 @@ from fi_doctor.model import Fault, LogFact, LogFacts, Missing
 _SINCE = {**SINCE, 88: (13, 0), 101: (12, 8), **dict.fromkeys((50, 52, 53, 60, 61, 62, 72), (9, 0))}
 _SUFFIXED = {"90a": (12, 0), "100f": (12, 9), "101f": (12, 9), "120f": (12, 9)}
 _GONE, _GONE_WITH = frozenset({50, 52, 53, 60, 61, 62, 70, 72, 101}), (13, 0)
+_OPTIONS = {"-static-global-template-stub": (12, 8)}
+_OLDEST = "9.0"
+_LISTS = ("FLASHINFER_CUDA_ARCH_LIST", "TORCH_CUDA_ARCH_LIST")
 # cause -> what speaks against it where it is given with a log, and what that means.
 _AGAINST = {
     "nvcc-not-found": (("nvcc", ""), "which the process that compiles does not find"),
@@ -83,6 +87,30 @@ def fitting(matches: Iterable[Match], facts: LogFacts) -> LogFacts:
     return facts
 
 
+def implied(matches: Iterable[Match], facts: LogFacts) -> tuple[LogFacts, ...]:
+    """The facts with what a compiler's own line tells, at both ends: "it is older than 12.9" has no release.
+
+    The GPU is one of the architecture that was refused where a build names no other, and no list names any.
+    """
+    every = list(matches)
+    found = [_since(architecture) for architecture in _refused(every)]
+    found += [_OPTIONS.get(match.captured.get("option", "")) for match in every]
+    since = [one for one in found if one is not None]
+    if not since or facts.of("nvcc"):
+        return ()
+    place = every[0].line
+    major, minor = min(since)
+    numbers = {said.value.rstrip("af") for said in facts.of("architectures")}
+    refused = {architecture.rstrip("af") for architecture in _refused(every)}
+    is_listed = any(facts.of("env", name) for name in _LISTS)
+    gpus = numbers if numbers == refused and len(numbers) == 1 and not is_listed else set()
+    said = [("sm", number) for number in gpus if not facts.of("sm")]
+    return tuple(
+        LogFacts((*facts.facts, *(_told(place, name, value) for name, value in (*said, ("nvcc", nvcc)))))
+        for nvcc in (f"{major}.{minor - 1}" if minor else f"{major - 1}.9", _OLDEST)
+    )
+
+
 def without(facts: LogFacts, one: Belied) -> LogFacts:
     """The facts less those of the same kind: nothing is claimed of them."""
     names = _TOGETHER.get(one.fact.name, (one.fact.name,)) if one.fact.name in _TOOLS else ()
@@ -113,6 +141,16 @@ def _too_new(facts: LogFacts) -> Belied | None:
     fact = (*facts.of("driver"), *facts.of("driver_cuda"))[0]
     means = f"which runs CUDA {runs[0]}, and torch is of {torch[0].value}: another driver or a newer library was loaded"
     return Belied(fact, means)
+
+
+def _told(line: Line, name: str, value: str) -> LogFact:
+    return LogFact(name=name, value=value, file=line.file, line=line.number)
+
+
+def _since(architecture: str) -> tuple[int, int] | None:
+    """The release from which nvcc takes an architecture, "90a"; None where that is not known, or was taken away."""
+    number = int(architecture.rstrip("af"))
+    return None if number in _GONE else _SUFFIXED.get(architecture) or _SINCE.get(number)
 
 
 def _knows(nvcc: str, architecture: str) -> bool:

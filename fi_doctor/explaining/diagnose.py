@@ -93,7 +93,7 @@ def diagnose(
     found = ranking.candidates(
         ((fault, matches(fault, placed)) for fault in known_faults), facts, errors, given, seen.servers
     )
-    causes = ranking.ranked(found, errors, seen.serving, seen.ties)
+    causes = ranking.ranked(found, errors, seen.serving, seen.ties, is_failing=seen.servers.is_failing)
     settings = faults.settings(folder) if any(mend.setting for one in causes for mend in one.fault.fix) else ()
     return answering.answer(
         answering.Findings(
@@ -113,7 +113,7 @@ def diagnose(
 
 def _is_sent(line: Line, hit: Hit) -> bool:
     """Whether a line is, or goes on with, what a client sent or was sent, or somebody said."""
-    if hit.above and spoken.is_in_block(hit.above, hit.raw):
+    if spoken.is_source(line.text) or (hit.above and spoken.is_in_block(hit.above, hit.raw)):
         return True
     is_request = spoken.is_request(line)
     if is_request or line.time or line.level.value or not hit.head:
@@ -126,7 +126,8 @@ def _weighed(line: Line, hit: Hit, signed: Iterable[bytes], *, is_fenced: bool) 
     """The line, with whether it is only called information, or may be what somebody said in it or in those before."""
     if line.level is not Level.NONE:
         return line
-    is_asked = not line.time and ((bool(hit.head) and _is_asked(hit.head)) or (hit.is_in_turn and not is_fenced))
+    is_turn = hit.is_in_turn and (hit.is_in_answer or not is_fenced)
+    is_asked = not line.time and ((bool(hit.head) and _is_asked(hit.head)) or is_turn)
     at = min((at for sign in signed if (at := line.text.find(sign.decode())) >= 0), default=0)
     return line._replace(is_quiet=is_asked or spoken.is_quiet(line.text) or spoken.is_prose(line.text[:at]))
 
@@ -186,6 +187,7 @@ def _note(line: Line, seen: Seen, *, is_fenced: bool) -> bool:
     if event is None:
         return False
     seen.errors.append(event)
+    seen.servers.fail(line, event)
     seen.fenced |= {line.place} if is_fenced else set()
     return True
 
@@ -199,6 +201,6 @@ def _keep(line: Line, hit: Hit, seen: Seen) -> None:
     if hit.alike <= _TOLD and len(seen.told) < _MOST:
         facts = tuple(telling.told(line, hit.literals))
         seen.told += facts
-        seen.servers.add(line, is_telling=bool(facts))
+        seen.servers.add(line, facts)
     if hit.alike <= _TOLD and len(seen.used) < _MOST:
         seen.used += usage.used(line, hit.literals)

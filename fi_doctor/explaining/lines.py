@@ -118,6 +118,7 @@ class Line(NamedTuple):
     time: str = ""  # "08-13 11:11:59", of its prefix; "" where none is told
     frame: str = ""  # of the traceback that ends in this line: where it was raised
     is_own: bool = False  # whether a frame of that traceback is FlashInfer's
+    owner: str = ""  # the package of its last frame, where none is FlashInfer's and that says whose it is
     origin: str = ""  # the container or pod that a collector names
     is_unfenced: bool = False  # whether no logger wrote it and it is outside of code fences
     is_quiet: bool = False  # whether it is called information, by a collector or in a form that tells no level for sure

@@ -32,6 +32,8 @@ class Candidate(NamedTuple):
     despite: Belied | None = None  # a fact that does not agree with its lines
     is_anothers: bool = False  # whether what decides is FlashInfer's only where it is named, and it is not
     is_tied: bool = True  # whether a line says that it is FlashInfer's, where others bring about the same
+    beside: str = ""  # the container that its lines are of, where no engine runs in it and one does in another
+    owner: str = ""  # whose it is, where a line or a traceback names another one: "xgrammar"
 
     @property
     def is_follow_on(self) -> bool:
@@ -87,7 +89,7 @@ def candidates(
         if one is None and own and not any(_place(match) in decided for match in own):
             against = (_despite(fault, matches, near, kinds, other) for other in others)
             standing += [one for one in against if one is not None][:1]
-    return standing
+    return [one._replace(beside=wrote.beside(one.matches)) for one in standing]
 
 
 def _agreeing(
@@ -117,6 +119,9 @@ def _candidate(fault: Fault, matches: tuple[Match, ...], facts: LogFacts, kinds:
     named = frozenset(match.sign.name for match in matches if match.sign.name)
     view = LogView(facts, _captured(matches), named, kinds)
     truth = LOG.holds(fault.when, view) if fault.when else Truth.YES
+    if truth is Truth.UNKNOWN and (more := contradicting.implied(matches, facts)):
+        is_told = all(LOG.holds(fault.when, view._replace(facts=fuller)) is Truth.YES for fuller in more)
+        truth = Truth.YES if is_told else truth
     return None if truth is Truth.NO else Candidate(fault, matches, view, truth, _confidence(matches, truth))
 
 
@@ -135,12 +140,25 @@ def ranked(
     errors: Iterable[Event] = (),
     serving: Container[str] = (),
     ties: Iterable[Line] = (),
+    *,
+    is_failing: bool = False,
 ) -> tuple[Candidate, ...]:
     """Those that are causes, each cause once, the likeliest first.
 
     errors: those of the log. serving: the files in which a server says that it has started. ties: lines about
-    FlashInfer.
+    FlashInfer. is_failing: whether a container with an engine tells an error; then those of others are never first.
     """
+    every, own, about = list(candidates), list(errors), list(ties)
+    if not is_failing:
+        return _ranked(every, own, serving, about)
+    first = _ranked((one for one in every if not one.beside), own, serving, about)
+    others = _ranked((one for one in every if one.beside), own, serving, about)
+    return (*first, *others) if first else ()
+
+
+def _ranked(
+    candidates: Iterable[Candidate], errors: list[Event], serving: Container[str], ties: list[Line]
+) -> tuple[Candidate, ...]:
     causes = [one for one in candidates if not one.is_follow_on]
     if any(not one.is_on_follow_ons for one in causes):
         causes = [one for one in causes if not one.is_on_follow_ons]
@@ -149,8 +167,7 @@ def ranked(
     own = [error for error in errors if not error.follows]
     causes = [_lessened(_doubted(one, causes), own, serving) for one in causes]
     standing = [one for one in causes if not any(_beats(other, one) for other in causes)]
-    about = list(ties)
-    standing = [_tied(one, about) for one in standing]
+    standing = [_tied(one, ties) for one in standing]
     best: dict[str, Candidate] = {}
     # The logs of several ranks are of one time; what stands first in the second file may be the first of all.
     timed = all(_deciding(one)[0].line.time for one in standing)
@@ -221,6 +238,9 @@ def _tied(one: Candidate, ties: list[Line]) -> Candidate:
     if tying.is_anothers(_deciding(one)):
         # Where a traceback stands before it, that names others; else nothing says whose it is.
         return one._replace(is_anothers=True, is_tied=any(match.line.frame for match in _deciding(one)))
+    if owner := tying.owner(_deciding(one), ties):
+        confidence = min(one.confidence, Confidence.MEDIUM, key=lambda confidence: confidence.rank)
+        return one._replace(is_anothers=True, owner=owner, confidence=confidence)
     most = tying.limit(_deciding(one), ties)
     if most.rank < one.confidence.rank:
         return one._replace(confidence=most, is_tied=False)

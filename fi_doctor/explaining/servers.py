@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fi_doctor.explaining.lines import Line
 from fi_doctor.explaining.matching import Match
-from fi_doctor.model import LogFact, LogFacts
+from fi_doctor.model import Event, LogFact, LogFacts
 
 # What each server says once of itself, when it starts. Sources: vllm/entrypoints/openai/api_server.py,
 # vllm/entrypoints/utils.py, sglang/srt/entrypoints/engine.py.
@@ -22,6 +22,9 @@ _OWN = ("argument", "env", "model", "engine")
 _INSTALLED = ("package", "installed", "architectures")
 _ONE = {"gpu": "sm"}  # two words for the same
 _SEVERAL = 2
+# Containers that are of an engine whatever their lines tell, and what differs in the names of those of one kind.
+_SERVING = re.compile(r"vllm|sglang|trt-?llm|llm|engine|worker|leader|prefill|decode|(?:^|[-/ ])(?:server|model)\b")
+_NUMBERED = re.compile(r"(?:-[a-z0-9]*\d[a-z0-9]*)+(?= |/|$)")
 _MOST = 1_000  # starts in one log
 
 
@@ -44,12 +47,16 @@ class Servers:
     def __init__(self) -> None:
         self._starts: dict[tuple[str, str], list[_Start]] = {}
         self._origins: dict[tuple[str, int], str] = {}  # of lines that tell facts
+        self._engines: set[tuple[str, str]] = set()  # containers in which one runs
+        self._failed: set[tuple[str, str]] = set()  # that tell an error
         self._firsts: dict[tuple[str, str], list[int]] = {}
 
-    def add(self, line: Line, *, is_telling: bool) -> None:
-        """Look at a line of a log. is_telling: whether it tells facts."""
-        if line.origin and is_telling:
+    def add(self, line: Line, facts: Sequence[LogFact]) -> None:
+        """Look at a line of a log. facts: what it tells."""
+        if line.origin and facts:
             self._origins[line.file, line.number] = line.origin
+        if any(fact.name == "engine" for fact in facts):
+            self._engines.add((line.file, line.origin))
         version = _VERSION.match(line.text)
         if version is None and _GIVEN.match(line.text) is None:
             return
@@ -59,17 +66,39 @@ class Servers:
             starts.append(_Start(line.number, {}))
         starts[-1].said.setdefault(kind, said)
 
+    def fail(self, line: Line, event: Event) -> None:
+        """Note an error that a line tells."""
+        if not event.follows:
+            self._failed.add((line.file, line.origin))
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether a container in which an engine runs tells an error."""
+        return bool(self._failed & self._engines)
+
+    def beside(self, matches: Sequence[Match]) -> str:
+        """The container that lines are of, where no engine runs in it, and one runs in another; else ""."""
+        line = matches[0].line
+        others = {origin for file, origin in self._engines if file == line.file and origin}
+        if not line.origin or not others or _SERVING.search(line.origin) is not None:
+            return ""
+        return "" if _stem(line.origin) in map(_stem, others) else line.origin
+
     def apart(self, matches: tuple[Match, ...]) -> tuple[tuple[Match, ...], ...]:
         """Signs of a fault, those of each server by themselves."""
-        if not self._are_several({match.line.file for match in matches}):
-            return (matches,)
-        found: dict[Server, list[Match]] = {}
+        is_several = self._are_several({match.line.file for match in matches})
+        found: dict[tuple[Server | None, str], list[Match]] = {}
         for match in matches:
-            found.setdefault(self._of(match.line.file, match.line.number, match.line.origin), []).append(match)
+            line = match.line
+            own = self._of(line.file, line.number, line.origin) if is_several else None
+            found.setdefault((own, self.beside((match,))), []).append(match)
         return tuple(map(tuple, found.values()))
 
     def fitting(self, facts: LogFacts, matches: Sequence[Match], given: tuple[LogFact, ...]) -> LogFacts:
         """What holds for lines of one server: what it tells itself, and of the others what all of them share."""
+        if matches and self.beside(matches):
+            origin = matches[0].line.origin
+            return LogFacts(facts=tuple(fact for fact in facts.facts if not self._is_of_another(fact, origin)))
         if not matches or not self._are_several({match.line.file for match in matches}):
             return facts
         line = matches[0].line
@@ -84,6 +113,10 @@ class Servers:
         kept = {fact for fact, server in of.items() if server == own or (*_subject(fact), fact.name) in shared}
         aside = {fact for fact in of if fact not in kept}
         return LogFacts(facts=tuple(fact for fact in facts.facts if fact not in aside))
+
+    def _is_of_another(self, fact: LogFact, own: str) -> bool:
+        told_by = self._origins.get((fact.file, fact.line), own)
+        return told_by != own and fact.name in (*_OWN, *_INSTALLED)
 
     def _are_several(self, files: set[str]) -> bool:
         """Whether more than one server wrote into any of these."""
@@ -114,6 +147,10 @@ class Servers:
 
     def _release(self, server: Server) -> str:
         return self._starts[server.file, server.origin][server.start - 1].said.get("version", "")
+
+
+def _stem(origin: str) -> str:
+    return _NUMBERED.sub("", origin)
 
 
 def _subject(fact: LogFact) -> tuple[str, str]:

@@ -65,6 +65,9 @@ _BEGINS_TURN = re.compile(
     rf"|\s*(?:#{{1,4}} |\*\*)(?:{_SPEAKERS}):?(?:\*\*)?:?\s*$|.{{1,80}}\b(?:wrote|writes|asked|asks):\s*$".encode(),
     re.IGNORECASE | re.ASCII,
 )
+_ANSWERS = re.compile(
+    rb"[#*\s]{0,6}(?:assistant|chat ?bot|bot|chatgpt|gpt-\d[\w.]{0,6}|claude|gemini|AI)(?:\*\*)?:", re.IGNORECASE
+)
 # What people and models say before a message that they speak of. Programs say "you", too, and not that one gets it.
 _MET = r"(?:get|got|getting|see|saw|seeing|hit|hitting|face|facing|encounter(?:ed|ing)?|run into|ran into|receive[d]?)"
 _PROSE = re.compile(
@@ -90,6 +93,14 @@ _TYPED = re.compile(
     r"\s*(?:# |>>> |\++ (?:echo|printf|grep|egrep|rg|sed|awk|test|\[) |\$ \w)"
     r"|\s*[\w.-]{1,40}@[\w.-]{1,60}:\S{0,200} ?[$#] "
     r"|.{0,300} (?:PASSED|XFAIL|SKIPPED)(?: +\[ *\d+%\])?\s*$"
+)
+# What grep finds in sources: a file with its line, and code.
+_SOURCE = re.compile(
+    r"\s*(?:[$+] |[\w.@-]{1,80}:\S{0,200} ?[$#] )?(?:(?:git )?[ef]?grep|rg|ag) {1,4}[\"'-]"
+    r"|\S{1,300}\.(?:pyx?|cuh?|cc|cpp|hpp|h|inl):(?:\d{1,6}[:-])?\s*"
+    r"(?:(?:raise|assert|return|throw|if|elif|else|def|class)\b|(?:print|log|logger|logging|warnings)(?:\.\w+)?\("
+    r"|[rbf]?[\"']|#|//|(?:TORCH_CHECK|TVM_FFI|FLASHINFER|TLLM)\w*\()",
+    re.ASCII,
 )
 # A block of YAML whose lines are set in: what people ask and models say. `message: |` is of programs, too.
 _BLOCK = re.compile(
@@ -146,6 +157,11 @@ def is_typed(text: str) -> bool:
     return _TYPED.match(text) is not None
 
 
+def is_source(text: str) -> bool:
+    """Whether a line is of a search of sources: it tells what a program may say, and not that it did."""
+    return _SOURCE.match(text) is not None
+
+
 def is_quiet(text: str) -> bool:
     """Whether a line whose level was not told calls itself information, in whatever form."""
     if is_typed(text):
@@ -156,6 +172,11 @@ def is_quiet(text: str) -> bool:
 def is_asked(head: Line) -> bool:
     """Whether a record ends where words of others begin: what follows may be theirs."""
     return head.text.rstrip().endswith((":", "=", ": |")) and _ASKS.search(head.text) is not None
+
+
+def begins_answer(raw: bytes) -> bool:
+    """Whether it is a model that begins to speak: what it shows in a fence is no log of anybody."""
+    return _ANSWERS.match(raw) is not None
 
 
 def begins_turn(raw: bytes) -> bool:

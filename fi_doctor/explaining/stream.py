@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from fi_doctor.explaining.lines import begins_record, is_record
 from fi_doctor.explaining.patterns import Literals
-from fi_doctor.explaining.spoken import begins_turn
+from fi_doctor.explaining.spoken import begins_answer, begins_turn
 
 _BLOCK = 1 << 20
 _LINE = 1 << 12  # bytes of a line on either side of a literal that are looked at
@@ -46,6 +46,7 @@ class Hit(NamedTuple):
     head: bytes = b""  # the line that the record begins with, where it is another one and this one has no time
     is_closed: bool = False  # whether a line of the record before this one ends in a quotation mark
     is_in_turn: bool = False  # whether somebody began to speak in a line of the record before this one
+    is_in_answer: bool = False  # whether the last one who did is a model
     above: bytes = b""  # what stands before a line that is set in
     alike: int = 1  # how many lines were the same but for numbers, this one included
 
@@ -148,11 +149,14 @@ class _Records:
         self.seen = 0  # up to where in the block that is known
         self.is_closed = False  # whether a line of it, up to there, ends in a quotation mark
         self.is_in_turn = False  # whether somebody began to speak in it
+        self.is_in_answer = False  # whether the last one who did is a model
 
     def placed(self, hit: Hit, block: bytes, first: int) -> Hit:
         """A line that is no record of its own, with the line that its record begins with."""
         head = self.head(block, first)
-        return hit._replace(head=head, is_closed=self.is_closed, is_in_turn=self.is_in_turn)
+        return hit._replace(
+            head=head, is_closed=self.is_closed, is_in_turn=self.is_in_turn, is_in_answer=self.is_in_answer
+        )
 
     def head(self, block: bytes, first: int) -> bytes:
         """The line that the record before a place in the block begins with; empty where none is known."""
@@ -163,12 +167,15 @@ class _Records:
             begin = block.rfind(b"\n", self.seen, end - 1) + 1 or self.seen
             if is_record(line := block[begin : min(end, begin + _LINE)]):
                 self._last, self.is_closed, self.is_in_turn = line, False, False
+                self.is_in_answer = turn and self.is_in_answer
                 break
             is_closed = is_closed or line.rstrip().endswith(_MARKS)
-            turn = turn or begins_turn(line)
+            if not turn and begins_turn(line):
+                turn, self.is_in_answer = True, begins_answer(line)
             end = begin
         else:
             self._last, self.is_closed, self.is_in_turn = b"", False, False
+            self.is_in_answer = turn and self.is_in_answer
         self.is_closed, self.is_in_turn = self.is_closed or is_closed, self.is_in_turn or turn
         self.seen = max(first, self.seen)
         return self._last

@@ -22,17 +22,20 @@ _TOOL = re.compile(
 )
 
 
-def suits(mend: Mend, view: LogView, settings: tuple[Setting, ...], *, is_anothers: bool = False) -> bool:
+def suits(
+    mend: Mend, view: LogView, settings: tuple[Setting, ...], *, is_anothers: bool = False, is_beside: bool = False
+) -> bool:
     """Whether it is for these: not known to be for others, and its setting, if any, read by them.
 
-    is_anothers: nothing says that it is FlashInfer's, whose packages and variables do nothing for others.
+    is_anothers: nothing says that it is FlashInfer's, whose packages and variables do nothing for others. is_beside: it
+    is of a container in which no engine runs.
     """
     if is_anothers and "flashinfer" in mend.line.lower():
         return False
     if mend.when and LOG.holds(mend.when, view) is Truth.NO:
         return False
     engines = {fact.value for fact in view.facts.of("engine")}
-    if engines and not _is_theirs(mend, engines):
+    if (engines or is_beside) and not _is_theirs(mend, engines):
         return False
     if not mend.setting:
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from fi_doctor.explaining import tying
 from fi_doctor.explaining.lines import Line, read
 from fi_doctor.explaining.patterns import search
 from fi_doctor.explaining.stream import Hit
@@ -55,7 +56,7 @@ class Frames:
         """
         if not self._last or not is_raised(line.text):
             return line
-        native, raised, is_own, last = "", "", False, line.number
+        native, raised, owner, is_own, last = "", "", "", False, line.number
         for hit in reversed(self._last):
             is_before = last - hit.number > _BETWEEN or hit.number < self._ended.get(line.rank, 0)
             if line.number - hit.number > _FAR or (raised and is_before):
@@ -64,11 +65,13 @@ class Frames:
             if frame.rank and line.rank and frame.rank != line.rank:
                 continue
             text, last = frame.text.strip(), hit.number
-            is_own = is_own or _OWN in text
+            is_own, owner = is_own or _OWN in text, owner or tying.package(text)
             if raised or search(_THROUGH, text) is not None:
                 continue
             if _PYTHON in hit.literals:
                 raised = text if _OWN in text or not native else native
             elif _OWN in text and text.startswith('File "'):
                 native = native or text
-        return line._replace(frame=raised or native, is_own=is_own) if raised or native else line
+        if not raised and not native:
+            return line
+        return line._replace(frame=raised or native, is_own=is_own, owner="" if is_own else owner)

@@ -118,7 +118,7 @@ def check(place: str, fault: Fault) -> list[str]:
     )
     errors = [wrong for wrong, is_wrong in demands if is_wrong]
     errors += LOG.check(fault.when, "when") if fault.when else []
-    errors += [error for key in ("title", "why") for error in LOG.check_text(getattr(fault, key), key)]
+    errors += [error for key in ("title", "otherwise", "why") for error in LOG.check_text(getattr(fault, key), key)]
     return [f"{place}: {error}" for error in (*errors, *_wrong_signs(fault), *_wrong_actions(fault))]
 
 

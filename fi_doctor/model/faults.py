@@ -76,6 +76,7 @@ class Fault(Strict, frozen=True):
     fires: tuple[Sample, ...]  # each is diagnosed as this cause, first
     silent: tuple[Sample, ...]  # close neighbours, in which this fault is not seen
     title: str = ""  # may hold {subject} placeholders, as `why` and the lines of `fix`
+    otherwise: str = ""  # the title where the error is another's, or nothing says whose: it does not name FlashInfer
     when: Condition = {}  # over what the log tells (fi_doctor.conditions.logs); empty: always
     why: str = ""
     fix: tuple[Mend, ...] = ()

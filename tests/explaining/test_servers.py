@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from fault_cases import diagnosed
 from test_signs import Folder, sign
 
 FIRST = "vLLM API server version 0.11.0\nINFO 11-20 10:00:00 [x.py:1] non-default args: {'kv_cache_dtype': 'fp8'}"
@@ -71,3 +72,24 @@ def test_the_arguments_of_sglang_begin_a_server(told):
     assert told(FP8, f"{one}\n{other}\nit broke") == []
     assert told(FP8, f"{other}\n{one}\nit broke") == ["high"]
     assert told(FP8, f"{one}\n{one.replace('7', '9')}\nit broke") == ["high"]
+
+
+STARTED = "vllm-1  | INFO 11-20 02:11:02 [api_server.py:1839] vLLM API server version 0.13.0\n"
+FAILED = "vllm-1  | RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist\n"
+TAKEN = "web-1 | Error: listen EADDRINUSE: address already in use :::3000\n"
+FULL = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79 GiB.\n"
+
+
+def test_a_container_without_an_engine_is_never_first_where_one_with_an_engine_has_an_error():
+    found = diagnosed(f"{TAKEN}{STARTED}{FAILED}")
+    assert [one.cause for one in found.diagnoses] == ["nvcc-not-found", "port-in-use"]
+    assert "it is of web-1, in which no engine runs" in found.diagnoses[1].reason
+    assert diagnosed(f"{TAKEN}{STARTED}vllm-1  | RuntimeError: nobody knows\n").answer.startswith("I do not know")
+
+
+@pytest.mark.parametrize(("container", "is_engines"), [("trainer-1", False), ("vllm-2", True), ("llm-worker-0", True)])
+def test_what_an_engine_reads_helps_no_container_without_one(container, is_engines):
+    [first] = diagnosed(f"{STARTED}{container} | {FULL}").diagnoses
+    assert first.cause == "gpu-out-of-memory"
+    assert any("vllm serve" in line for line in first.remedies) == is_engines
+    assert ("in which no engine runs" in first.reason) != is_engines

@@ -87,7 +87,6 @@ MAYBE = {
     "two signs in one line": f"2025-11-28 10:01:00 | INFO | stdout | user: why {MEMORY}",
     "a comment of a script": f"# {NVCC}, once",
     "what a script prints": f"+ echo '{NVCC}'",
-    "a search": f"root@gpu:/logs# grep -r '{NVCC}'",
     "a test that passed": f"tests/test_x.py::test_raises[{NVCC}] PASSED [ 12%]",
     "a question before it": f"INFO:app:user asked:\n{NVCC}\nINFO:app:done",
 }
