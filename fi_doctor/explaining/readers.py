@@ -119,6 +119,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader("sm", ("capability",), r"(?i)capability(?:\(\w*\))?[^\d(]{0,20}\((?P<value>\d{1,2}, ?\d)\)"),
     Reader("sm", ("with capability ", "device capability"), r"(?:with|device) capability:? (?P<value>\d{2,3})\b"),
+    Reader("sm", ("with CUDA capability sm_",), r"with CUDA capability sm_(?P<value>\d{2,3}) is not compatible"),
     Reader("sm", ("current device sm_", "arch=sm"), r"(?:current device sm_|\barch=sm_?)(?P<value>\d{2,3})"),
     Reader("sm", ("| SM1", "| SM9", "| SM8", "| SM7"), r"\| SM(?P<value>\d{2,3})\b"),
     Reader(

@@ -42,6 +42,7 @@ TOLD = {
     "capability": ("compute capability: 120", ("sm", "", "120")),
     "capability-dot": ("GPU compute capability 8.9", ("sm", "", "89")),
     "capability-pair": ("torch.cuda.get_device_capability(0) -> (8, 9)", ("sm", "", "89")),
+    "torch": ("Tesla P4 with CUDA capability sm_61 is not compatible with the current PyTorch", ("sm", "", "61")),
     "message": ("kernel does not support current device sm_120", ("sm", "", "120")),
     "variable": ("export VLLM_USE_FLASHINFER_SAMPLER=1", ("env", "VLLM_USE_FLASHINFER_SAMPLER", "1")),
     "flag": ("vllm serve m --kv-cache-dtype fp8 -tp 2", ("argument", "kv_cache_dtype", "fp8")),
@@ -76,6 +77,7 @@ ADVICE = (
     "foo needs flashinfer-python 0.6.4 or newer",
     "FP8 requires compute capability 8.9",
     "only for GPUs with compute capability 9.0 or higher",
+    "a list of GPUs with CUDA capability sm_61 and newer",
 )
 
 
