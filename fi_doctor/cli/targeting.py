@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from packaging.version import Version
 
-from fi_doctor.conditions.compilers import SINCE
+from fi_doctor.conditions.compilers import SINCE, TOOLKITS
 from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.errors import UsageError
@@ -132,11 +132,10 @@ def _driver(value: str, words: Mapping[str, str]) -> str:
 def _cuda(value: str, words: Mapping[str, str]) -> str:
     if not value:
         return ""
-    releases = sorted(set(BRANCHES.values()), key=_key)
-    if value in releases:
+    if value in TOOLKITS:
         return value
-    near = [one for one in releases if value.startswith(f"{one}.")]  # a patch of it
-    near = near or [one for one in releases if one.partition(".")[0] == value.partition(".")[0]] or releases[-2:]
+    near = [one for one in TOOLKITS if value.startswith(f"{one}.")]  # a patch of it
+    near = near or [one for one in TOOLKITS if one.partition(".")[0] == value.partition(".")[0]] or [*TOOLKITS[-2:]]
     raise _wrong(
         f"cuda={value}: no such release of the toolkit is known",
         why=f"near to it {'are' if len(near) > 1 else 'is'} {_listed(near)}",
@@ -167,10 +166,6 @@ def _around(wanted: Version | None, known: list[str]) -> list[str]:
     older = [one for one in known if Version(one) <= wanted]
     newer = [one for one in known if Version(one) > wanted]
     return [*older[-1:], *newer[:1]]
-
-
-def _key(release: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in release.split("."))
 
 
 def _listed(values: Iterable[object]) -> str:

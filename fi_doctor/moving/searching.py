@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from packaging.version import Version
 
 from fi_doctor import upgraded
+from fi_doctor.conditions.compilers import TOOLKITS
 from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.knowledge import pins as pinned
@@ -142,7 +143,7 @@ def _values(name: str, asked: Asked) -> list[str]:
         return _nearest(now, known) if parse_version(now) is not None else []
     if name == "nvcc":
         now = pins.nvcc_of(facts)
-        nearest = _nearest(now, sorted(set(BRANCHES.values()), key=Version))
+        nearest = _nearest(now, list(TOOLKITS))
         # What an older toolkit does a newer one does too, as a rule.
         return sorted(nearest, key=lambda one: Version(one) < (parse_version(now) or Version("0")))
     now = pins.driver_of(facts).partition(".")[0]

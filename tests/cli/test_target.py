@@ -84,12 +84,13 @@ def test_all_that_can_be_named():
 @pytest.mark.parametrize(
     ("words", "said", "near"),
     [
+        ("h200,cuda=12.7", "cuda=12.7: no such release", "cuda=12.9"),
         ("rtx 6000", "fits Quadro RTX 6000 (SM75) and NVIDIA RTX 6000 Ada Generation (SM89) and", "rtx-pro-6000"),
         ("h2000", "no GPU is known as 'h2000'", "h200"),
         ("sm=95", "no GPU has that compute capability", "sm=90"),
         ("sm=abc", "no GPU has that compute capability", "sm=70"),
         ("h200,sm=100", "NVIDIA H200 is of SM90", "leave one of the two out"),
-        ("h200,cuda=14", "cuda=14: no such release", "cuda=13.4"),
+        ("h200,cuda=14", "cuda=14: no such release", "cuda=13.5"),
         ("h200,cuda=13.0.2", "cuda=13.0.2: no such release", "cuda=13.0"),
         ("sm=101", "since CUDA 13 it is called SM110", "sm=110"),
         ("sm=٩٠", "no GPU has that compute capability", "sm=70"),
@@ -106,7 +107,7 @@ def test_all_that_can_be_named():
         ("h200,torch=9.9", "of that release nothing is known", "torch=2.14.0"),
         ("h200,torch=1.13", "of that release nothing is known", "torch=2.4.0"),
         ("h200,torch=2.9.9", "of that release nothing is known", "torch=2.9.1"),
-        ("l4,gpus=2,cuda=14", "cuda=14: no such release", "--target l4,gpus=2,cuda=13.4"),
+        ("l4,gpus=2,cuda=14", "cuda=14: no such release", "--target l4,gpus=2,cuda=13.5"),
         ("h2000,driver=580", "no GPU is known as 'h2000'", "--target h200,driver=580"),
         ("sm=95,cuda=13.0", "no GPU has that compute capability", "--target sm=90,cuda=13.0"),
         ("h200,vllm=latest", "vllm=latest: it is no version", "vllm="),
