@@ -174,7 +174,7 @@ ProveVllm = Annotated[
     ),
 ]
 Target = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--target",
         metavar="GPU|KEY=VALUE,...",
