@@ -15,16 +15,13 @@ import zipfile
 
 import msgspec
 
-from fi_doctor.conditions.compilers import SINCE
-from fi_doctor.conditions.drivers import BRANCHES
+from fi_doctor.conditions.compilers import SINCE, TOOLKITS
 from fi_doctor.facts import architectures
 from fi_doctor.facts.flashinfer import read_cccl
 from fi_doctor.knowledge import contexts, pins
 from fi_doctor.model import Missing
 
 VERSION = "flashinfer/data/cccl/libcudacxx/include/cuda/std/__cccl/version.h"
-
-RELEASES = sorted((one for one in BRANCHES.values() if one >= "12"), key=lambda one: tuple(map(int, one.split("."))))
 
 
 def read(wheel):
@@ -43,7 +40,7 @@ def read(wheel):
 
 def _answers(root, sm):
     found = []
-    for release in RELEASES:
+    for release in TOOLKITS:
         tags = architectures.for_capabilities(root, (sm,), release)
         said = contexts.Answer(since=release, tags=tags if isinstance(tags, tuple) else (), why="")
         if isinstance(tags, Missing):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from fi_doctor import stopped
 from fi_doctor.diagnosis import called, forecast, foretelling, gate
 from fi_doctor.diagnosis.foretelling import Foreseen, Word
 from fi_doctor.diagnosis.matrix import deciding_cells
@@ -65,7 +66,8 @@ def foresee(on: Basis, outcomes: tuple[Outcome, ...], found: tuple[Finding, ...]
     words = foretelling.by_facts(on.kb, on.facts, outcomes)
     grave = [finding for finding in found if finding.severity is not Severity.INFO]
     stopping = forecast.stops(on.kb, found)
-    told = {(row, variant): word for probe in on.would for row, variant, word in _unbuilt(probe, stopping, on.facts)}
+    words += tuple(stopped.rows(on.kb, on.would, stopping, on.facts))
+    told = {(row, variant): word for row, variant, word in stopped.cells(on.would, stopping, on.facts)}
     if any(_concerns_unnamed_rows(finding) for finding in grave):
         return Foreseen(words, told)
     doubted = {row for finding in grave for row in finding.features}
@@ -124,18 +126,6 @@ def _first_start(rows: Sequence[Expected], on: Basis, request: Request) -> First
         unknown=tuple(sorted({row.feature for row in rows if row.start is Start.UNKNOWN})),
         unwarmed=tuple(sorted(names - {probe.spec.feature for probe in on.would if not probe.skip})),
     )
-
-
-def _unbuilt(probe: PlannedProbe, stopping: tuple[Finding, ...], facts: Facts) -> Iterator[tuple[str, str, Word]]:
-    """The cells that need a module which is not there and cannot be compiled."""
-    module = probe.spec.module
-    if not stopping or not module or "cute-dsl" in probe.spec.compiles:
-        return
-    if image.has(image.as_family(module), probe.sm, facts):
-        return
-    for variant in _could(probe, facts):
-        row, by = probe.spec.feature, tuple(one.id for one in stopping)
-        yield row, variant, Word(Verdict.BROKEN, f"predicted by {', '.join(by)}", (row,), (variant,), by)
 
 
 def _is_built(row: FeatureRow) -> bool:

@@ -35,7 +35,8 @@ ARROWS = {
     "upgrading": PURE | {"conditions", "consequences", "diagnosis", "knowledge", "upgraded"},
     "targeting": PURE | {"conditions", "facts", "knowledge", "upgraded"},
     "leaning": PURE | {"knowledge"},
-    "expecting": PURE | {"diagnosis", "knowledge", "probing"},
+    "stopped": PURE | {"diagnosis", "knowledge", "probing"},
+    "expecting": PURE | {"diagnosis", "knowledge", "probing", "stopped"},
     "proving": PURE | {"diagnosis", "facts", "probing"},
     "filling": PURE | {"diagnosis", "facts", "probing"},
     "pipeline": PURE

@@ -9,7 +9,19 @@ from msgspec.structs import replace
 from fi_doctor import expecting, knowledge, pipeline
 from fi_doctor.diagnosis import foretelling
 from fi_doctor.knowledge import atlas
-from fi_doctor.model import Depth, Finding, Missing, Request, Requires, Severity, Verdict
+from fi_doctor.model import (
+    Depth,
+    Evidence,
+    Finding,
+    Missing,
+    Policy,
+    Request,
+    Requirement,
+    Requires,
+    Scope,
+    Severity,
+    Verdict,
+)
 from fi_doctor.model.expected import Start
 from fi_doctor.model.targets import Target
 from fi_doctor.probing import plan
@@ -275,3 +287,24 @@ def test_without_a_target_nothing_is_foretold():
     assert found.expected is None
     assert row_of(found).verdict is Verdict.UNKNOWN
     assert foretelling.Foreseen() == foretelling.NOTHING
+
+
+@pytest.mark.parametrize(("words", "code"), [(("moe.trtllm_bf16",), 0), ((), 3)])
+def test_a_row_that_is_required_to_be_unsupported_is_foretold_by_the_source(words, code):
+    wanted = tuple(
+        Requirement(
+            feature=name,
+            verdict=Verdict.UNSUPPORTED,
+            evidence=Evidence.DECLARED,
+            scope=Scope.SUBSET,
+            source="--require",
+        )
+        for name in words
+    )
+    lack = Missing(reason="flashinfer 0.7.2.post1 has no such function", absent=True)
+    symbols = {"flashinfer.fused_moe.trtllm_bf16_moe": lack}
+    facts = make.facts(gpus=make.gpu_facts(make.gpu()), flashinfer=make.flashinfer(symbols=symbols))
+    request = Request(depth=Depth.STATIC, features=("moe.trtllm_bf16",), policy=Policy(requirements=wanted))
+    found = report(facts=facts, request=request)
+    assert row_of(found, "moe.trtllm_bf16").verdict is Verdict.UNSUPPORTED
+    assert found.gate.code == code

@@ -112,6 +112,7 @@ def test_torch_for_another_cuda_is_a_version_that_moves():
         ("b200,vllm=0.17.1,cuda=12.8,driver=550", "driver", "570", False),
         ("b300,vllm=0.17.1,cuda=12.9,driver=575", "driver", "575", True),
         ("b200,cuda=12.4", "nvcc", "12.8", False),
+        ("h200,cuda=11.8", "nvcc", "12.0", False),  # sm_90a
         ("b300,cuda=12.8", "nvcc", "12.9", False),
         ("b300,cuda=12.9", "nvcc", "12.9", True),
         ("b300,vllm=0.17.1", "torch's CUDA", "12.8", True),

@@ -43,6 +43,13 @@ def test_the_nearest_toolkit_comes_first():
     assert nvcc == {"nvcc": "12.8"}
 
 
+def test_beside_the_nearest_toolkit_the_one_with_fewer_problems_is_named():
+    found = planned("cuda=12.6", required=("moe.fp8_block",)).search.found
+    assert [changed(one)["nvcc"] for one in found if "nvcc" in changed(one)] == ["13.0", "12.8"]
+    [nearest] = [one for one in found if changed(one) == {"nvcc": "12.8"}]
+    assert nearest.problems
+
+
 def test_staying_with_an_older_vllm_keeps_what_the_new_flashinfer_lacks():
     found = planned("vllm=0.28.0", required=("quant.fp8",))
     assert "0.6.16.post3 has no" in found.required[0].why

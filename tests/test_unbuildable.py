@@ -6,6 +6,7 @@ import factory as make
 import pytest
 
 from fi_doctor import knowledge, pipeline
+from fi_doctor.conditions import relations
 from fi_doctor.knowledge import atlas
 from fi_doctor.model import Depth, Ending, Request, Requires, Stage, Verdict
 from fi_doctor.model.expected import Start
@@ -53,6 +54,48 @@ def test_what_cannot_be_compiled_is_foretold_to_be_broken_and_not_to_compile():
     assert (
         expected_of(found).why == "nvcc-too-old-for-gpu: nvcc 12.4 does not know the architecture to compile for: 100a"
     )
+
+
+def of_other_gpus(name, **flashinfer):
+    """A row whose probe is for other GPUs than the one whose nvcc is too old."""
+    spec = make.spec(name, module="fused_moe_90", has_build=True, requires=Requires(sm="==90"))
+    return row_of(report(without_compiler(**flashinfer), spec), name)
+
+
+def test_a_row_that_no_probe_is_for_is_foretold_where_its_module_is_known():
+    assert (of_other_gpus("moe.bf16").verdict, of_other_gpus("moe.bf16").why) == (
+        Verdict.BROKEN,
+        "predicted by nvcc-too-old-for-gpu",
+    )
+    assert row_of(report(without_compiler()), "moe.trtllm_bf16").verdict is Verdict.BROKEN
+
+
+def test_it_is_not_where_its_module_is_there_or_not_known():
+    assert of_other_gpus("moe.bf16", cached_modules=("fused_moe_100",)).verdict is not Verdict.BROKEN
+    assert of_other_gpus("gemm.bf16").verdict is not Verdict.BROKEN
+
+
+def test_what_takes_several_gpus_has_to_be_compiled_too():
+    spec = make.spec("comm.all2all", module="comm", has_build=True, gpus=2)
+    assert row_of(report(without_compiler(), spec), "comm.all2all").verdict is Verdict.BROKEN
+
+
+@pytest.mark.parametrize(
+    ("tag", "release", "knows"),
+    [
+        ("90a", "11.8", False),
+        ("90a", "12.0", True),
+        ("90", "11.8", True),
+        ("120f", "12.8", False),
+        ("120f", "12.9", True),
+        ("100a", "12.8", True),
+    ],
+)
+def test_an_nvcc_has_to_take_the_end_of_an_architecture_too(tag, release, knows):
+    nvcc = make.nvcc(release, architectures=("sm_80", f"sm_{tag[:-1] if tag[-1].isalpha() else tag}"))
+    toolkit = make.toolkit(release, jit=make.jit(release, nvcc=nvcc, compiler=nvcc))
+    facts = make.facts(toolkit=toolkit, flashinfer=make.flashinfer(architectures=(tag,)))
+    assert relations.architecture_unknown_to_nvcc(facts) == (() if knows else (tag,))
 
 
 def test_what_is_in_the_image_needs_no_compiler():

@@ -56,6 +56,16 @@ def test_torch_is_that_of_the_newest_cuda_which_driver_and_gpu_run(driver_cuda, 
     assert _said("{torch_tag}", gpus=make.gpu_facts(make.gpu(sm=sm), cuda=driver_cuda)) == tag
 
 
+@pytest.mark.parametrize(
+    ("driver_cuda", "sm", "tag"), [("12.8", 110, "cu130"), ("12.6", 100, "cu128"), ("12.8", 100, ""), ("13.0", 110, "")]
+)
+def test_where_the_driver_runs_none_for_the_gpu_the_first_that_has_code_for_it_is_named(driver_cuda, sm, tag):
+    gpus = make.gpu_facts(make.gpu(sm=sm), cuda=driver_cuda)
+    assert ("has no code for these GPUs" in _said("{torch_tag}", gpus=gpus)) is bool(tag)
+    said = _said("{torch_tag_of_newer_driver}", gpus=gpus)
+    assert said == tag if tag else "this driver runs one" in said
+
+
 def test_without_a_driver_torch_is_that_of_nvcc():
     assert _said("{torch_tag}", gpus=make.no_gpus(), toolkit=make.toolkit("12.8")) == "cu128"
 

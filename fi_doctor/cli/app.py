@@ -179,7 +179,7 @@ def check(  # noqa: PLR0913 - the options of the main command
         vllm_args=vllm_args,
         prove=prove,
         prove_vllm=prove_vllm,
-        target=target,
+        target=",".join(target) if target else None,
         warm_list=warm_list,
         knowledge=knowledge,
     )
@@ -266,7 +266,7 @@ def report(  # noqa: PLR0913 - the options of a command
         vllm_args=vllm_args,
         prove=prove,
         prove_vllm=prove_vllm,
-        target=target,
+        target=",".join(target) if target else None,
         knowledge=knowledge,
     )
     asked, gathering = begin(asked)

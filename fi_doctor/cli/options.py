@@ -176,7 +176,7 @@ ProveVllm = Annotated[
     ),
 ]
 Target = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--target",
         metavar="GPU|KEY=VALUE,...",

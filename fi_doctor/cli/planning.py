@@ -159,7 +159,7 @@ def _on(target: Target, facts: Facts, words: str) -> Target:
     from fi_doctor.model import Missing
 
     gpus = () if isinstance(facts.gpus.gpus, Missing) else facts.gpus.gpus
-    names_number = any(word.partition("=")[0].strip() == "gpus" for word in words.split(","))
+    names_number = targeting.names_number(words)
     if target.sm:
         return target if names_number else replace(target, gpus=max(1, len(gpus)))
     if not names_number:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from packaging.version import Version
 
-from fi_doctor.conditions.compilers import SINCE
+from fi_doctor.conditions.compilers import SINCE, TOOLKITS
 from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.errors import UsageError
@@ -26,7 +26,14 @@ _PACKAGES = {
 _KEYS = ("gpu", "sm", "gpus", "driver", "cuda", *_PACKAGES)
 _MOST_GPUS = 1024
 _RENAMED = {101: 110}  # Thor, in CUDA 13
+# Those of Kepler, Maxwell, Pascal and Xavier: https://developer.nvidia.com/cuda-legacy-gpus.
+_OLDER = frozenset({30, 32, 35, 37, 50, 52, 53, 60, 61, 62, 72})
+_A_CAPABILITY = re.compile(r"sm_?\d{2,3}[af]?|\d{1,2}\.\d", re.ASCII | re.IGNORECASE)
+_A_NUMBER_OF = re.compile(
+    r"(?P<first>\d{1,4}) ?x ?(?P<name>.+)|(?P<other>.+?) ?x ?(?P<last>\d{1,4})", re.ASCII | re.IGNORECASE
+)
 _DRIVER = re.compile(r"(\d{3,4})(?:\.\d{1,4}){0,2}", re.ASCII)
+_OF_CUDA = re.compile(r"[^+]*\+cu(\d+)(\d)", re.ASCII)
 _VERSION = re.compile(r"\d+(?:\.\d+)*[A-Za-z0-9.+-]*", re.ASCII)
 
 
@@ -54,13 +61,21 @@ def target(words: str, *, needs_gpu: bool = True) -> Target:
     )
 
 
+def names_number(words: str) -> bool:
+    """Whether the words say how many GPUs there are."""
+    return "gpus" in _pairs(words)
+
+
 def _pairs(words: str) -> dict[str, str]:
-    """Key -> value; a word without "=" is the name of a GPU."""
+    """Key -> value; a word without "=" is a GPU: its name, how many of them ("8xH100"), or its compute capability."""
     found: dict[str, str] = {}
     for word in words.split(","):
         key, equals, value = (part.strip() for part in word.partition("="))
         if not equals:
-            key, value = "gpu", key
+            key, value, number = _of_gpu(key)
+            if number and "gpus" in found:
+                raise _wrong("gpus is given twice", todo="leave one of the two out")
+            found |= {"gpus": number} if number else {}
         if not value:
             raise _wrong(f"{word.strip()!r} has no value" if equals else "an empty word names nothing", todo=_EXAMPLE)
         if key not in _KEYS:
@@ -74,6 +89,17 @@ def _pairs(words: str) -> dict[str, str]:
             raise _wrong(f"{key} is given twice", todo="leave one of the two out")
         found[key] = value
     return found
+
+
+def _of_gpu(word: str) -> tuple[str, str, str]:
+    """Key and value of a word that stands alone, and the number of GPUs that it says; "" where it says none."""
+    if _A_CAPABILITY.fullmatch(word):
+        return "sm", word, ""
+    if (several := _A_NUMBER_OF.fullmatch(word)) and not gpus.named(word):
+        name = several["name"] or several["other"]
+        if gpus.named(name):
+            return "gpu", name, several["first"] or several["last"]
+    return "gpu", word, ""
 
 
 def _gpu(name: str, words: Mapping[str, str]) -> gpus.Named:
@@ -101,6 +127,8 @@ def _sm(value: str, words: Mapping[str, str]) -> int:
     if sm in _RENAMED:
         now = _RENAMED[sm]
         raise _wrong(f"sm={value}: since CUDA 13 it is called SM{now}", todo=_with(words, "sm", str(now)))
+    if sm in _OLDER:
+        raise _wrong(f"sm={value}: FlashInfer takes no GPU older than SM75", todo=_with(words, "sm", "75"))
     near = sorted(sorted(known, key=lambda one: abs(one - sm))[:2]) if sm else known
     raise _wrong(
         f"sm={value}: no GPU has that compute capability",
@@ -132,11 +160,10 @@ def _driver(value: str, words: Mapping[str, str]) -> str:
 def _cuda(value: str, words: Mapping[str, str]) -> str:
     if not value:
         return ""
-    releases = sorted(set(BRANCHES.values()), key=_key)
-    if value in releases:
+    if value in TOOLKITS:
         return value
-    near = [one for one in releases if value.startswith(f"{one}.")]  # a patch of it
-    near = near or [one for one in releases if one.partition(".")[0] == value.partition(".")[0]] or releases[-2:]
+    near = [one for one in TOOLKITS if value.startswith(f"{one}.")]  # a patch of it
+    near = near or [one for one in TOOLKITS if one.partition(".")[0] == value.partition(".")[0]] or [*TOOLKITS[-2:]]
     raise _wrong(
         f"cuda={value}: no such release of the toolkit is known",
         why=f"near to it {'are' if len(near) > 1 else 'is'} {_listed(near)}",
@@ -149,6 +176,14 @@ def _version(key: str, value: str, words: Mapping[str, str]) -> str:
     if not _VERSION.fullmatch(value):
         raise _wrong(f"{key}={value}: it is no version", todo=_with(words, key, known[-1] if known else "1.0"))
     parsed = parse_version(value)
+    if (tag := _OF_CUDA.fullmatch(value)) and f"{tag[1]}.{tag[2]}" not in TOOLKITS:
+        raise _wrong(
+            f"{key}={value}: there is no CUDA {tag[1]}.{tag[2]}", todo=_with(words, key, value.partition("+")[0])
+        )
+    if key in ("cubin", "jit-cache"):  # they come with FlashInfer, also with releases between those that were read
+        released = list(pins.load()["flashinfer-python"])
+        bases = {Version(one).base_version for one in released}
+        known = [] if parsed is not None and parsed.base_version in bases else released
     # What follows a plus names the CUDA of a wheel: of every release of torch there are several.
     if known and (str(parsed.public) if parsed is not None and key == "torch" else value) not in known:
         near = _around(parsed, known)
@@ -167,10 +202,6 @@ def _around(wanted: Version | None, known: list[str]) -> list[str]:
     older = [one for one in known if Version(one) <= wanted]
     newer = [one for one in known if Version(one) > wanted]
     return [*older[-1:], *newer[:1]]
-
-
-def _key(release: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in release.split("."))
 
 
 def _listed(values: Iterable[object]) -> str:

@@ -6,7 +6,10 @@ import re
 from collections.abc import Callable
 from pathlib import PurePosixPath
 
+from fi_doctor.conditions.compilers import SINCE
+from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.conditions.leaves import Kind
+from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.conditions.relations import Relation, release_of
 from fi_doctor.model import Facts, Gpu, Missing
 
@@ -19,6 +22,9 @@ _DATA_CENTRE = re.compile(
 )
 # The first driver branch of each CUDA major (https://docs.nvidia.com/deploy/cuda-compatibility).
 _FIRST_BRANCHES = ((580, 13), (525, 12), (450, 11))
+# The oldest driver in the kernel for which NVIDIA's table has the compat package of a CUDA major
+# (https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html).
+_OLDEST_KERNEL_DRIVERS = {13: 535}
 
 
 def compat_older(facts: Facts) -> Relation:
@@ -65,14 +71,39 @@ def compat_for_torch(facts: Facts) -> Relation:
 
 def compat_package(facts: Facts) -> Relation:
     """NVIDIA's package for torch's CUDA, on GPUs that forward compatibility is for: "cuda-compat-13-0"."""
-    cuda, gpus = facts.toolkit.torch_cuda, facts.gpus.gpus
-    if isinstance(cuda, Missing):
-        return cuda
+    cuda, gpus = facts.toolkit.torch_cuda, compat_gpus(facts)
+    if isinstance(cuda, Missing) or isinstance(gpus, Missing):
+        return cuda if isinstance(cuda, Missing) else gpus
+    return (f"cuda-compat-{cuda.replace('.', '-')}",)
+
+
+def compat_gpus(facts: Facts) -> Relation:
+    """The GPUs here, where forward compatibility is for all of them and for the driver in the kernel."""
+    gpus = facts.gpus.gpus
     if isinstance(gpus, Missing):
         return gpus
     if len(_names(gpus, _DATA_CENTRE)) < len({gpu.name for gpu in gpus}) or _names(gpus, _CONSUMER):
         return Missing(reason="forward compatibility is not known to be for these GPUs")
-    return (f"cuda-compat-{cuda.replace('.', '-')}",)
+    if why := _unhelped(facts):
+        return Missing(reason=why)
+    return _names(gpus, _DATA_CENTRE)
+
+
+def _unhelped(facts: Facts) -> str:
+    """Why no compat package helps the driver in the kernel; "" where one may."""
+    branch, cuda = _driver_branch(facts), release_of(facts.toolkit.torch_cuda)
+    gpus = () if isinstance(facts.gpus.gpus, Missing) else facts.gpus.gpus
+    if isinstance(branch, Missing):
+        return ""
+    runs = parse_version(BRANCHES.get(str(branch), ""))
+    unknown = [
+        gpu.sm for gpu in gpus if runs and isinstance(gpu.sm, int) and runs.release[:2] < SINCE.get(gpu.sm, (0, 0))
+    ]
+    if unknown:
+        return f"the driver in the kernel does not know SM{unknown[0]}"
+    if isinstance(cuda, Missing) or branch >= _OLDEST_KERNEL_DRIVERS.get(cuda.major, 0):
+        return ""
+    return f"NVIDIA's table has no driver {branch} for CUDA {cuda.major}"
 
 
 def _in_use(facts: Facts, is_meant: Callable[[int, int], bool]) -> Relation:
@@ -119,5 +150,6 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "consumer_gpus": (Kind.TEXT, consumer_gpus),
     "driver_folder": (Kind.TEXT, driver_folder),
     "compat_for_torch": (Kind.TEXT, compat_for_torch),
+    "compat_gpus": (Kind.TEXT, compat_gpus),
     "compat_package": (Kind.TEXT, compat_package),
 }

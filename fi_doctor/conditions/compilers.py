@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+from packaging.version import Version
+
 # Compute capability -> the first release. Source: the release notes of CUDA 10.0, 11.0, 11.1, 11.4, 11.8, 12.8, 12.9
 # and 13.0, which also takes those below 75 away.
 SINCE = {
@@ -18,7 +22,16 @@ SINCE = {
     121: (12, 9),
     110: (13, 0),
 }
+# The releases of the toolkit. Source: https://developer.nvidia.com/cuda-toolkit-archive, and nvidia-cuda-nvcc 13.4 and
+# 13.5 on PyPI. There was no 12.7: only nvidia-smi of the driver 565 names it.
+TOOLKITS = (
+    *("11.0", "11.1", "11.2", "11.3", "11.4", "11.5", "11.6", "11.7", "11.8"),
+    *("12.0", "12.1", "12.2", "12.3", "12.4", "12.5", "12.6", "12.8", "12.9"),
+    *("13.0", "13.1", "13.2", "13.3", "13.4", "13.5"),
+)
 _LOWEST_OF_13 = 75
+# Code for a family, "sm_120f", came with 12.9, and "sm_90a" with the release after Hopper's own: the release notes.
+_OF_FAMILY, _SUFFIXED = (12, 9), {90: (12, 0)}
 
 
 def nvcc_architectures(release: str) -> tuple[str, ...]:
@@ -29,6 +42,20 @@ def nvcc_architectures(release: str) -> tuple[str, ...]:
         for sm, since in sorted(SINCE.items())
         if since <= found and not (found >= (13, 0) and sm < _LOWEST_OF_13)
     )
+
+
+def takes_suffix(architecture: str, release: Version) -> bool:
+    """Whether nvcc of that release takes the end of "90a", whose number it knows; `--list-gpu-code` names no ends."""
+    found = re.fullmatch(r"(\d{2,4})([af])", architecture)
+    if found is None:
+        return True
+    since = _OF_FAMILY if found[2] == "f" else _SUFFIXED.get(int(found[1]), (0, 0))
+    return release.release[:2] >= since
+
+
+def compiles_from(sm: int) -> tuple[int, int]:
+    """The first release that compiles what FlashInfer asks for on such a GPU: for SM90 that is sm_90a."""
+    return _SUFFIXED.get(sm, SINCE[sm])
 
 
 def runs_from(sm: int) -> tuple[int, int]:

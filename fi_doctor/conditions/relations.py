@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from packaging.version import Version
 
+from fi_doctor.conditions.compilers import takes_suffix
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.model import Facts, Gpu, Library, Missing, Nvcc, VersionCheck
 
@@ -96,7 +97,7 @@ def sm_built_without_suffix(facts: Facts) -> Relation:
 def architecture_unknown_to_nvcc(facts: Facts) -> Relation:
     """Architectures in FlashInfer's list that the compiler does not know yet; those it has dropped are not among them.
 
-    `nvcc --list-gpu-code` names no suffixes, so only the numbers are compared.
+    `nvcc --list-gpu-code` names no suffixes, so the numbers are compared, and of suffixes the releases.
     """
     targets = targets_of(facts)
     jit = facts.toolkit.jit
@@ -105,12 +106,18 @@ def architecture_unknown_to_nvcc(facts: Facts) -> Relation:
     if isinstance(jit, Missing):
         return jit
     compiler = jit.compiler
-    known = compiler if isinstance(compiler, Missing) else compiler.architectures
+    if isinstance(compiler, Missing):
+        return compiler
+    known, release = compiler.architectures, release_of(compiler.version)
     if isinstance(known, Missing):
         return known
     numbers = {number_of(name) for name in known}
-    oldest = min(numbers, default=0)
-    return tuple(target for target in targets if number_of(target) not in numbers and number_of(target) > oldest)
+    newer = [target for target in targets if number_of(target) >= min(numbers, default=0)]
+    return tuple(
+        target
+        for target in newer
+        if number_of(target) not in numbers or not (isinstance(release, Missing) or takes_suffix(target, release))
+    )
 
 
 def architecture_wanted(facts: Facts) -> Relation:

@@ -55,7 +55,8 @@ def torch_tag(facts: Facts) -> Relation:
     """The index of torch for this driver, and without one for this nvcc: "cu130".
 
     The newest of the driver's CUDA major that is not newer than the driver; where all of that major are, the oldest,
-    which runs by minor version compatibility. GPUs before SM75 get the last that has them.
+    which runs by minor version compatibility. GPUs before SM75 get the last that has them; none is named where what the
+    driver runs has no code for a GPU here.
     """
     driver = facts.gpus.driver
     known = driver if isinstance(driver, Missing) else driver.cuda
@@ -72,7 +73,20 @@ def torch_tag(facts: Facts) -> Relation:
     if not older and not same:
         return Missing(reason=f"no torch is built for CUDA {cuda}")
     found = max(older) if older and (not same or max(older).major == limit.major) else min(same)
+    first = Version(".".join(map(str, max((runs_from(sm) for sm in sms if sm in SINCE), default=(0, 0)))))
+    if found < first:
+        return Missing(reason=f"what this driver runs of torch's wheels has no code for these GPUs before CUDA {first}")
     return (_tag(found),)
+
+
+def torch_tag_of_newer_driver(facts: Facts) -> Relation:
+    """The first index of torch with code for all GPUs here, where this driver does not run it: "cu130"."""
+    gpus = visible_gpus(facts)
+    if isinstance(gpus, Missing) or not isinstance(torch_tag(facts), Missing):
+        return gpus if isinstance(gpus, Missing) else Missing(reason="this driver runs one")
+    firsts = [runs_from(gpu.sm) for gpu in gpus if isinstance(gpu.sm, int) and gpu.sm in SINCE]
+    fitting = [one for one in _TORCH if firsts and one.release[:2] >= max(firsts)]
+    return (_tag(fitting[0]),) if fitting else Missing(reason="of no such wheel it is known")
 
 
 def torch_meant(facts: Facts) -> Relation:
@@ -112,6 +126,7 @@ SUBJECTS: dict[str, tuple[Kind, Callable[[Facts], Relation]]] = {
     "jit_cache_tag": (Kind.TEXT, jit_cache_tag),
     "jit_cache_requirement": (Kind.TEXT, jit_cache_requirement),
     "torch_tag": (Kind.TEXT, torch_tag),
+    "torch_tag_of_newer_driver": (Kind.TEXT, torch_tag_of_newer_driver),
     "torch_meant": (Kind.TEXT, torch_meant),
     "torch_cuda_behind": (Kind.TEXT, torch_cuda_behind),
     "torch_toolkit": (Kind.TEXT, torch_toolkit),

@@ -132,6 +132,7 @@ def _judge(  # noqa: PLR0913 - as decide
             looked_at.said,
             asks_build=any(one.asks_build for one in asked_rows(request)),
             foretold=foretold,
+            refused=tuple(one.feature for one in asked_rows(request) if one.verdict is Verdict.UNSUPPORTED),
         ),
         *(rulings.required(asked, rows, excused) for asked in asked_rows(request, foretold=foretold)),
         *(

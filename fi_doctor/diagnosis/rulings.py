@@ -22,6 +22,7 @@ from fi_doctor.model import (
     Scope,
     Severity,
     Verdict,
+    selects,
 )
 from fi_doctor.model.phrases import short
 
@@ -96,10 +97,13 @@ def out_of(rows: Sequence[FeatureRow]) -> str:
     return f"{len(counted)} that need a GPU" if len(counted) < len(rows) else str(len(counted))
 
 
-def something_measured(rows: Sequence[FeatureRow], of: str, *, asks_build: bool, foretold: bool = False) -> Judged:
+def something_measured(
+    rows: Sequence[FeatureRow], of: str, *, asks_build: bool, foretold: bool = False, refused: tuple[str, ...] = ()
+) -> Judged:
     """At least one of the rows that count was measured: nothing looked at is not good.
 
-    of: as above.  asks_build: somebody asks that rows are built, which is then enough here too.
+    of: as above.  asks_build: somebody asks that rows are built, which is then enough here too.  refused: globs of the
+    rows that are required to be unsupported, which the source foretells.
     """
     said = f"at least one {of} was measured{' or built' if asks_build else ' or is foretold' if foretold else ''}"
     counted = counted_of(rows)
@@ -107,6 +111,8 @@ def something_measured(rows: Sequence[FeatureRow], of: str, *, asks_build: bool,
         why = f"there is no {of}" if of != "selected row" else "no row is selected"
         return _judged(said, DEFAULT, Holds.CANNOT_TELL, why, f"; {why}" if of != "selected row" else "")
     measured = [row for row in counted if _is_known(row, foretold=foretold)]
+    if foretold and refused:
+        measured += [row for row in counted if row.verdict is Verdict.UNSUPPORTED and selects(refused, row.feature)]
     if measured:
         number = f"{len(measured)} of {out_of(rows)}"
         return _judged(said, DEFAULT, Holds.YES, ", ".join(filter(None, (number, _locked(measured)))))

@@ -20,6 +20,10 @@ class Named(NamedTuple):
     others: tuple[str, ...] = ()  # what else people call it
 
 
+def _geforce(number: str, sm: int) -> Named:
+    return Named(f"NVIDIA GeForce RTX {number}", sm, (f"RTX {number}", number))
+
+
 GPUS = (
     Named("Tesla V100", 70),
     Named("Tesla T4", 75),
@@ -31,14 +35,18 @@ GPUS = (
     Named("NVIDIA A10", 86),
     Named("NVIDIA A10G", 86),
     Named("NVIDIA A40", 86),
-    Named("NVIDIA RTX A6000", 86, ("A6000",)),
-    Named("NVIDIA GeForce RTX 3090", 86, ("RTX 3090", "3090")),
+    Named("NVIDIA A16", 86),
+    Named("NVIDIA A2", 86),
+    *(Named(f"NVIDIA RTX A{one}", 86, (f"A{one}",)) for one in (4000, 4500, 5000, 5500, 6000)),
+    *(_geforce(one, 86) for one in ("3060", "3070", "3080", "3080 Ti", "3090", "3090 Ti")),
     Named("NVIDIA Jetson AGX Orin", 87, ("Orin",)),
     Named("NVIDIA L4", 89),
     Named("NVIDIA L40", 89),
     Named("NVIDIA L40S", 89),
+    Named("NVIDIA L20", 89),
+    *(Named(f"NVIDIA RTX {one} Ada Generation", 89, (f"RTX {one} Ada",)) for one in (4000, 4500, 5000)),
     Named("NVIDIA RTX 6000 Ada Generation", 89, ("RTX 6000 Ada", "RTX 6000")),
-    Named("NVIDIA GeForce RTX 4090", 89, ("RTX 4090", "4090")),
+    *(_geforce(one, 89) for one in ("4060", "4060 Ti", "4070", "4070 Ti", "4080", "4090")),
     Named("NVIDIA H100", 90),
     Named("NVIDIA H800", 90),
     Named("NVIDIA H200", 90),
@@ -49,11 +57,11 @@ GPUS = (
     Named("NVIDIA GB200", 100),
     Named("NVIDIA B300", 103),
     Named("NVIDIA GB300", 103),
-    Named("NVIDIA Thor", 110, ("Jetson Thor", "Jetson AGX Thor")),
+    Named("NVIDIA Thor", 110, ("Jetson Thor", "Jetson AGX Thor", "AGX Thor")),
+    *(Named(f"NVIDIA RTX PRO {one}", 120) for one in (4000, 4500, 5000)),
     Named("NVIDIA RTX PRO 6000", 120, ("RTX PRO 6000 Blackwell", "RTX 6000")),
-    Named("NVIDIA GeForce RTX 5080", 120, ("RTX 5080", "5080")),
-    Named("NVIDIA GeForce RTX 5090", 120, ("RTX 5090", "5090")),
-    Named("NVIDIA GB10", 121, ("DGX Spark", "Spark")),
+    *(_geforce(one, 120) for one in ("5060", "5060 Ti", "5070", "5070 Ti", "5080", "5090")),
+    Named("NVIDIA GB10", 121, ("DGX Spark", "Spark", "dgxspark")),
 )
 # Those that are in one module or chip with an Arm CPU: Grace, and the Tegra of Jetson and Spark.
 ON_ARM = frozenset(
@@ -62,7 +70,7 @@ ON_ARM = frozenset(
 # What tells cards of one GPU apart: "A100-SXM4-80GB", "H200 NVL", "RTX PRO 6000 Blackwell Server Edition", a MIG slice.
 _FORMS = re.compile(
     r"\b(?:nvidia|geforce|tesla|generation|[hd]gx|sxm\d?(?: ac)?|pcie|nvl\d*|hbm\d?e?|3e|mig|\d+ ?gb?"
-    r"|blackwell|(?:max q )?workstation|server|edition|developer kit|(?<=\d )d)\b|[^a-z0-9]"
+    r"|blackwell|max q|workstation|server|edition|developer kit|(?<=\d )d)\b|[^a-z0-9]"
 )
 
 
@@ -75,9 +83,10 @@ def named(words: str) -> tuple[Named, ...]:
 def near(words: str) -> tuple[str, ...]:
     """Names that are like it, the nearest first."""
     names = {_bare(name): name for one in GPUS for name in (one.name, *one.others)}
-    found = difflib.get_close_matches(_bare(words), names, n=3, cutoff=0.5)
+    found = difflib.get_close_matches(_bare(words), names, n=3, cutoff=0.7)
     return tuple(names[one].removeprefix("NVIDIA ") for one in found)
 
 
 def _bare(words: str) -> str:
-    return _FORMS.sub("", re.sub(r"[^a-z0-9]", " ", words.lower()))
+    spaced = re.sub(r"(?<=\d)(?=nvl|pcie|sxm)", " ", re.sub(r"[^a-z0-9]", " ", words.lower()))
+    return _FORMS.sub("", spaced)

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from fi_doctor import upgraded
-from fi_doctor.conditions.compilers import SINCE, runs_from
+from fi_doctor.conditions.compilers import SINCE, compiles_from, runs_from
 from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.conditions.requirements import applicable
@@ -193,7 +193,7 @@ def _of_gpu(after: Facts) -> Iterator[Need]:
     for sm in sms_of(after):
         if sm not in SINCE:
             continue
-        yield _need("nvcc", SINCE[sm], nvcc_of(after), f"the first that compiles for SM{sm}")
+        yield _need("nvcc", compiles_from(sm), nvcc_of(after), f"the first that compiles for SM{sm}")
         found = _known(after.toolkit.torch_cuda)
         yield _need("torch's CUDA", runs_from(sm), found, f"the first with code that SM{sm} runs")
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from packaging.version import Version
 
 from fi_doctor import upgraded
+from fi_doctor.conditions.compilers import TOOLKITS
 from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.knowledge import pins as pinned
@@ -55,7 +56,7 @@ class _Candidate(NamedTuple):
 def search(asked: Asked, lost: Sequence[Kept], known: judging.Known) -> Search:
     """All single changes, then the pairs of which either mends what the other leaves; then the GPU of before.
 
-    Of each kind of change the nearest, or one further off that brings fewer problems. Releases of which nothing is
+    Of each kind of change the nearest, and one further off that brings fewer problems. Releases of which nothing is
     shipped are counted, and not tried.
     """
     every = {name: of for name in _KEYS if (of := _values(name, asked))}
@@ -64,7 +65,8 @@ def search(asked: Asked, lost: Sequence[Kept], known: judging.Known) -> Search:
     tried, bound = 0, ""
     memo: ends.Memo = {}
     left: dict[_Candidate, frozenset[tuple[str, str]]] = {}
-    found: dict[tuple[str, ...], Alternative] = {}
+    nearest: dict[tuple[str, ...], Alternative] = {}
+    found: dict[tuple[str, ...], Alternative] = {}  # of each kind the one with the fewest problems
     for candidate in itertools.chain(_singles(asked, values), _pairs(asked, left)):
         if found and len(candidate.changes) > min(map(len, found)):
             break
@@ -78,9 +80,11 @@ def search(asked: Asked, lost: Sequence[Kept], known: judging.Known) -> Search:
         left[candidate] = _left(end, asked, known)
         if not left[candidate]:
             one = _alternative(candidate, end, asked, known, usual)
+            nearest.setdefault(candidate.kind, one)
             if candidate.kind not in found or len(one.problems) < len(found[candidate.kind].problems):
                 found[candidate.kind] = one
-    best = sorted(found.values(), key=lambda one: (len(one.overrides), len(one.problems), one.distance, one.words))
+    every_one = {one.words: one for one in (*nearest.values(), *found.values())}
+    best = sorted(every_one.values(), key=lambda one: (len(one.overrides), len(one.problems), one.distance, one.words))
     if not found and asked.end.target.sm and (stays := _on_gpu_of_before(asked, known, usual)) is not None:
         tried, best = tried + 1, [stays]
     never = set.intersection(*({feature for feature, _ in of} for of in left.values())) if left else set()
@@ -142,7 +146,7 @@ def _values(name: str, asked: Asked) -> list[str]:
         return _nearest(now, known) if parse_version(now) is not None else []
     if name == "nvcc":
         now = pins.nvcc_of(facts)
-        nearest = _nearest(now, sorted(set(BRANCHES.values()), key=Version))
+        nearest = _nearest(now, list(TOOLKITS))
         # What an older toolkit does a newer one does too, as a rule.
         return sorted(nearest, key=lambda one: Version(one) < (parse_version(now) or Version("0")))
     now = pins.driver_of(facts).partition(".")[0]

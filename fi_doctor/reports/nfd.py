@@ -48,7 +48,9 @@ def render(report: Report) -> str:
 
 
 def _summary(report: Report) -> Iterator[tuple[str, str]]:
-    """What is said of the node as a whole."""
+    """What is said of the node as a whole; of a report for another machine also for which it foretells."""
+    if report.target is not None:
+        yield "target", _value(report.target.words)
     yield "gate", _GATE.get(report.gate.code, "cannot-tell")
     counts = Counter(row.verdict for row in report.features)
     yield from ((f"rows.{verdict}", str(counts[verdict])) for verdict in Verdict)

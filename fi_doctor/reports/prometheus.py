@@ -67,6 +67,7 @@ def _about(report: Report) -> dict[str, str]:
         "version": report.doctor.version,
         "knowledge": report.doctor.knowledge,
         "depth": report.request.depth,
+        **({"target": report.target.words} if report.target is not None else {}),
         "driver": "" if isinstance(driver, Missing) else driver.version,
         **versions,
     }

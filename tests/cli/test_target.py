@@ -49,11 +49,29 @@ FACTS = document.read(examples.data("h200"), "an example").facts
         ("sm=10.3", "", 103),
         ("sm=sm_90a", "", 90),
         ("gpu=h200,sm=90", "NVIDIA H200", 90),
+        ("sm_90a", "", 90),
+        ("9.0", "", 90),
+        ("H100NVL", "NVIDIA H100", 90),
+        ("H100PCIe", "NVIDIA H100", 90),
+        ("RTX PRO 6000 Max-Q", "NVIDIA RTX PRO 6000", 120),
+        ("RTX PRO 4500", "NVIDIA RTX PRO 4500", 120),
+        ("AGX Thor", "NVIDIA Thor", 110),
+        ("dgxspark", "NVIDIA GB10", 121),
+        ("3090 Ti", "NVIDIA GeForce RTX 3090 Ti", 86),
+        ("RTX 5000 Ada", "NVIDIA RTX 5000 Ada Generation", 89),
+        ("L20", "NVIDIA L20", 89),
     ],
 )
 def test_gpus_go_by_the_names_that_people_give_them(words, name, sm):
     found = reading.target(words)
     assert (found.name, found.sm) == (name, sm)
+
+
+@pytest.mark.parametrize(
+    ("words", "number"), [("8xH100", 8), ("h100x8", 8), ("h100 x 8", 8), ("rtx5090", 1), ("b200", 1)]
+)
+def test_a_word_may_say_how_many_gpus_there_are(words, number):
+    assert (reading.target(words).gpus, reading.names_number(words)) == (number, number > 1)
 
 
 def test_every_name_is_read_in_a_log_as_the_same_gpu():
@@ -84,12 +102,20 @@ def test_all_that_can_be_named():
 @pytest.mark.parametrize(
     ("words", "said", "near"),
     [
+        ("rtx", "no GPU is known as 'rtx'", "sm=90, by its compute capability"),
+        ("MI300X", "no GPU is known as 'MI300X'", "sm=90, by its compute capability"),
+        ("sm=61", "FlashInfer takes no GPU older than SM75", "sm=75"),
+        ("gpus=4,h100x8", "gpus is given twice", "leave one of the two out"),
+        ("h200,cubin=0.1", "cubin=0.1: of that release nothing is known", "cubin=0.5.0"),
+        ("h200,jit-cache=99.0", "of that release nothing is known", "jit-cache=0.7.4"),
+        ("h200,torch=2.14.0+cu999", "there is no CUDA 99.9", "torch=2.14.0"),
+        ("h200,cuda=12.7", "cuda=12.7: no such release", "cuda=12.9"),
         ("rtx 6000", "fits Quadro RTX 6000 (SM75) and NVIDIA RTX 6000 Ada Generation (SM89) and", "rtx-pro-6000"),
         ("h2000", "no GPU is known as 'h2000'", "h200"),
         ("sm=95", "no GPU has that compute capability", "sm=90"),
         ("sm=abc", "no GPU has that compute capability", "sm=70"),
         ("h200,sm=100", "NVIDIA H200 is of SM90", "leave one of the two out"),
-        ("h200,cuda=14", "cuda=14: no such release", "cuda=13.4"),
+        ("h200,cuda=14", "cuda=14: no such release", "cuda=13.5"),
         ("h200,cuda=13.0.2", "cuda=13.0.2: no such release", "cuda=13.0"),
         ("sm=101", "since CUDA 13 it is called SM110", "sm=110"),
         ("sm=٩٠", "no GPU has that compute capability", "sm=70"),
@@ -106,7 +132,7 @@ def test_all_that_can_be_named():
         ("h200,torch=9.9", "of that release nothing is known", "torch=2.14.0"),
         ("h200,torch=1.13", "of that release nothing is known", "torch=2.4.0"),
         ("h200,torch=2.9.9", "of that release nothing is known", "torch=2.9.1"),
-        ("l4,gpus=2,cuda=14", "cuda=14: no such release", "--target l4,gpus=2,cuda=13.4"),
+        ("l4,gpus=2,cuda=14", "cuda=14: no such release", "--target l4,gpus=2,cuda=13.5"),
         ("h2000,driver=580", "no GPU is known as 'h2000'", "--target h200,driver=580"),
         ("sm=95,cuda=13.0", "no GPU has that compute capability", "--target sm=90,cuda=13.0"),
         ("h200,vllm=latest", "vllm=latest: it is no version", "vllm="),
@@ -191,6 +217,7 @@ def test_a_check_for_a_target(doctor, tmp_path):
         (("--example", "h200"), "--example and --target"),
         (("--prove", "--depth", "build"), "--prove and --target"),
         (("--locked",), "--target and --locked"),
+        (("--target", "b200"), "gpu is given twice"),
     ],
 )
 def test_options_that_contradict_it(doctor, words, said):

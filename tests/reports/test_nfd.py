@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from report_samples import SAMPLES, all_good, broken_toolkit, row, two_sms
 
 from fi_doctor.model import Evidence, Verdict
+from fi_doctor.model.targets import Target
 from fi_doctor.reports import document, nfd, render
 
 MACHINES = sorted((pathlib.Path(__file__).parents[1] / "machines").glob("*/*.json"))
@@ -86,3 +87,9 @@ def test_what_would_make_the_file_too_large_is_left_out_and_that_is_said():
     assert len(text.encode()) <= nfd.MAX_BYTES
     assert text.splitlines()[-1].startswith("# the rest is left out")
     assert "fi-doctor.io/family.name00000=works\n" in text
+
+
+def test_what_is_foretold_for_another_machine_says_for_which():
+    aimed = replace(all_good(), target=Target(words="b200,driver=580", sm=100))
+    assert labels(aimed)["target"] == "b200-driver-580"
+    assert "target" not in labels(all_good())

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from report_samples import SAMPLES, all_good, broken_toolkit, empty, outcome, row, two_sms
 
 from fi_doctor.model import Verdict
+from fi_doctor.model.targets import Target
 from fi_doctor.reports import render
 from fi_doctor.reports.text import clean
 
@@ -79,3 +80,9 @@ def test_any_number_can_be_said(seconds):
 def test_the_order_does_not_hang_on_that_of_the_report():
     mixed = two_sms()
     assert render(replace(mixed, features=mixed.features[::-1]), "prometheus") == render(mixed, "prometheus")
+
+
+def test_what_is_foretold_for_another_machine_says_for_which():
+    aimed = replace(all_good(), target=Target(words="b200,driver=580", sm=100))
+    assert 'target="b200,driver=580"' in render(aimed, "prometheus")
+    assert "target=" not in render(all_good(), "prometheus")
