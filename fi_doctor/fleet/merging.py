@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fi_doctor import __version__
 from fi_doctor.errors import DoctorError
-from fi_doctor.fleet import gating, judging, nodes, redacting, variables
+from fi_doctor.fleet import ages, gating, judging, nodes, redacting, variables
 from fi_doctor.fleet.comparing import Compared, compare
 from fi_doctor.fleet.explaining import Explainer, Kind
 from fi_doctor.fleet.judging import Judge
@@ -83,7 +83,7 @@ def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
         schema=FLEET_SCHEMA,
         doctor=Doctor(version=__version__, knowledge=kb.version, knowledge_from=kb.origin),
         request=request,
-        created=max((one.created for one in readings), default=""),
+        created=max((one.created for one in readings), key=ages.instant, default=""),
         nodes=every,
         groups=groups,
         splits=splits,

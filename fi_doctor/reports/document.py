@@ -99,11 +99,19 @@ def read(data: bytes, name: str) -> Report:
     """
     document = plain(data, name)
     try:
-        return secrets.without(_without_secrets(msgspec.convert(document, type=Report)), secrets.held(os.environ))
+        report = msgspec.convert(document, type=Report)
+        return secrets.without(_without_secrets(_checked(report, name)), secrets.held(os.environ))
     except msgspec.ValidationError as error:
         raise DataError(f'"{name}" is not a whole report', why=_located(str(error)), todo=_REWRITE) from error
     except RecursionError as error:
         raise _too_deep(name) from error
+
+
+def _checked(report: Report, name: str) -> Report:
+    """The report itself, where it tells of no row twice."""
+    if why := refusals.of_rows(report.features):
+        raise _no_report(name, why)
+    return report
 
 
 def _without_secrets(report: Report) -> Report:

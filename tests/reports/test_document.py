@@ -240,6 +240,17 @@ def test_what_is_no_report_is_said_with_a_reason_and_a_way_out(data, why):
     assert len(str(caught.value)) < 800
 
 
+def test_a_row_is_told_once_for_each_sm():
+    told = document.to_builtins(all_good())
+    row = told["features"][0]
+    told["features"].append(row | {"sm": 42})
+    assert document.read(json.dumps(told).encode(), "some.json").features
+    told["features"].append(row | {"sm": 42, "why": "another"})
+    with pytest.raises(DataError, match="is not a fi-doctor report") as caught:
+        document.read(json.dumps(told).encode(), "some.json")
+    assert caught.value.why == f"it has the row {row['feature']!r} on SM42 twice"
+
+
 def test_a_report_that_is_too_large_is_refused_before_it_is_parsed(monkeypatch):
     monkeypatch.setattr(document, "MAX_BYTES", 1024)
     with pytest.raises(DataError, match="too large"):
