@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import time
 
 # Clocks of nodes that run ahead of this one by less are believed.
 _AHEAD_S = 24 * 3600.0
@@ -17,7 +16,8 @@ def instant(created: str, now: float | None = None) -> float:
         seconds = (found if found.tzinfo else found.replace(tzinfo=dt.timezone.utc)).timestamp()
     except (ValueError, OverflowError):
         return UNKNOWN
-    return UNKNOWN if seconds > (time.time() if now is None else now) + _AHEAD_S else seconds
+    latest = (dt.datetime.now(dt.timezone.utc).timestamp() if now is None else now) + _AHEAD_S
+    return UNKNOWN if seconds > latest else seconds
 
 
 def is_to_come(created: str) -> bool:

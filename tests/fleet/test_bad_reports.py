@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 
 import pytest
 import simulated
@@ -151,6 +152,13 @@ def test_names_obey_nobody_and_keep_secrets(merged, form):
     assert "<script>" not in text or form in ("console", "json", "yaml", "prometheus")
 
 
+@pytest.mark.parametrize("form", rendering.FORMATS)
+def test_names_that_are_not_unicode_are_written_in_every_format(merged, form):
+    name = os.fsdecode(b"node-\xff")
+    text = rendering.render(merged([NodeReport(name, ONE.found, f"{name}.json"), NodeReport(f"{name}2", b"")]), form)
+    assert b"node-" in text.encode("utf-8", "strict" if form in {"json", "yaml"} else "backslashreplace")
+
+
 def test_files_are_found_and_named_by_what_tells_them_apart(tmp_path):
     for node in ("node-1", "node-2"):
         folder = tmp_path / "all" / node / "tmp"
@@ -164,9 +172,11 @@ def test_files_are_found_and_named_by_what_tells_them_apart(tmp_path):
     found = sources.paths([str(tmp_path / "all"), str(tmp_path / "all" / "node-*" / "tmp" / "*.json")])
     assert [path.removeprefix(f"{tmp_path}/all/") for path in found] == [
         "gone.yaml",
-        "link.json",
+        "node-1/tmp/report.json",
         "node-2/tmp/report.json",
     ]
+    link = str(tmp_path / "all" / "link.json")
+    assert sources.paths([link]) == [link]
     assert sources.names(found[2:]) == ["report"]
     assert sources.names(["x/node-1/tmp/r.json", "x/node-2/tmp/r.json"]) == ["node-1", "node-2"]
     assert sources.names(["r/node-1.json", "r/node-2.yaml"]) == ["node-1", "node-2"]

@@ -165,6 +165,13 @@ def test_a_driver_that_tells_nothing_is_named_and_the_fleet_is_told(merged):
     assert found.notes == ('The driver\'s variables are not known: "head" is not a fi-doctor report',)
 
 
+def test_a_driver_among_the_nodes_that_is_not_read_costs_its_variables_only(merged):
+    one, two = nodes(None, None)
+    found = merged([one, two, NodeReport("head", b"{")], driver="head").document
+    assert [node.name for node in found.nodes] == ["node-0", "node-1"]
+    assert found.notes == ('The driver\'s variables are not known: "head" is not a fi-doctor report',)
+
+
 def test_reports_of_other_depths_say_so(merged):
     reports = nodes(None, None, None)
     told = json.loads(reports[2].found)
