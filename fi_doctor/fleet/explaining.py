@@ -111,8 +111,10 @@ class Explainer:
         for kind in self._kinds:
             sides[self._sides(kind)].append(kind)
         standing = [dict(judging.standing(one)) for one in self._judge.reports]
+        every = [(standing[kind.judged], len(kind.members)) for kind in self._kinds]
         for kinds in sides.values():
-            aparts, splits = majority.compare([(standing[kind.judged], len(kind.members)) for kind in kinds])
+            of = [(standing[kind.judged], len(kind.members)) for kind in kinds]
+            aparts, splits = majority.compare(of, every)
             self._rows.update(zip((kind.members for kind in kinds), aparts, strict=True))
             self._row_splits += [(kinds, one) for one in splits]
 
@@ -210,8 +212,7 @@ def _change(one: RowApart) -> str:
         if one.others == majority.NOT_THERE:
             return one.name
         return f"{one.name} is of severity {one.here}" if one.here else f"without {one.name}"
-    others = "the others" if one.is_rest else "most"
-    return f"{one.name} {one.here or 'is not there'}, {others} {one.others or 'without it'}"
+    return f"{one.name} {one.here or 'is not there'}, {one.who} {one.others or 'without it'}"
 
 
 def _differences(aparts: Iterable[Apart]) -> list[_Difference]:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from fi_doctor.fleet.comparing import MOST
 
 NOT_THERE = ""  # what stands for a row or a finding that a node has not
+# Name of a row or finding -> what it is, and how many nodes have it so.
+Standing = tuple[Mapping[str, str], int]
 
 
 class RowApart(NamedTuple):
@@ -17,7 +19,7 @@ class RowApart(NamedTuple):
     name: str
     here: str
     others: str
-    is_rest: bool  # whether all other nodes have that, and not most of them
+    who: str  # has `others`: "the others"
 
 
 class RowSplit(NamedTuple):
@@ -28,27 +30,47 @@ class RowSplit(NamedTuple):
 
 
 def compare(
-    standings: Sequence[tuple[Mapping[str, str], int]],
+    standings: Sequence[Standing], every: Sequence[Standing]
 ) -> tuple[tuple[tuple[RowApart, ...], ...], tuple[RowSplit, ...]]:
     """What each has otherwise than most, in their order, and what has no majority.
 
-    standings: name of a row or finding -> what it is, and how many nodes have it so.
+    standings: of nodes on one side of what splits the facts. every: of all nodes; what most of these have counts where
+    most on that side have nothing.
     """
     aparts: list[list[RowApart]] = [[] for _ in standings]
     splits: dict[tuple[tuple[str, tuple[int, ...]], ...], list[str]] = defaultdict(list)
     for name in sorted({name for standing, _ in standings for name in standing}):
-        values = [standing.get(name, NOT_THERE) for standing, _ in standings]
-        counts: Counter[str] = Counter()
-        for value, (_, many) in zip(values, standings, strict=True):
-            counts[value] += many
+        counts = _counts(name, standings)
         if len(counts) == 1:
             continue
-        (usual, most), *_ = counts.most_common(1)
-        if most < MOST * counts.total():
+        everywhere = _counts(name, every)
+        usual = _usual(counts)
+        usual = _usual(everywhere) if usual is None else usual
+        values = [standing.get(name, NOT_THERE) for standing, _ in standings]
+        if usual is None:
             at = {value: tuple(at for at, one in enumerate(values) if one == value) for value in counts}
             splits[tuple(sorted(at.items(), key=lambda item: (-counts[item[0]], item[1])))].append(name)
             continue
         for of, value in zip(aparts, values, strict=True):
             if value != usual:
-                of.append(RowApart(name, value, usual, counts[value] + most == counts.total()))
+                of.append(RowApart(name, value, usual, _who(value, usual, everywhere)))
     return tuple(map(tuple, aparts)), tuple(RowSplit(tuple(names), sides) for sides, names in splits.items())
+
+
+def _counts(name: str, standings: Sequence[Standing]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for standing, many in standings:
+        counts[standing.get(name, NOT_THERE)] += many
+    return counts
+
+
+def _usual(counts: Counter[str]) -> str | None:
+    """What at least two thirds have; None where nothing is."""
+    (usual, most), *_ = counts.most_common(1)
+    return usual if most >= MOST * counts.total() else None
+
+
+def _who(here: str, usual: str, everywhere: Counter[str]) -> str:
+    if everywhere[here] + everywhere[usual] == everywhere.total():
+        return "the others"
+    return "most" if _usual(everywhere) == usual else "most that are configured so"

@@ -135,6 +135,21 @@ def test_a_verdict_that_goes_with_a_fact_without_majority_is_told_by_the_fact(me
     assert not any(group.is_odd for group in found.groups)
 
 
+def test_on_a_side_of_a_split_most_are_those_of_that_side_and_else_those_of_all(merged):
+    def told(*verdicts):
+        reports = with_verdicts(*verdicts)
+        for number in (0, 1, 2):
+            changed = json.loads(reports[number].found)
+            simulated.driver(changed["facts"])
+            reports[number] = reports[number]._replace(found=json.dumps(changed).encode())
+        found = merged(reports).document
+        return [" ".join(" ".join(group.said).split()) for group in found.groups if group.is_odd]
+
+    start, row = "nothing that configures it differs; comm.all2all on SM90", "unsupported, most that are configured so"
+    assert told(*["broken"] * 3, "works", "works", "unsupported") == [f"node-5: {start} {row} works"]
+    assert told(*["works"] * 3, "works", "broken") == [f"node-4: {start} broken, the others works"]
+
+
 def test_a_node_whose_gpus_are_taken_is_judged_by_itself(merged):
     """Free memory is no drift, and a rule asks for it: what today's knowledge says of one node holds for no other."""
     reports = nodes(None, None, None, None)
