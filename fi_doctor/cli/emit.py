@@ -164,7 +164,13 @@ def _why_not(target: pathlib.Path, kind: int) -> str:
         return "" if os.access(target, os.W_OK) else "it is not writable for this user"
     if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises where permissions deny the look
         return f"there is no folder {str(folder)!r}"
-    return "" if os.access(folder, os.W_OK) else f"the folder {str(folder)!r} is not writable for this user"
+    if not os.access(folder, os.W_OK):
+        return f"the folder {str(folder)!r} is not writable for this user"
+    try:  # who may do anything may not in /proc, and of a file system that is full permissions tell nothing
+        tempfile.TemporaryFile(dir=folder, prefix=".fi-doctor-").close()
+    except OSError as error:
+        return f"the folder {str(folder)!r} takes no file: {error.strerror}"
+    return ""
 
 
 def _is_mounted(target: pathlib.Path) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from fi_doctor.cli.fleet_ways import refuse_unread
 from fi_doctor.cli.options import (
     BudgetOrNot,
     Config,
@@ -128,12 +129,13 @@ def fleet(  # noqa: PLR0913 - the options of a command
     quiet: Quiet = False,
 ) -> int:
     """Reports of many nodes: who is odd, and why."""
+    refuse_unread(context)
     if context.invoked_subcommand is not None:
         return 0
     given = {"--budget": budget, "--jobs": jobs, "--model": model, "--vllm-args": vllm_args}
     given |= {} if model is None and vllm_args is None else {"--tp": tp, "--pp": pp}
     ray = AskedRay(
-        address=address or "auto",
+        address="auto" if address is None else address,
         takes_all=all_nodes,
         is_installed=installed,
         environments=tuple(runtime_env or ()),
@@ -145,8 +147,6 @@ def fleet(  # noqa: PLR0913 - the options of a command
     )
     if not collectives and not nccl_log and "--tp" not in given and (tp or pp):
         raise UsageError("--tp and --pp: of what", todo="fi-doctor fleet --collectives --tp 2, or --model MODEL --tp 2")
-    if reports and address:
-        raise UsageError("--reports and --address: files or a cluster", todo="fi-doctor fleet --reports FOLDER")
     if collectives or nccl_log:
         from fi_doctor.cli import outputs, ray_ranks
         from fi_doctor.reports.collectives import FORMATS
@@ -213,7 +213,7 @@ def warm(  # noqa: PLR0913 - the options of a command
     given = {"--jobs": jobs, "--budget": budget, "--python": python}
     flags = {"--all": all_, "--gentle": gentle, "--dry-run": dry_run, "--anyway": anyway}
     words = (*_words(given, tuple(feature or ())), *(name for name, is_on in flags.items() if is_on))
-    asked = AskedRay(address=address or "auto", is_installed=installed, quiet=quiet)
+    asked = AskedRay(address="auto" if address is None else address, is_installed=installed, quiet=quiet)
     limit_s = parse.duration_s(budget, "--budget") + 600
     if share and "://" not in share and not os.path.isabs(share):  # noqa: PTH117 - as it was typed
         raise UsageError(

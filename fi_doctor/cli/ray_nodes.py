@@ -15,6 +15,7 @@ from fi_doctor.cluster.ray_grid import RayGrid
 from fi_doctor.errors import CannotTellError, DataError, UsageError
 from fi_doctor.fleet.reading import NodeReport
 from fi_doctor.model import Depth
+from fi_doctor.reports.files import data_of
 
 if TYPE_CHECKING:
     from fi_doctor.fleet.merging import Fleet
@@ -26,8 +27,9 @@ _STATIC_S, _DEEP_S = 120.0, 3600.0
 class RayNodes:
     """The reports as they come, what is to be said beside them, and the report of this place, the driver."""
 
-    def __init__(self, asked: AskedRay) -> None:
-        self._asked = asked
+    def __init__(self, asked: AskedRay, where: str | None = None) -> None:
+        """where: the node on which vLLM is started, which has to be one that is asked."""
+        self._asked, self._where = asked, where
         self._environments = {Path(path).name: _environment(path) for path in asked.environments}
         self._ask = _ask(asked, tuple(self._environments) or ("",))
         self.notes: list[str] = []
@@ -36,6 +38,8 @@ class RayNodes:
     def reports(self) -> Generator[NodeReport]:
         """One for each node and runtime environment. What is open when this is closed is cancelled."""
         with grid(self._asked, self._environments) as found:
+            if self._where is not None:
+                rounds.check_name(self._where, found.nodes(), self._ask)
             made = rounds.Rounds(found, self._ask, teller(self._asked))
             self.notes = made.notes
             try:
@@ -52,7 +56,7 @@ def fleet(asked: AskedRay, merge: Callable[..., Fleet], where: str | None, early
     """
     taken: list[NodeReport] = []
     with driver() as here:
-        nodes = RayNodes(asked)
+        nodes = RayNodes(asked, where)
         try:
             with contextlib.closing(nodes.reports()) as reports:
                 for one in reports:
@@ -128,9 +132,9 @@ def _environment(path: str) -> Mapping[str, Any]:
     import yaml
 
     try:
-        found = yaml.safe_load(Path(path).read_text("utf-8"))
-    except OSError as error:
-        raise UsageError(f"--runtime-env {path}: {error.strerror}", todo="name a file that is there") from error
+        found = yaml.safe_load(data_of(Path(path)).decode("utf-8"))
+    except DataError as error:
+        raise UsageError(f"--runtime-env {path}: {error.why}", todo="name a file that is there") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise DataError(f"--runtime-env {path} is not YAML", why=" ".join(str(error).split())) from error
     if not isinstance(found, dict):

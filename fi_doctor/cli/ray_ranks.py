@@ -11,8 +11,8 @@ from fi_doctor.cli.ray_options import AskedRay
 from fi_doctor.cluster import collectives as running
 from fi_doctor.errors import DataError, UsageError
 from fi_doctor.reports import collectives as telling
+from fi_doctor.reports.files import data_of
 
-_MOST_BYTES = 64 << 20
 _USUAL_STEP_S = 60.0
 
 
@@ -51,7 +51,6 @@ def _paths(word: str) -> list[str]:
 
 def _text(path: str) -> str:
     try:
-        with Path(path).open("rb") as file:
-            return file.read(_MOST_BYTES).decode("utf-8", "replace")
-    except OSError as error:
-        raise DataError(f"--nccl-log {path}: {error.strerror}", todo="name a file that is there") from error
+        return data_of(Path(path)).decode("utf-8", "replace")
+    except DataError as error:
+        raise DataError(f"--nccl-log {path}: {error.why}", todo="name a file that is there") from error

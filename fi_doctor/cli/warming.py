@@ -11,10 +11,11 @@ from fi_doctor import filling
 from fi_doctor.cli import emit, installed, parse
 from fi_doctor.cli.asked import AskedWarm
 from fi_doctor.cli.commands import listed_features
-from fi_doctor.errors import UsageError
+from fi_doctor.errors import DataError, UsageError
 from fi_doctor.facts import Gathering
 from fi_doctor.model import Depth, Request, Silent, Watch
 from fi_doctor.reports import warming
+from fi_doctor.reports.files import data_of
 
 _WRITES = "fi-doctor check --target h100 --warm-list warm.txt"
 
@@ -62,9 +63,9 @@ def features(asked: AskedWarm, known: tuple[str, ...]) -> tuple[str, ...]:
     if asked.listed is None:
         return parse.names(asked.features, known, "--feature")
     try:
-        lines = pathlib.Path(asked.listed).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        lines = data_of(pathlib.Path(asked.listed)).decode("utf-8").splitlines()
+    except (DataError, UnicodeDecodeError) as error:
+        why = error.why if isinstance(error, DataError) else str(error)
         raise UsageError(f"--list: {asked.listed} cannot be read", why=why, todo=_WRITES) from error
     named = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
     return parse.names(named, known, f"--list {asked.listed}")

@@ -67,7 +67,7 @@ def answers(target: str, timeout_s: float = CONNECT_S) -> None:
     host, _, port = target.rpartition(":")
     if not host or "/" in host or not 0 < (whole(port) or 0) < 1 << 16:
         raise UsageError(
-            f"--address {target}: no address of a Ray cluster",
+            f"--address {shlex.quote(target)}: no address of a Ray cluster",
             todo="--address auto, HOST:6379 (the port of `ray start --head`) or ray://HOST:10001",
         )
     what = f"no Ray cluster answers at {target}"

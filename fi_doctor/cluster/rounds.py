@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fi_doctor.cluster.grid import Ended, Grid, Lost, Node, Order, Result, Ticket
-from fi_doctor.errors import CannotTellError, DoctorError
+from fi_doctor.errors import CannotTellError, DoctorError, UsageError
 
 GRACE_S = 20.0  # beside its own limit: a worker has to start, and what was shipped is unpacked
 _POLL_S = 0.5
 _MOST_WORDS = 600
+_MOST_NAMES = 20
 _TELL_S = 15.0  # between two words about who waits
 _AGAIN = "fi-doctor fleet, or fi-doctor check on that node"
 
@@ -45,7 +46,7 @@ class Answer(NamedTuple):
     @property
     def name(self) -> str:
         """What it is called in every output."""
-        return f"{self.node.name} ({self.environment})" if self.environment else self.node.name
+        return called(self.node, self.environment)
 
 
 class Given(NamedTuple):
@@ -156,8 +157,8 @@ class Rounds:
                 self._give(node, order.environment, "static", note)
             elif number not in waits and now - self._began.get(number, given.since) > order.limit_s + GRACE_S:
                 self._drop(given)
-                seconds = now - given.since
-                yield self._answer(given, Lost(f"it did not answer within {seconds:.0f} s", "the node is still up"))
+                why = f"nor in {GRACE_S:g} s more, for a worker of Ray's to start; the node is still up"
+                yield self._answer(given, Lost(f"it did not answer within {order.limit_s:g} s", why))
         still = [self._given[number].ticket for number in waits if number in self._given]
         if still and now - self._told > _TELL_S:
             self._told = now
@@ -174,6 +175,25 @@ class Rounds:
     def _drop(self, given: Given) -> None:
         self._given.pop(given.ticket.number)
         self._grid.cancel(given.ticket)
+
+
+def called(node: Node, environment: str) -> str:
+    """The name of a node in a runtime environment."""
+    return f"{node.name} ({environment})" if environment else node.name
+
+
+def check_name(name: str, nodes: Sequence[Node], ask: Ask) -> None:
+    """UsageError, before anything is asked of a node, where none of those that are asked has the name."""
+    asked = [node for node in nodes if node.is_alive and (ask.takes_all or node.gpus > 0)]
+    names = [called(node, environment) for node in asked for environment in ask.environments]
+    if name in names:
+        return
+    what, todo = f"--driver: there is no node {name!r}", "fi-doctor fleet --driver NODE"
+    passed = next((node for node in nodes if node.is_alive and node.name == name and node not in asked), None)
+    if passed is not None:
+        what, todo = f"--driver: {name} has no GPU and is passed over", f"{todo} --all-nodes"
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    raise UsageError(what, why=f"nodes that are asked: {', '.join(names[:_MOST_NAMES])}{more}", todo=todo)
 
 
 def read(result: Result, ticket: Ticket) -> bytes | DoctorError:

@@ -53,7 +53,7 @@ def _splits(fleet: FleetReport, width: int) -> Iterator[str]:
     for one in fleet.splits[:_MOST]:
         yield from wrap(one.said, width, "  ", "    ")
     if len(fleet.splits) > _MOST:
-        yield f"  and {len(fleet.splits) - _MOST} more facts; --format json has all"
+        yield f"  and {len(fleet.splits) - _MOST} more; --format json has all"
 
 
 def _variables(fleet: FleetReport, width: int) -> Iterator[str]:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fi_doctor.diagnosis.fact_changes import Told
-from fi_doctor.fleet import following, judging, wording
-from fi_doctor.fleet.comparing import MOST, Apart, Compared
+from fi_doctor.fleet import following, judging, majority, wording
+from fi_doctor.fleet.comparing import Apart, Compared
 from fi_doctor.fleet.judging import Judge
+from fi_doctor.fleet.majority import RowApart, RowSplit
 from fi_doctor.fleet.nodes import natural
 from fi_doctor.fleet.reading import Reading
 from fi_doctor.fleet.weighing import MOST_COMPARED, Scales, Weighed
@@ -46,7 +47,9 @@ class Explainer:
     ) -> None:
         self._kinds, self._compared, self._readings = kinds, compared, readings
         self._judge, self._scales = judge, scales
-        self._standing = [judging.standing(one) for one in judge.reports]
+        self._rows: dict[tuple[int, ...], tuple[RowApart, ...]] = {}  # by the members of a kind
+        self._row_splits: list[tuple[list[Kind], RowSplit]] = []
+        self._compare_rows()
 
     def groups(self) -> tuple[NodeGroup, ...]:
         """All of them, the largest first."""
@@ -61,6 +64,7 @@ class Explainer:
             subjects[leaders[following.subject_of(fact)]].append(fact)
         weights = self._weights_of_sides(subjects)
         found = [self._split(subject, of, weights.get(subject)) for subject, of in subjects.items()]
+        found += [self._split_of_rows(kinds, split) for kinds, split in self._row_splits]
         return tuple(sorted(found, key=lambda one: (-one.weight.rank, one.fact)))
 
     def notes(self) -> tuple[str, ...]:
@@ -73,15 +77,21 @@ class Explainer:
         names = tuple(self._readings[at].name for at in kind.members)
         aparts = self._aparts(kind)
         usual = self._usual(kind)
-        rows = self._rows_apart(kind, usual)
+        rows = self._rows[kind.members]
         drifts: list[Drift] = []
         said: tuple[str, ...] = ()
         if aparts:
             drifts, said = self._drifts(kind, usual, aparts, names)
-        is_odd = bool(aparts) or (bool(rows) and len(kind.members) < (1 - MOST) * len(self._readings))
-        if is_odd and not aparts:
-            said = self._by_rows(names, rows, kind, usual)
-        return NodeGroup(nodes=names, judged=kind.judged, is_odd=is_odd, said=said, drifts=tuple(drifts), rows=rows)
+        elif rows:
+            said = _by_rows(names, rows)
+        return NodeGroup(
+            nodes=names,
+            judged=kind.judged,
+            is_odd=bool(aparts or rows),
+            said=said,
+            drifts=tuple(drifts),
+            rows=tuple(one.name for one in rows),
+        )
 
     def _aparts(self, kind: Kind) -> list[Apart]:
         return [apart for number in kind.first.sections for apart in self._compared.drifts.get(number, ())]
@@ -95,9 +105,18 @@ class Explainer:
         ordinary = [one for one in self._kinds if not self._aparts(one)] or self._kinds
         return next((one for one in ordinary if self._sides(one) == sides), ordinary[0])
 
-    def _rows_apart(self, kind: Kind, usual: Kind) -> tuple[str, ...]:
-        here, there = self._standing[kind.judged], self._standing[usual.judged]
-        return tuple(sorted({name for name, _ in here ^ there}))
+    def _compare_rows(self) -> None:
+        """Verdicts are compared among nodes that are on one side of every split: on another they may well differ."""
+        sides: dict[frozenset[tuple[str, Told]], list[Kind]] = defaultdict(list)
+        for kind in self._kinds:
+            sides[self._sides(kind)].append(kind)
+        standing = [dict(judging.standing(one)) for one in self._judge.reports]
+        every = [(standing[kind.judged], len(kind.members)) for kind in self._kinds]
+        for kinds in sides.values():
+            of = [(standing[kind.judged], len(kind.members)) for kind in kinds]
+            aparts, splits = majority.compare(of, every)
+            self._rows.update(zip((kind.members for kind in kinds), aparts, strict=True))
+            self._row_splits += [(kinds, one) for one in splits]
 
     def _drifts(
         self, kind: Kind, usual: Kind, aparts: list[Apart], names: tuple[str, ...]
@@ -110,19 +129,6 @@ class Explainer:
         said = wording.lines(group_name(names), [(one.own[0], one.alike) for one in found], WIDTH)
         return drifts, said
 
-    def _by_rows(self, names: tuple[str, ...], rows: tuple[str, ...], kind: Kind, usual: Kind) -> tuple[str, ...]:
-        """What its verdicts have otherwise, rows that fail first."""
-        here, there = dict(self._standing[kind.judged]), dict(self._standing[usual.judged])
-        told = sorted(rows, key=lambda name: (name.startswith(judging.FINDING), here.get(name) == "works", name))
-        changes = [_change(name, here.get(name), there.get(name)) for name in told]
-        found: list[str] = []
-        for kept in (3, 2, 1):
-            more = [f"and {len(told) - kept} more"] if len(told) > kept else []
-            said = f"{group_name(names)}: nothing that configures it differs; {'; '.join([*changes[:kept], *more])}"
-            if len(found := wrap(said, WIDTH, "", "  ")) <= wording.MOST_LINES:
-                break
-        return tuple(found[: wording.MOST_LINES])
-
     def _weights_of_sides(self, subjects: dict[str, list[str]]) -> dict[str, Weighed]:
         """What depends on the subjects of splits, by the two largest kinds that are on different sides."""
         if not subjects:
@@ -130,6 +136,22 @@ class Explainer:
         one = self._usual(self._kinds[0])
         other = next((kind for kind in self._kinds if self._sides(kind) != self._sides(one)), one)
         return self._scales.weigh(dict(subjects), other.first, one.first)
+
+    def _split_of_rows(self, kinds: list[Kind], split: RowSplit) -> Split:
+        nodes: list[tuple[str, list[str]]] = []
+        for value, of in split.sides:
+            names = (self._readings[at].name for n in of for at in kinds[n].members)
+            nodes.append((value or "not there", sorted(names, key=natural)))
+        name, *alike = split.names
+        more = f" ({len(alike)} more like it)" if alike else ""
+        is_row = not name.startswith(judging.FINDING)
+        return Split(
+            fact=f"features[{name}].verdict" if is_row else f"findings[{name.removeprefix(judging.FINDING)}].severity",
+            said=f"{name}: {_by_value(nodes)}{more}",
+            weight=Weight.VERDICT if is_row else Weight.FINDING,
+            values=tuple(Value(value=value, nodes=tuple(of)) for value, of in nodes),
+            rows=split.names,
+        )
 
     def _split(self, subject: str, facts: list[str], weighed: Weighed | None) -> Split:
         fact = following.telling_first([one for one in facts if following.subject_of(one) == subject])[0]
@@ -140,14 +162,25 @@ class Explainer:
                 nodes[value] += [self._readings[at].name for at in kind.members]
         nodes = {value: sorted(names, key=natural) for value, names in nodes.items()}
         ordered = sorted(nodes.items(), key=lambda item: (-len(item[1]), natural(item[1][0])))
-        parts = [f"{wording.value(value, fact)} on {group_name(names)}" for value, names in ordered[:4]]
-        more = [f"and {len(ordered) - 4} more values"] if len(ordered) > 4 else []
         return Split(
             fact=fact,
-            said=f"{wording.called(fact)} {', '.join([*parts, *more])}",
+            said=f"{wording.called(fact)} {_by_value([(wording.value(value, fact), of) for value, of in ordered])}",
             weight=weighed.weight if weighed else Weight.NOTHING,
             values=tuple(Value(value=wording.value(value, fact, 1000), nodes=tuple(of)) for value, of in ordered),
         )
+
+
+def _by_rows(names: tuple[str, ...], rows: tuple[RowApart, ...]) -> tuple[str, ...]:
+    """What its verdicts have otherwise, rows that fail first."""
+    told = sorted(rows, key=lambda one: (one.name.startswith(judging.FINDING), one.here == "works", one.name))
+    changes = list(map(_change, told))
+    found: list[str] = []
+    for kept in (3, 2, 1):
+        more = [f"and {len(told) - kept} more"] if len(told) > kept else []
+        said = f"{group_name(names)}: nothing that configures it differs; {'; '.join([*changes[:kept], *more])}"
+        if len(found := wrap(said, WIDTH, "", "  ")) <= wording.MOST_LINES:
+            break
+    return tuple(found[: wording.MOST_LINES])
 
 
 def group_name(names: Sequence[str], longest: int = _NAMES) -> str:
@@ -166,11 +199,20 @@ def short_of(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
-def _change(name: str, here: str | None, there: str | None) -> str:
+def _by_value(nodes: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """Who has which value: "12.4 on node-3, 13.0 on node-7"."""
+    parts = [f"{value} on {group_name(names)}" for value, names in nodes[:4]]
+    more = [f"and {len(nodes) - 4} more values"] if len(nodes) > 4 else []
+    return ", ".join([*parts, *more])
+
+
+def _change(one: RowApart) -> str:
     """What a row or a finding is on a node, and on the others."""
-    if name.startswith(judging.FINDING):
-        return name if there is None else f"without {name}" if here is None else f"{name} is of severity {here}"
-    return f"{name} {here or 'is not there'}, the others {there or 'without it'}"
+    if one.name.startswith(judging.FINDING):
+        if one.others == majority.NOT_THERE:
+            return one.name
+        return f"{one.name} is of severity {one.here}" if one.here else f"without {one.name}"
+    return f"{one.name} {one.here or 'is not there'}, {one.who} {one.others or 'without it'}"
 
 
 def _differences(aparts: Iterable[Apart]) -> list[_Difference]:

@@ -84,7 +84,8 @@ def _reason(  # noqa: PLR0913, PLR0917 - all that the line tells of
     parts += [f"{untold} cannot be told"] if untold else []
     parts += [f"{len(unread)} not read"] if unread else []
     odd = sum(len(one.nodes) for one in groups if one.is_odd)
-    parts += [f"{odd} odd"] if odd else ["no fact decides who is odd" if splits else "none is odd"]
+    of = "verdict" if splits and all(one.rows for one in splits) else "fact"
+    parts += [f"{odd} odd"] if odd else [f"no {of} decides who is odd" if splits else "none is odd"]
     decisive = [one for one in nodes if one.code == code] if code != HOLDS else []
     if not decisive:
         return ", ".join(parts)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec.structs import replace
 
 from fi_doctor import pipeline
@@ -130,8 +128,3 @@ def _light(report: Report) -> Report:
     facts = replace(facts, vllm=left, calls=left, binaries=left, site=left, sources={})
     failed = tuple(one for one in report.outcomes if one.ending.is_bad or any(cell.ending.is_bad for cell in one.cells))
     return secrets.without(replace(report, facts=facts, outcomes=failed))
-
-
-def newest(readings: Sequence[Reading]) -> Reading:
-    """The one that was made last; of several of one time the last by the name of its file."""
-    return max(readings, key=lambda one: (one.created, one.source))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fi_doctor import __version__
 from fi_doctor.errors import DoctorError
-from fi_doctor.fleet import gating, judging, nodes, redacting, variables
+from fi_doctor.fleet import ages, gating, judging, nodes, redacting, variables
 from fi_doctor.fleet.comparing import Compared, compare
 from fi_doctor.fleet.explaining import Explainer, Kind
 from fi_doctor.fleet.judging import Judge
@@ -58,7 +58,7 @@ def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
         else:
             found.append(read)
     readings, told = nodes.distinct(found)
-    launching = _launching(driver, readings, reader)
+    launching = _launching(driver, readings, unread, reader)
     redaction = None
     if strangers is not None:
         redaction = redacting.of(found, unread, strangers)
@@ -83,7 +83,7 @@ def merge(  # noqa: PLR0913 - what is merged, what is asked, what is known
         schema=FLEET_SCHEMA,
         doctor=Doctor(version=__version__, knowledge=kb.version, knowledge_from=kb.origin),
         request=request,
-        created=max((one.created for one in readings), default=""),
+        created=max((one.created for one in readings), key=ages.instant, default=""),
         nodes=every,
         groups=groups,
         splits=splits,
@@ -110,11 +110,17 @@ def _unread(one: NodeReport, error: DoctorError) -> Unread:
     return Unread(name=name, what=what, why=why, todo=todo, source=secrets.hidden(one.source))
 
 
-def _launching(driver: NodeReport | str | None, readings: Sequence[Reading], reader: Reader) -> Reading | Unread | None:
+def _launching(
+    driver: NodeReport | str | None, readings: Sequence[Reading], unread: Sequence[Unread], reader: Reader
+) -> Reading | Unread | None:
     """Where vLLM is started, as it was read; None where nobody says."""
     if driver is None:
         return None
-    return variables.named(driver, readings) if isinstance(driver, str) else _read(driver, reader)
+    if not isinstance(driver, str):
+        return _read(driver, reader)
+    lost = next((one for one in unread if one.name == driver), None)
+    is_read = any(one.name == driver for one in readings)
+    return lost if lost and not is_read else variables.named(driver, readings)
 
 
 def _called(

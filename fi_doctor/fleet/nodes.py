@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 
+from fi_doctor.fleet import ages
 from fi_doctor.fleet.reading import Reading
 from fi_doctor.reports.redaction import host_names
 from fi_doctor.reports.text import clean
@@ -22,13 +23,11 @@ def distinct(readings: Sequence[Reading]) -> tuple[list[Reading], tuple[str, ...
         by_machine[_machine(one, whole), one.executable].append(one)
     kept, notes = [], []
     for of in by_machine.values():
-        newest = max(of, key=lambda one: (one.created, one.source))
+        newest = max(of, key=lambda one: (ages.instant(one.created), one.source))
         kept.append(newest)
         if len(of) > 1:
             left = ", ".join(_told(one) for one in of if one is not newest)
-            notes.append(
-                f"{_named(newest)}: its newest report counts, of {newest.created or 'no day'}; left out: {left}"
-            )
+            notes.append(f"{_named(newest)}: {_counts(newest)}; left out: {left}")
     kept, told = _with_names(kept)
     notes.sort()
     more = [f"and {len(notes) - _MOST_NOTED} more nodes of which the newest report counts"] if len(notes) > 20 else []
@@ -100,8 +99,21 @@ def _apart(named: list[Reading]) -> list[Reading]:
     ]
 
 
+def _counts(newest: Reading) -> str:
+    """Why it is the one of its node that counts."""
+    if ages.instant(newest.created) == ages.UNKNOWN:
+        return f"none of its reports tells when it was made; the last by name counts, {_told(newest)}"
+    return f"its newest report counts, of {clean(newest.created, 40)}"
+
+
 def _told(one: Reading) -> str:
-    return clean(one.source or one.name, 200) + (f" of {clean(one.created, 40)}" if one.created else "")
+    if not one.created:
+        return clean(one.source or one.name, 200)
+    if ages.instant(one.created) != ages.UNKNOWN:
+        why = ""
+    else:
+        why = ", which is to come" if ages.is_to_come(one.created) else ", which is no time"
+    return f"{clean(one.source or one.name, 200)} of {clean(one.created, 40)}{why}"
 
 
 def _named(one: Reading) -> str:

@@ -229,6 +229,8 @@ class Reader:
     def _standing(self, wire: _Wire) -> int:
         """The number of what its verdicts and findings are."""
         rows = self._typed(wire.features, _Rows)
+        if why := refusals.of_rows(rows):
+            raise msgspec.ValidationError(why)
         found = self._typed(wire.findings, _Findings)
         said = tuple(sorted((one.id, str(one.severity), one.features) for one in found))
         content = (tuple(sorted(map(msgspec.structs.astuple, rows), key=repr)), said)

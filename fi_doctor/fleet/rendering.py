@@ -27,7 +27,7 @@ def render(fleet: Fleet, form: str, *, width: int = 80) -> str:
         case "json" | "yaml":
             from fi_doctor.reports import document  # noqa: PLC0415 - see above
 
-            plain = msgspec.to_builtins(fleet.document, order="deterministic")
+            plain = document.portable(msgspec.to_builtins(fleet.document, order="deterministic"))
             return document.json_of(plain) if form == "json" else document.yaml_of(plain)
         case "markdown":
             from fi_doctor.fleet import markdown  # noqa: PLC0415 - see above

@@ -27,7 +27,9 @@ def paths(words: Sequence[str]) -> list[str]:
     found: dict[str, str] = {}
     for word in words:
         for path in _named(word):
-            found.setdefault(os.path.realpath(path), path)
+            real = os.path.realpath(path)
+            if real not in found or (os.path.islink(found[real]) and not os.path.islink(path)):  # noqa: PTH114
+                found[real] = path  # called by a link only where the file itself is not among them
     if not found:
         what = f"--reports: no report in {', '.join(map(repr, words))}"
         raise CannotTellError(what, why=f"no file there ends with {', '.join(ENDINGS)}", todo=_COLLECT)

@@ -48,12 +48,13 @@ class Drift(Data, frozen=True):
 
 
 class Split(Data, frozen=True):
-    """A fact of which no value is that of most nodes: nobody is odd by it."""
+    """A fact, or a verdict, of which no value is that of most nodes: nobody is odd by it."""
 
     fact: str
     said: str
     weight: Weight
     values: tuple[Value, ...]  # the most frequent first
+    rows: tuple[str, ...] = ()  # of verdicts: the rows, or findings, that these nodes have so; empty for a fact
 
 
 class NodeGroup(Data, frozen=True):

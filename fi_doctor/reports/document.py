@@ -26,7 +26,7 @@ _SCHEMA = re.compile(r"fi-doctor\.report/(\d{1,6})\.(\d{1,6})")
 _MAJOR = 1
 # What a terminal or an editor may obey and JSON may hold raw: DEL, C1 controls, zero-width and bidirectional marks.
 _INVISIBLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
-_REWRITE = "fi-doctor report --yaml -o report.yaml (on the machine in question), then use that file"
+_REWRITE = "fi-doctor report --{0} -o report.{0} (on the machine in question), then use that file"
 # Numbers beyond 64 bits are not portable JSON; only measurements, which may be words too, can hold them.
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 
@@ -37,7 +37,11 @@ def to_builtins(report: Report) -> dict[str, Any]:
     Maps are sorted by key. Numbers that JSON cannot say become words in measurements and the largest float elsewhere;
     text that is not Unicode (undecodable bytes of a path) is kept as backslash escapes.
     """
-    plain = msgspec.to_builtins(in_order(report), order="deterministic")
+    return portable(msgspec.to_builtins(in_order(report), order="deterministic"))
+
+
+def portable(plain: dict[str, Any]) -> dict[str, Any]:
+    """The same in what JSON and YAML both can say: without text that is not Unicode, and numbers beyond JSON's."""
     return {key: _portable(value, in_measurements=False) for key, value in plain.items()}
 
 
@@ -99,11 +103,14 @@ def read(data: bytes, name: str) -> Report:
     """
     document = plain(data, name)
     try:
-        return secrets.without(_without_secrets(msgspec.convert(document, type=Report)), secrets.held(os.environ))
+        report = secrets.without(_without_secrets(msgspec.convert(document, type=Report)), secrets.held(os.environ))
     except msgspec.ValidationError as error:
-        raise DataError(f'"{name}" is not a whole report', why=_located(str(error)), todo=_REWRITE) from error
+        raise DataError(f'"{name}" is not a whole report', why=_located(str(error)), todo=_rewrite(name)) from error
     except RecursionError as error:
         raise _too_deep(name) from error
+    if why := refusals.of_rows(report.features):
+        raise _no_report(name, why)
+    return report
 
 
 def _without_secrets(report: Report) -> Report:
@@ -228,7 +235,8 @@ def _parse_yaml(data: bytes, name: str) -> Any:
     except RecursionError as error:
         raise _too_deep(name) from error
     except yaml.YAMLError as error:
-        raise _no_report(name, f"it cannot be read as YAML: {_one_line(error)}") from error
+        as_json = "does not begin as JSON does, and " if name.endswith(".json") else ""
+        raise _no_report(name, f"it {as_json}cannot be read as YAML: {_one_line(error)}") from error
     except ValueError as error:  # a number that Python refuses, bytes that are not UTF-8
         raise _no_report(name, f"it holds a value that cannot be read: {_one_line(error)}") from error
 
@@ -256,15 +264,19 @@ def check_schema(found: object, name: str) -> None:
     if major > _MAJOR:
         raise DataError(f'"{name}" was written by a newer fi-doctor', why=why, todo="pip install -U fi-doctor")
     if major < _MAJOR:
-        raise DataError(f'"{name}" was written by an older fi-doctor', why=why, todo=_REWRITE)
+        raise DataError(f'"{name}" was written by an older fi-doctor', why=why, todo=_rewrite(name))
+
+
+def _rewrite(name: str) -> str:
+    return _REWRITE.format("json" if name.endswith(".json") else "yaml")
 
 
 def _no_report(name: str, why: str) -> DataError:
-    return DataError(f'"{name}" is not a fi-doctor report', why=why, todo=_REWRITE)
+    return DataError(f'"{name}" is not a fi-doctor report', why=why, todo=_rewrite(name))
 
 
 def _too_large(name: str, why: str) -> DataError:
-    return DataError(f'"{name}" is too large for a report', why=why, todo=_REWRITE)
+    return DataError(f'"{name}" is too large for a report', why=why, todo=_rewrite(name))
 
 
 def _too_deep(name: str) -> DataError:

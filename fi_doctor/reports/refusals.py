@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import yaml
@@ -14,6 +15,14 @@ MAX_DEPTH = 64  # a report nests about ten deep
 # What YAML takes for a number and is longer than any in a report: there 0xfff... and 59:59:59... have no limit, and the
 # latter, to the base 60, takes time with the square of its length.
 _LONG_NUMBER = re.compile(r"(?=.{65})[-+]?(?:0x[\da-fA-F_]+|0b[01_]+|[\d_.:]+(?:[eE][-+]?\d+)?)")
+
+
+class _Row(Protocol):
+    @property
+    def feature(self) -> str: ...
+
+    @property
+    def sm(self) -> object: ...
 
 
 class _TwiceError(Exception):
@@ -29,6 +38,13 @@ def of_json(data: bytes) -> str:
     except ValueError:  # what only one of two readers takes
         return ""
     return ""
+
+
+def of_rows(rows: Iterable[_Row]) -> str:
+    """The same of rows: a feature is judged once for each SM, and of two verdicts nobody knows which counts."""
+    counts = Counter((row.feature, row.sm if isinstance(row.sm, int) else None) for row in rows)
+    (feature, sm), most = counts.most_common(1)[0] if counts else (("", None), 0)
+    return "" if most < 2 else f"it has the row {feature!r:.100}{'' if sm is None else f' on SM{sm}'} twice"
 
 
 def of_yaml(events: Iterator[yaml.Event]) -> str:

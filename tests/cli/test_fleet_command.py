@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import cli_command
 import factory as make
@@ -77,6 +78,14 @@ def test_a_file_that_is_cut_off_leaves_the_rest_untold_and_not_well(doctor, fold
         (("--address", "nowhere", "--collectives"), 2, "one rank has nobody to talk to"),
         (("--runtime-env", "{folder}/none.yaml"), 2, "none.yaml: No such file"),
         (("--nccl-log", "{folder}/none.log"), 2, "none.log: No such file"),
+        (("--runtime-env", "{folder}/pipe"), 2, "pipe: it is not a file"),
+        (("--collectives", "--nccl-log", "{folder}/pipe"), 2, "pipe: it is not a file"),
+        (("--reports", "{folder}", "--depth", "run"), 2, "--depth: it says nothing here"),
+        (("--reports", "{folder}", "--jobs", "2", "--all-nodes"), 2, "--all-nodes, --jobs: they say nothing here"),
+        (("--reports", "{folder}", "--collectives", "--tp", "2"), 2, "--tp, --collectives: they say nothing here"),
+        (("--collectives", "--tp", "2", "--require", "norm.*"), 2, "--require: it says nothing here"),
+        (("--nccl-log", "{folder}/none.log", "--wait", "1m"), 2, "--wait: it says nothing here"),
+        (("--address", "head:6379", "warm"), 2, "options of fi-doctor fleet warm come behind its name"),
         (("--reports", "/nowhere"), 2, "there is no '/nowhere'"),
         (("--reports", "{empty}"), 3, "no report in"),
         (("--reports", "{folder}", "-f", "sarif"), 2, "sarif"),
@@ -87,11 +96,24 @@ def test_a_file_that_is_cut_off_leaves_the_rest_untold_and_not_well(doctor, fold
 def test_mistakes_say_what_to_do(doctor, folder, words, code, said):
     empty = folder / "empty"
     empty.mkdir()
+    os.mkfifo(folder / "pipe")
     settings = () if words[0] == "warm" else ("--no-config",)
     done = doctor("fleet", *settings, *(word.format(folder=folder, empty=empty) for word in words))
     assert done.returncode == code
     assert said in done.stderr
     assert "try: " in done.stderr
+
+
+@pytest.mark.parametrize(("words", "address"), [((), "auto"), (("--address", ""), "")])
+def test_an_address_that_is_empty_is_not_auto(monkeypatch, words, address):
+    from typer.testing import CliRunner
+
+    from fi_doctor.cli import fleet
+
+    asked = []
+    monkeypatch.setattr(fleet, "check", lambda one: asked.append(one.ray.address) or 0)
+    CliRunner().invoke(fleet.app, words)
+    assert asked == [address]
 
 
 def test_the_name_of_a_host_is_taken_out_of_a_redacted_report():

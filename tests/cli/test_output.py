@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from permissions import obey_permissions
 
 from fi_doctor.cli import emit
+from fi_doctor.errors import UsageError
 from fi_doctor.reports import render
 
 
@@ -66,6 +68,25 @@ def test_a_file_that_is_mounted_by_itself_is_written_in_its_place(tmp_path, monk
     emit.write("new", str(target))
     assert target.read_text(encoding="utf-8") == "new"
     assert (target.stat().st_ino == inode) is is_mounted
+
+
+def test_a_folder_that_takes_no_file_is_told_before_the_work(tmp_path, monkeypatch):
+    emit.check_writable(str(tmp_path / "out.json"))
+    assert list(tmp_path.iterdir()) == []
+
+    def full(**options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(emit.tempfile, "TemporaryFile", full)
+    with pytest.raises(UsageError, match="cannot be written") as error:
+        emit.check_writable(str(tmp_path / "out.json"))
+    assert error.value.why == f"the folder {str(tmp_path)!r} takes no file: No space left on device"
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self").is_dir(), reason="there is no /proc")
+def test_nobody_writes_to_proc():
+    with pytest.raises(UsageError, match="cannot be written"):
+        emit.check_writable("/proc/x")
 
 
 def test_only_what_lies_on_another_file_system_than_its_folder_is_mounted_by_itself(tmp_path):

@@ -10,6 +10,7 @@ from fi_doctor.cli import fleet, ray_nodes
 from fi_doctor.cli.fleet import AskedFleet
 from fi_doctor.cluster import collectives, warming
 from fi_doctor.cluster.grid import Node
+from fi_doctor.errors import UsageError
 from fi_doctor.fleet.reading import NodeReport
 from fi_doctor.knowledge import examples
 
@@ -45,6 +46,12 @@ def cluster(monkeypatch):
     monkeypatch.setattr(ray_nodes, "grid", lambda asked, environments=None: contextlib.nullcontext(found))
     monkeypatch.setattr(ray_nodes, "_driver", lambda: NodeReport("driver", report))
     return found
+
+
+def test_a_driver_that_no_node_is_is_refused_before_anything_is_asked(cluster):
+    with pytest.raises(UsageError, match="there is no node 'nobody'"):
+        fleet.check(AskedFleet(driver="nobody", no_config=True))
+    assert cluster.orders == []
 
 
 def test_who_has_answered_is_told_and_who_has_not(cluster, tmp_path, capsys):

@@ -4,7 +4,7 @@ from fake_grid import REPORT, FakeGrid, ended, node
 from fi_doctor.cluster import rounds
 from fi_doctor.cluster.grid import Lost, named
 from fi_doctor.cluster.rounds import Ask, Rounds
-from fi_doctor.errors import CannotTellError, DoctorError
+from fi_doctor.errors import CannotTellError, DoctorError, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -89,8 +89,33 @@ def test_a_node_that_never_answers_is_given_up_and_the_others_are_kept():
     grid = FakeGrid(node("a"), node("b"), never=["b"])
     answers, _, _ = told(grid, limit_s=0.0)
     assert answers["a"].found == REPORT
-    assert "it did not answer within" in answers["b"].found.what
+    assert answers["b"].found.what == "it did not answer within 0 s"
+    assert answers["b"].found.why == "nor in 0 s more, for a worker of Ray's to start; the node is still up"
     assert grid.cancelled == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "todo"),
+    [
+        ("nobody", "there is no node 'nobody'", "--driver NODE"),
+        ("gone", "there is no node 'gone'", "--driver NODE"),
+        ("a", "there is no node 'a'", "--driver NODE"),  # it is asked in a runtime environment only
+        ("head", "head has no GPU and is passed over", "--all-nodes"),
+    ],
+)
+def test_a_driver_that_is_not_asked_is_refused_with_the_names_of_those_that_are(name, what, todo):
+    nodes = (node("a"), node("b"), node("head", gpus=0), node("gone", alive=False))
+    with pytest.raises(UsageError, match=what) as error:
+        rounds.check_name(name, nodes, Ask(words=(), environments=("x.yaml",)))
+    assert error.value.why == "nodes that are asked: a (x.yaml), b (x.yaml)"
+    assert todo in error.value.todo
+
+
+def test_a_driver_that_is_asked_is_taken():
+    nodes = (node("a"), node("head", gpus=0))
+    rounds.check_name("a", nodes, Ask(words=()))
+    rounds.check_name("head", nodes, Ask(words=(), takes_all=True))
+    rounds.check_name("a (x.yaml)", nodes, Ask(words=(), environments=("x.yaml",)))
 
 
 def test_who_waits_for_a_gpu_too_long_is_only_read(monkeypatch):

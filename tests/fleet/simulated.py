@@ -77,7 +77,7 @@ def vary(report, chance, name):
         folder["free_mib"] = chance.randrange(100_000, 240_000)
         folder["free_inodes"] = chance.randrange(1_000_000, 16_000_000)
     report["created"] = (
-        f"2026-11-{chance.randrange(1, 29):02}T{chance.randrange(24):02}:{chance.randrange(60):02}:00+00:00"
+        f"2025-11-{chance.randrange(1, 29):02}T{chance.randrange(24):02}:{chance.randrange(60):02}:00+00:00"
     )
     report["seconds"] = round(chance.uniform(1, 90), 1)
     facts["installed_on"] = {one: f"2026-11-{chance.randrange(1, 29):02}" for one in facts["installed_on"]}

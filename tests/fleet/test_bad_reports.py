@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 
 import pytest
 import simulated
@@ -81,6 +82,42 @@ def test_of_one_node_the_newest_report_counts_and_it_is_said(merged):
     assert "node-0-old.json of 2020-01-01" in found.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("real", "other", "why"),
+    [
+        ("2025-11-28T13:52:39+00:00", "2025-11-28T23:52:39+14:00", ""),
+        ("2025-11-28T13:52:39", "2025-11-28T14:00:00+01:00", ""),
+        ("2025-11-28T13:52:39Z", "zzz", ", which is no time"),
+        ("2025-11-28T13:52:39+00:00", "2999-01-01T00:00:00+00:00", ", which is to come"),
+    ],
+)
+def test_the_newest_is_so_by_its_instant_and_what_is_no_time_or_to_come_is_none(merged, real, other, why):
+    one = json.loads(ONE.found) | {"created": real}
+    again = NodeReport("again", json.dumps(one | {"created": other}).encode(), "zz.json")
+    found = merged([again, ONE._replace(found=json.dumps(one).encode()), TWO]).document
+    assert [one.name for one in found.nodes] == ["node-0", "node-1"]
+    assert found.notes == (f"node-0: its newest report counts, of {real}; left out: zz.json of {other}{why}",)
+
+
+def test_reports_of_one_node_without_a_time_are_taken_by_name_and_it_is_said(merged):
+    one = json.dumps(json.loads(ONE.found) | {"created": "zzz"}).encode()
+    found = merged([NodeReport("b", one, "b.json"), NodeReport("a", one, "a.json")]).document
+    assert [node.name for node in found.nodes] == ["b"]
+    (said,) = found.notes
+    assert said.startswith("b: none of its reports tells when it was made; the last by name counts, b.json of zzz")
+    assert said.endswith("; left out: a.json of zzz, which is no time")
+
+
+def test_a_report_that_tells_of_a_row_twice_is_not_read(merged):
+    twice = json.loads(TWO.found)
+    row, *rest = twice["features"]
+    twice["features"] = [row, *rest, row | {"verdict": "broken"}]
+    found = merged([ONE, TWO._replace(found=json.dumps(twice).encode()), THREE]).document
+    assert [(one.name, one.why) for one in found.unread] == [("node-1", "it has the row 'comm.all2all' on SM90 twice")]
+    twice["features"][-1]["sm"] = 100
+    assert merged([TWO._replace(found=json.dumps(twice).encode())]).document.unread == ()
+
+
 def test_two_machines_of_one_name_are_told_apart(merged):
     one, two = nodes(None, None, names=["gpu-1", "gpu-1"])
     found = merged([one._replace(source="a/gpu-1.json"), two._replace(source="b/gpu-1.json")]).document
@@ -115,6 +152,13 @@ def test_names_obey_nobody_and_keep_secrets(merged, form):
     assert "<script>" not in text or form in ("console", "json", "yaml", "prometheus")
 
 
+@pytest.mark.parametrize("form", rendering.FORMATS)
+def test_names_that_are_not_unicode_are_written_in_every_format(merged, form):
+    name = os.fsdecode(b"node-\xff")
+    text = rendering.render(merged([NodeReport(name, ONE.found, f"{name}.json"), NodeReport(f"{name}2", b"")]), form)
+    assert b"node-" in text.encode("utf-8", "strict" if form in {"json", "yaml"} else "backslashreplace")
+
+
 def test_files_are_found_and_named_by_what_tells_them_apart(tmp_path):
     for node in ("node-1", "node-2"):
         folder = tmp_path / "all" / node / "tmp"
@@ -128,9 +172,11 @@ def test_files_are_found_and_named_by_what_tells_them_apart(tmp_path):
     found = sources.paths([str(tmp_path / "all"), str(tmp_path / "all" / "node-*" / "tmp" / "*.json")])
     assert [path.removeprefix(f"{tmp_path}/all/") for path in found] == [
         "gone.yaml",
-        "link.json",
+        "node-1/tmp/report.json",
         "node-2/tmp/report.json",
     ]
+    link = str(tmp_path / "all" / "link.json")
+    assert sources.paths([link]) == [link]
     assert sources.names(found[2:]) == ["report"]
     assert sources.names(["x/node-1/tmp/r.json", "x/node-2/tmp/r.json"]) == ["node-1", "node-2"]
     assert sources.names(["r/node-1.json", "r/node-2.yaml"]) == ["node-1", "node-2"]

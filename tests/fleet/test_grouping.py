@@ -80,6 +80,76 @@ def test_a_node_that_only_its_verdicts_set_apart_is_odd_without_a_fact(merged):
     assert {node.name: node.code for node in found.nodes}["node-4"] == 1
 
 
+def with_verdicts(*verdicts):
+    """Nodes of equal facts, each with a verdict of one row."""
+    reports = nodes(*[None] * len(verdicts))
+    for number, verdict in enumerate(verdicts):
+        told = json.loads(reports[number].found)
+        row = next(one for one in told["features"] if one["feature"] == "comm.all2all")
+        row.update(verdict=verdict)
+        reports[number] = reports[number]._replace(found=json.dumps(told).encode())
+    return reports
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "said"),
+    [
+        (
+            ("broken", "works", "unsupported", "wrong-result"),
+            "comm.all2all on SM90: broken on node-0, works on node-1, unsupported on node-2, wrong-result on node-3",
+        ),
+        (
+            ("works", "broken", "works", "broken", "unsupported"),
+            "comm.all2all on SM90: works on node-0, node-2, broken on node-1, node-3, unsupported on node-4",
+        ),
+        (("broken", "works"), "comm.all2all on SM90: broken on node-0, works on node-1"),
+    ],
+)
+def test_verdicts_without_a_majority_name_all_sides_and_nobody_is_odd(merged, verdicts, said):
+    found = merged(with_verdicts(*verdicts)).document
+    assert not any(group.is_odd or group.said or group.rows for group in found.groups)
+    assert [(one.fact, one.said, one.rows) for one in found.splits] == [
+        ("features[comm.all2all on SM90].verdict", said, ("comm.all2all on SM90",))
+    ]
+    assert "no verdict decides who is odd" in found.gate.reason
+
+
+def test_who_has_a_verdict_otherwise_than_two_thirds_is_odd_and_most_are_not_all(merged):
+    found = merged(with_verdicts("works", "works", "works", "works", "broken", "unsupported")).document
+    assert found.splits == ()
+    odd = [" ".join(" ".join(group.said).split()) for group in found.groups if group.is_odd]
+    assert odd == [
+        "node-4: nothing that configures it differs; comm.all2all on SM90 broken, most works",
+        "node-5: nothing that configures it differs; comm.all2all on SM90 unsupported, most works",
+    ]
+
+
+def test_a_verdict_that_goes_with_a_fact_without_majority_is_told_by_the_fact(merged):
+    reports = with_verdicts(*["works"] * 3, *["broken"] * 3)
+    for number in (3, 4, 5):
+        told = json.loads(reports[number].found)
+        simulated.driver(told["facts"])
+        reports[number] = reports[number]._replace(found=json.dumps(told).encode())
+    found = merged(reports).document
+    assert [one.fact for one in found.splits] == ["gpus.driver.version"]
+    assert not any(group.is_odd for group in found.groups)
+
+
+def test_on_a_side_of_a_split_most_are_those_of_that_side_and_else_those_of_all(merged):
+    def told(*verdicts):
+        reports = with_verdicts(*verdicts)
+        for number in (0, 1, 2):
+            changed = json.loads(reports[number].found)
+            simulated.driver(changed["facts"])
+            reports[number] = reports[number]._replace(found=json.dumps(changed).encode())
+        found = merged(reports).document
+        return [" ".join(" ".join(group.said).split()) for group in found.groups if group.is_odd]
+
+    start, row = "nothing that configures it differs; comm.all2all on SM90", "unsupported, most that are configured so"
+    assert told(*["broken"] * 3, "works", "works", "unsupported") == [f"node-5: {start} {row} works"]
+    assert told(*["works"] * 3, "works", "broken") == [f"node-4: {start} broken, the others works"]
+
+
 def test_a_node_whose_gpus_are_taken_is_judged_by_itself(merged):
     """Free memory is no drift, and a rule asks for it: what today's knowledge says of one node holds for no other."""
     reports = nodes(None, None, None, None)
@@ -107,6 +177,13 @@ def test_variables_that_workers_lack_are_told_against_the_driver(merged):
 def test_a_driver_that_tells_nothing_is_named_and_the_fleet_is_told(merged):
     found = merged(nodes(None, None), driver=NodeReport("head", b"{")).document
     assert (found.driver, found.variables) == ("", ())
+    assert found.notes == ('The driver\'s variables are not known: "head" is not a fi-doctor report',)
+
+
+def test_a_driver_among_the_nodes_that_is_not_read_costs_its_variables_only(merged):
+    one, two = nodes(None, None)
+    found = merged([one, two, NodeReport("head", b"{")], driver="head").document
+    assert [node.name for node in found.nodes] == ["node-0", "node-1"]
     assert found.notes == ('The driver\'s variables are not known: "head" is not a fi-doctor report',)
 
 

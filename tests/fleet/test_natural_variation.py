@@ -111,7 +111,7 @@ def test_in_another_python_a_package_of_another_release_is_told_too(merged):
 def test_a_node_that_lost_a_gpu_since_its_last_report_is_one_node(merged):
     one, two, three = nodes(None, None, None)
     later = json.loads(two.found)
-    later["created"] = "2027-01-01T00:00:00+00:00"
+    later["created"] = "2026-01-01T00:00:00+00:00"
     simulated.missing_gpu(later["facts"])
     found = merged([one, two, three, NodeReport("node-1-again", json.dumps(later).encode())]).document
     assert [node.name for node in found.nodes] == ["node-0", "node-1-again", "node-2"]

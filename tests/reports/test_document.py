@@ -189,7 +189,7 @@ def test_an_error_inside_names_the_path():
     with pytest.raises(DataError) as caught:
         read(plain)
     assert caught.value.why == "facts.gpus.gpus[0].name: expected `str`, got `int`"
-    assert "fi-doctor report --yaml" in caught.value.todo
+    assert "fi-doctor report --json" in caught.value.todo
 
 
 NO_REPORT = {
@@ -238,6 +238,28 @@ def test_what_is_no_report_is_said_with_a_reason_and_a_way_out(data, why):
     assert why in caught.value.why
     assert caught.value.todo
     assert len(str(caught.value)) < 800
+
+
+def test_a_broken_file_is_told_of_by_what_its_name_says_it_is():
+    with pytest.raises(DataError) as caught:
+        document.read(b"a: [", "node.json")
+    assert caught.value.why.startswith("it does not begin as JSON does, and cannot be read as YAML")
+    assert "report --json -o report.json" in caught.value.todo
+    with pytest.raises(DataError) as caught:
+        document.read(b"a: [", "node.yaml")
+    assert caught.value.why.startswith("it cannot be read as YAML")
+    assert "report --yaml -o report.yaml" in caught.value.todo
+
+
+def test_a_row_is_told_once_for_each_sm():
+    told = document.to_builtins(all_good())
+    row = told["features"][0]
+    told["features"].append(row | {"sm": 42})
+    assert document.read(json.dumps(told).encode(), "some.json").features
+    told["features"].append(row | {"sm": 42, "why": "another"})
+    with pytest.raises(DataError, match="is not a fi-doctor report") as caught:
+        document.read(json.dumps(told).encode(), "some.json")
+    assert caught.value.why == f"it has the row {row['feature']!r} on SM42 twice"
 
 
 def test_a_report_that_is_too_large_is_refused_before_it_is_parsed(monkeypatch):
