@@ -49,6 +49,7 @@ _BUILDERS = {
 }
 # What FlashInfer called its modules while torch built them: up to 0.2.
 _ONCE = r"extension '(?:sampling|norm|page|rope|cascade|quantization|activation|gemm|group_gemm|silu_and_mul)"
+_CALLED = ("a build by tvm-ffi", "torch's extensions")  # who calls them is told by another line, if any
 _BUILT = (
     r"\b(?:nvcc|c\+\+|g\+\+|cc|clang\+\+|cicc|ptxas|cudafe\+\+|ld|cmake|ninja|make)\b|^FAILED: "
     r"|\b(?:[Bb]uild|[Cc]ompil)|\): error"
@@ -125,7 +126,11 @@ def _owner(line: Line, ties: list[Line]) -> str:
     if named := package(line.text) or line.owner:
         return named
     tie = _nearest(line, ties)
-    return "" if tie is None or is_about(tie) else _other(tie.text)
+    if tie is None or is_about(tie):
+        return ""
+    callers = (_other(other.text) for other in ties if is_near(tie, other, _BELOW) and not is_about(other))
+    named = _other(tie.text)
+    return next((caller for caller in callers if caller not in _CALLED), named) if named in _CALLED else named
 
 
 def is_anothers(deciding: Iterable[Match]) -> bool:
