@@ -147,7 +147,7 @@ def ranked(
     errors: those of the log. serving: the files in which a server says that it has started. ties: lines about
     FlashInfer. is_failing: whether a container with an engine tells an error; then those of others are never first.
     """
-    every, own, about = list(candidates), list(errors), list(ties)
+    every, own, about = list(candidates), list(errors), tying.standing(ties)
     if not is_failing:
         return _ranked(every, own, serving, about)
     first = _ranked((one for one in every if not one.beside), own, serving, about)

@@ -69,6 +69,12 @@ def test_what_it_is_named_for_is_flashinfers(name):
     assert (first.confidence, first.flashinfer_at_fault) == ("high", True)
 
 
+def test_a_load_that_goes_on_calls_no_builder_of_torch():
+    log, _ = OTHERS["torch's builder"]
+    [first, *_] = diagnosed(f"{INFO}flashinfer.jit: Loading JIT ops: norm\n{log}").diagnoses
+    assert not first.flashinfer_at_fault
+
+
 @pytest.mark.parametrize("before", [HEALTHY, f"{INFO}flashinfer.jit: Loading JIT ops: norm\n{HEALTHY}"])
 def test_a_healthy_start_ties_nothing(before):
     [first, *_] = diagnosed(f"{before}\n{NO_NVCC}").diagnoses
