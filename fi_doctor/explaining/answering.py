@@ -7,6 +7,7 @@ from typing import NamedTuple
 from fi_doctor.conditions import Truth
 from fi_doctor.conditions.logs import LOG, LogView
 from fi_doctor.explaining import helping
+from fi_doctor.explaining.contradicting import is_implied
 from fi_doctor.explaining.filling import contradicted
 from fi_doctor.explaining.matching import Match
 from fi_doctor.explaining.patterns import same as alike
@@ -223,7 +224,7 @@ def _unknown(one: Candidate) -> tuple[str, ...]:
         return ()
     parts = [part for part in LOG.parts(one.fault.when) if LOG.holds(part, one.view) is Truth.UNKNOWN]
     parts = [part for part in parts if not one.despite or one.despite.fact.name not in part]
-    return tuple(dict.fromkeys(in_words(part) for part in parts))
+    return tuple(dict.fromkeys(in_words(part) for part in parts if not is_implied(part, one.matches, one.view)))
 
 
 def in_words(part: Condition) -> str:
@@ -270,6 +271,8 @@ def _known(one: Candidate) -> tuple[str, ...]:
         if LOG.holds(part, one.view) is Truth.YES and (facts := one.view.facts.of(word, key)):
             where = _where(facts[0], one)
             said.append(f"{key or word.replace('_', ' ')} is {facts[0].value} ({where})")
+        elif LOG.holds(part, one.view) is Truth.UNKNOWN and is_implied(part, one.matches, one.view):
+            said.append(f"{in_words(part)} follows from it")
     return tuple(dict.fromkeys(said))
 
 

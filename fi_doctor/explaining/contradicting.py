@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from fi_doctor.conditions import Truth
 from fi_doctor.conditions.compilers import SINCE
 from fi_doctor.conditions.log_relations import driver_cuda
+from fi_doctor.conditions.logs import LOG, LogView
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.explaining.lines import Line
 from fi_doctor.explaining.matching import Match
-from fi_doctor.model import Fault, LogFact, LogFacts, Missing
+from fi_doctor.model import Condition, Fault, LogFact, LogFacts, Missing
 
 # Release of the toolkit from which nvcc takes an architecture: those of the GPUs that have a name, and others; with f
 # from 12.9 on. Sources: the release notes of CUDA 10.0 to 13.0, nvcc --list-gpu-arch.
@@ -87,7 +89,13 @@ def fitting(matches: Iterable[Match], facts: LogFacts) -> LogFacts:
     return facts
 
 
-def implied(matches: Iterable[Match], facts: LogFacts) -> tuple[LogFacts, ...]:
+def is_implied(condition: Condition, matches: Iterable[Match], view: LogView) -> bool:
+    """Whether a condition that the log's facts leave open holds by what a compiler's own line tells."""
+    fuller = _implied(matches, view.facts)
+    return bool(fuller) and all(LOG.holds(condition, view._replace(facts=facts)) is Truth.YES for facts in fuller)
+
+
+def _implied(matches: Iterable[Match], facts: LogFacts) -> tuple[LogFacts, ...]:
     """The facts with what a compiler's own line tells, at both ends: "it is older than 12.9" has no release.
 
     The GPU is one of the architecture that was refused where a build names no other, and no list names any.

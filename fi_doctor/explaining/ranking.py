@@ -119,9 +119,8 @@ def _candidate(fault: Fault, matches: tuple[Match, ...], facts: LogFacts, kinds:
     named = frozenset(match.sign.name for match in matches if match.sign.name)
     view = LogView(facts, _captured(matches), named, kinds)
     truth = LOG.holds(fault.when, view) if fault.when else Truth.YES
-    if truth is Truth.UNKNOWN and (more := contradicting.implied(matches, facts)):
-        is_told = all(LOG.holds(fault.when, view._replace(facts=fuller)) is Truth.YES for fuller in more)
-        truth = Truth.YES if is_told else truth
+    if truth is Truth.UNKNOWN and contradicting.is_implied(fault.when, matches, view):
+        truth = Truth.YES
     return None if truth is Truth.NO else Candidate(fault, matches, view, truth, _confidence(matches, truth))
 
 
@@ -148,7 +147,7 @@ def ranked(
     errors: those of the log. serving: the files in which a server says that it has started. ties: lines about
     FlashInfer. is_failing: whether a container with an engine tells an error; then those of others are never first.
     """
-    every, own, about = list(candidates), list(errors), list(ties)
+    every, own, about = list(candidates), list(errors), tying.standing(ties)
     if not is_failing:
         return _ranked(every, own, serving, about)
     first = _ranked((one for one in every if not one.beside), own, serving, about)

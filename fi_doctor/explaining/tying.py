@@ -49,6 +49,7 @@ _BUILDERS = {
 }
 # What FlashInfer called its modules while torch built them: up to 0.2.
 _ONCE = r"extension '(?:sampling|norm|page|rope|cascade|quantization|activation|gemm|group_gemm|silu_and_mul)"
+_CALLED = ("a build by tvm-ffi", "torch's extensions")  # who calls them is told by another line, if any
 _BUILT = (
     r"\b(?:nvcc|c\+\+|g\+\+|cc|clang\+\+|cicc|ptxas|cudafe\+\+|ld|cmake|ninja|make)\b|^FAILED: "
     r"|\b(?:[Bb]uild|[Cc]ompil)|\): error"
@@ -62,6 +63,7 @@ _CALLING = frozenset(("vllm", "sglang", "tensorrt_llm"))  # of their own caches,
 # What FlashInfer's logger says of a build that is under way; all else that is called information is of healthy starts.
 _BUILDING = r"(?i)(?:^|[^d] )loading\b|\b(?:building|compiling|generating)\b|JIT backend"
 _LOADING, _LOADED = r"(?:^|[^d] )[Ll]oading JIT ops: (?P<ops>.*)$", r"Finished loading JIT ops: (?P<ops>.*)$"
+_FRAME = ", line "
 _BELOW = 40  # lines between FlashInfer's frame and that of a builder that it calls
 # What stands in lines that are about it, or about builds of others, to be searched for.
 LITERALS = frozenset(
@@ -82,7 +84,7 @@ def is_telling(line: Line) -> bool:
 
 def owner(deciding: Iterable[Match], ties: Iterable[Line]) -> str:
     """Whose such messages are where that is another one's: by their lines, their tracebacks, or a build near them."""
-    matches, found = _open(deciding), _standing(ties)
+    matches, found = _open(deciding), list(ties)
     owners = [_owner(match.line, found) for match in matches]
     return owners[0] if owners and all(owners) else ""
 
@@ -90,9 +92,10 @@ def owner(deciding: Iterable[Match], ties: Iterable[Line]) -> str:
 def limit(deciding: Iterable[Match], ties: Iterable[Line]) -> Confidence:
     """How sure such messages make that it is FlashInfer's: those near a line about it as sure as they are.
 
-    ties: lines about FlashInfer, and about builds of others; of both near a message the nearest one says whose it is.
+    ties: as `standing` gives them, about FlashInfer and about builds of others; of both near a message the nearest one
+    says whose it is.
     """
-    matches, found = _open(deciding), _standing(ties)
+    matches, found = _open(deciding), list(ties)
     if not matches or any(match.line.is_own for match in matches):
         return Confidence.HIGH
     nearest = [tie for match in matches if (tie := _nearest(match.line, found)) is not None]
@@ -125,7 +128,11 @@ def _owner(line: Line, ties: list[Line]) -> str:
     if named := package(line.text) or line.owner:
         return named
     tie = _nearest(line, ties)
-    return "" if tie is None or is_about(tie) else _other(tie.text)
+    if tie is None or is_about(tie):
+        return ""
+    callers = (_other(other.text) for other in ties if is_near(tie, other, _BELOW) and not is_about(other))
+    named = _other(tie.text)
+    return next((caller for caller in callers if caller not in _CALLED), named) if named in _CALLED else named
 
 
 def is_anothers(deciding: Iterable[Match]) -> bool:
@@ -153,7 +160,7 @@ def _other(text: str) -> str:
     return next((name for mark, name in _OTHERS.items() if mark in text), "")
 
 
-def _standing(ties: Iterable[Line]) -> list[Line]:
+def standing(ties: Iterable[Line]) -> list[Line]:
     """The lines less those of healthy starts, of loads that finished, and of builders that FlashInfer called."""
     found = list(ties)
     finished = [(tie, said["ops"]) for tie in found if (said := search(_LOADED, tie.text)) is not None]
@@ -164,7 +171,7 @@ def _standing(ties: Iterable[Line]) -> list[Line]:
         if _is_healthy(tie, loaded):
             continue
         if is_about(tie):
-            own = tie
+            own = tie if _FRAME in tie.text else own
         elif own is not None and any(mark in tie.text for mark in _BUILDERS) and is_near(tie, own, _BELOW):
             continue
         standing.append(tie)
@@ -187,7 +194,7 @@ def _nearest(line: Line, ties: list[Line]) -> Line | None:
 
 def is_named(matches: Iterable[Match], ties: Iterable[Line]) -> bool:
     """Whether a sign is of FlashInfer's own message, or a line names it or is near one that does."""
-    found = [tie for tie in _standing(ties) if is_about(tie)]
+    found = [tie for tie in ties if is_about(tie)]
     return any(
         search(_OWN_SOURCE, match.sign.source) is not None
         or search(r"(?i)flashinfer|trtllm", match.line.text) is not None

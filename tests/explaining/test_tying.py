@@ -30,6 +30,7 @@ OTHERS = {
     "SGLang's kernels": (
         (
             f'{ERROR}  File "/w/python/sglang/jit_kernel/utils.py", line 150, in load_jit\n'
+            f'{ERROR}  File "/v/dist-packages/tvm_ffi/cpp/extension.py", line 366, in _run_build\n'
             f"{ERROR}RuntimeError: ninja exited with status 1\n{NO_NVCC}"
         ),
         "SGLang's own kernels",
@@ -66,6 +67,12 @@ OWN = {
 def test_what_it_is_named_for_is_flashinfers(name):
     [first, *_] = diagnosed(OWN[name]).diagnoses
     assert (first.confidence, first.flashinfer_at_fault) == ("high", True)
+
+
+def test_a_load_that_goes_on_calls_no_builder_of_torch():
+    log, _ = OTHERS["torch's builder"]
+    [first, *_] = diagnosed(f"{INFO}flashinfer.jit: Loading JIT ops: norm\n{log}").diagnoses
+    assert not first.flashinfer_at_fault
 
 
 @pytest.mark.parametrize("before", [HEALTHY, f"{INFO}flashinfer.jit: Loading JIT ops: norm\n{HEALTHY}"])
@@ -137,6 +144,8 @@ REFUSED = "nvcc fatal   : Unsupported gpu architecture 'compute_120f'"
 def test_the_architecture_of_a_build_tells_the_gpu_unless_a_list_may(before, confidence):
     [first, *_] = diagnosed(f"{before}\n{REFUSED}").diagnoses
     assert (first.cause, first.confidence) == ("jit-arch-too-new-for-nvcc", confidence)
+    assert "nvcc <12.9 follows from it" in first.reason
+    assert first.unknown == (() if confidence == "high" else ("sm >=120",))
 
 
 UNKNOWN = "nvcc fatal   : Unknown option '-static-global-template-stub=false'"
