@@ -8,7 +8,7 @@ import pytest
 from fi_doctor import knowledge
 from fi_doctor.diagnosis import foretelling
 from fi_doctor.diagnosis.foretelling import Foreseen
-from fi_doctor.model import Ending, Stage, Verdict, selects
+from fi_doctor.model import Binaries, Binary, Ending, Stage, Verdict, selects
 
 KB = knowledge.load()
 FORETELLING = sorted(rule.id for rule in KB.rules if rule.foretells)
@@ -19,6 +19,19 @@ def facts(version, sm=90, gpus=1, *, packages=None, **changes):
     found = tuple(make.gpu(sm=sm, index=number) for number in range(gpus))
     here = {"flashinfer-python": version, **(packages or {})}
     return make.facts(gpus=make.gpu_facts(*found), packages=here, **changes)
+
+
+def torch_of(unit):
+    """A torch with code for that architecture alone, on SM100."""
+    path = f"{make.SITE}/torch/lib/libtorch_cuda.so"
+    read = Binary(path=path, owner="torch", units={unit: 3}, ptx={}, needed=(), unresolved=())
+    return facts("0.7.4", sm=100, binaries=Binaries(files=(read,), unread={}))
+
+
+def moved_torch(cuda):
+    """A torch of which no library was read, on SM100."""
+    read = make.missing("it is of a move that was not made")
+    return facts("0.7.4", sm=100, binaries=read, toolkit=make.toolkit(torch_cuda=cuda))
 
 
 @pytest.mark.parametrize(
@@ -120,6 +133,8 @@ def facts(version, sm=90, gpus=1, *, packages=None, **changes):
             ),
             facts("0.6.7.post3"),
         ),
+        ("torch-binary-lacks-this-gpu", ("norm.rmsnorm", "bf16"), BROKEN, torch_of("sm_90"), torch_of("sm_100")),
+        ("torch-cuda-older-than-gpu", ("norm.rmsnorm", "bf16"), BROKEN, moved_torch("12.6"), moved_torch("12.8")),
     ],
     ids=lambda value: value if isinstance(value, str) and "-" in value else "",
 )
