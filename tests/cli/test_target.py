@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from msgspec.structs import replace
@@ -291,6 +292,10 @@ def test_a_list_is_read_without_what_is_no_row(tmp_path):
         warming.features(AskedWarm(listed=str(path)), known)
     with pytest.raises(UsageError, match="cannot be read"):
         warming.features(AskedWarm(listed=str(tmp_path / "none")), known)
+    os.mkfifo(tmp_path / "pipe")  # that nobody writes to
+    with pytest.raises(UsageError, match="cannot be read") as error:
+        warming.features(AskedWarm(listed=str(tmp_path / "pipe")), known)
+    assert error.value.why == "it is not a file"
 
 
 def test_an_empty_list_compiles_nothing(doctor, tmp_path):
