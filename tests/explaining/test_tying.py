@@ -17,7 +17,7 @@ OTHERS = {
     "a frame": (f'{ERROR}  File "/v/site-packages/torchaudio/_extension.py", line 3\n{NO_CUDART}', "torchaudio"),
     "a path in the line": (f"{ERROR}/v/site-packages/causal_conv1d/csrc/a.cu:1:10: {NO_HEADER}", "causal_conv1d"),
     "a cache in the line": (
-        f"{ERROR}OSError: [Errno 122] Disk quota exceeded: '/root/.cache/vllm/torch_compile_cache/x'",
+        f"{ERROR}OSError: /root/.cache/vllm/torch_compile_cache/x.so: {NO_CUDART.partition('OSError: ')[2]}",
         "vllm",
     ),
     "torch's builder": (
