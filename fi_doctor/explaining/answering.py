@@ -11,7 +11,7 @@ from fi_doctor.explaining.filling import contradicted
 from fi_doctor.explaining.matching import Match
 from fi_doctor.explaining.patterns import same as alike
 from fi_doctor.explaining.ranking import Candidate
-from fi_doctor.explaining.suiting import suits
+from fi_doctor.explaining.suiting import suited
 from fi_doctor.model import (
     EXPLAIN_SCHEMA,
     Condition,
@@ -167,7 +167,8 @@ def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
 
 def _remedies(one: Candidate, settings: tuple[Setting, ...]) -> tuple[str, ...]:
     """Lines that are ready to paste; where there is none, those in which a word is to be filled in."""
-    lines = [mend.line for mend in one.fault.fix if suits(mend, one.view, settings, is_anothers=one.is_anothers)]
+    each = (suited(mend, one.view, settings, is_anothers=one.is_anothers) for mend in one.fault.fix)
+    lines = [line for line in dict.fromkeys(each) if line]
     ready = [line for line in lines if not LOG.unknowns(line, one.view)]
     return tuple(_line(line, one.view) for line in ready or lines)
 

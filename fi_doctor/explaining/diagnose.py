@@ -94,7 +94,7 @@ def diagnose(
         ((fault, matches(fault, placed)) for fault in known_faults), facts, errors, given, seen.servers
     )
     causes = ranking.ranked(found, errors, seen.serving, seen.ties)
-    settings = faults.settings(folder) if any(mend.setting for one in causes for mend in one.fault.fix) else ()
+    settings = faults.settings(folder) if causes else ()
     return answering.answer(
         answering.Findings(
             causes=causes,
