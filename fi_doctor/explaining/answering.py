@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fi_doctor.conditions import Truth
 from fi_doctor.conditions.logs import LOG, LogView
-from fi_doctor.explaining import helping
+from fi_doctor.explaining import harmless, helping
 from fi_doctor.explaining.filling import contradicted
 from fi_doctor.explaining.matching import Match
 from fi_doctor.explaining.patterns import same as alike
@@ -75,13 +75,17 @@ def _sentence(diagnoses: tuple[Diagnosis, ...], found: Findings) -> str:
     if diagnoses:
         first, against = diagnoses[0], found.causes[0].despite
         but = f"; {against.said}" if against else ""
+        but += f"; {_later(found.causes[0])}" if found.causes[0].later else ""
         return f"{first.title}{_blame(first)} (confidence {first.confidence}){but}"
     if not any(one.bytes for one in found.read):
         return "there is nothing to read"
-    if own := [error for error in found.errors if not error.follows]:
+    ended = harmless.left(found.errors)
+    if found.errors and not ended:
+        return harmless.sentence(found.errors)
+    if own := [error for error in ended if not error.follows]:
         return f"I do not know: no fault that is known fits the first error, in line {own[0].line}"
-    if found.errors:
-        return f"I do not know: line {found.errors[0].line} speaks of an error that stands before this log"
+    if ended:
+        return f"I do not know: line {ended[0].line} speaks of an error that stands before this log"
     return "no error is told, and no sign of a fault that is known"
 
 
@@ -116,13 +120,14 @@ def _helps(found: Findings) -> tuple[str, ...]:
         differs = (*differs, *(helping.before(found.errors) if first.is_on_follow_ons else ()))
         wanted = [f"tell whether {one}: {helping.how(one)}" for one in _unknown(first)]
         return (*differs, *wanted, *(() if first.is_anothers else first.fault.confirm))
-    if not found.errors:
+    ended = harmless.left(found.errors)
+    if not ended:
         return (*differs, *helping.elsewhere(found.used))
     lacking = [name for name in ("sm", "nvcc", "driver") if not found.facts.of(name)]
     lacking += [] if found.facts.of("package", "flashinfer-python") else ["the versions of vllm and flashinfer-python"]
     helps = [f"add what the log does not tell ({', '.join(lacking)}): --env-file FILE, or --here"] if lacking else []
-    if all(error.follows for error in found.errors):
-        helps += helping.before(found.errors)
+    if all(error.follows for error in ended):
+        helps += helping.before(ended)
         helps.append("add the log from its beginning, and those of the other ranks: the first error is not in it")
     return (*differs, *helps, "fi-doctor check on that machine builds and runs the kernels, and says which fail")
 
@@ -247,9 +252,14 @@ def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:
     holds = f", since {' and '.join(known)}" if known else ""
     but = f"; but {one.despite.said}" if one.despite else ""
     but += f"; but {one.overcome}" if one.overcome else ""
+    but += f"; but {_later(one)}" if one.later else ""
     if unknown:
         return f"{where}{holds}, if {' and '.join(unknown)}, which is not told{but}"
     return f"{where}{holds}{but}"
+
+
+def _later(one: Candidate) -> str:
+    return f"a server began to serve after it, in line {one.later}"
 
 
 def _known(one: Candidate) -> tuple[str, ...]:
