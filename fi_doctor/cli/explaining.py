@@ -12,7 +12,7 @@ import msgspec
 from fi_doctor.cli import consulting, emit, outputs, streams
 from fi_doctor.diagnosis import aging
 from fi_doctor.errors import DataError, DoctorError, UsageError
-from fi_doctor.explaining import embedded, inputs, machine
+from fi_doctor.explaining import embedded, harmless, inputs, machine
 from fi_doctor.explaining.diagnose import Source, diagnose
 from fi_doctor.model import Explanation, LogFact, Report, secrets
 from fi_doctor.reports import explained as written
@@ -82,7 +82,7 @@ def code(found: Explanation) -> int:
     """The exit code of an answer."""
     if not any(one.bytes for one in found.read):
         return _UNKNOWN
-    return _UNKNOWN if found.errors and not found.diagnoses else 0
+    return _UNKNOWN if harmless.left(found.errors) and not found.diagnoses else 0
 
 
 def _check(asked: AskedExplain) -> None:

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from fi_doctor.conditions import Truth
 from fi_doctor.conditions.logs import LOG, LogView
-from fi_doctor.explaining import helping
+from fi_doctor.explaining import harmless, helping
 from fi_doctor.explaining.contradicting import is_implied
 from fi_doctor.explaining.filling import contradicted
 from fi_doctor.explaining.matching import Match
 from fi_doctor.explaining.patterns import same as alike
 from fi_doctor.explaining.ranking import Candidate
-from fi_doctor.explaining.suiting import suits
+from fi_doctor.explaining.suiting import suited
 from fi_doctor.model import (
     EXPLAIN_SCHEMA,
     Condition,
@@ -76,13 +76,17 @@ def _sentence(diagnoses: tuple[Diagnosis, ...], found: Findings) -> str:
     if diagnoses:
         first, against = diagnoses[0], found.causes[0].despite
         but = f"; {against.said}" if against else ""
+        but += f"; {_later(found.causes[0])}" if found.causes[0].later else ""
         return f"{first.title}{_blame(first, found.causes[0])} (confidence {first.confidence}){but}"
     if not any(one.bytes for one in found.read):
         return "there is nothing to read"
-    if own := [error for error in found.errors if not error.follows]:
+    ended = harmless.left(found.errors)
+    if found.errors and not ended:
+        return harmless.sentence(found.errors)
+    if own := [error for error in ended if not error.follows]:
         return f"I do not know: no fault that is known fits the first error, in line {own[0].line}"
-    if found.errors:
-        return f"I do not know: line {found.errors[0].line} speaks of an error that stands before this log"
+    if ended:
+        return f"I do not know: line {ended[0].line} speaks of an error that stands before this log"
     return "no error is told, and no sign of a fault that is known"
 
 
@@ -119,13 +123,14 @@ def _helps(found: Findings) -> tuple[str, ...]:
         differs = (*differs, *(helping.before(found.errors) if first.is_on_follow_ons else ()))
         wanted = [f"tell whether {one}: {helping.how(one)}" for one in _unknown(first)]
         return (*differs, *wanted, *(() if first.is_anothers else first.fault.confirm))
-    if not found.errors:
+    ended = harmless.left(found.errors)
+    if not ended:
         return (*differs, *helping.elsewhere(found.used))
     lacking = [name for name in ("sm", "nvcc", "driver") if not found.facts.of(name)]
     lacking += [] if found.facts.of("package", "flashinfer-python") else ["the versions of vllm and flashinfer-python"]
     helps = [f"add what the log does not tell ({', '.join(lacking)}): --env-file FILE, or --here"] if lacking else []
-    if all(error.follows for error in found.errors):
-        helps += helping.before(found.errors)
+    if all(error.follows for error in ended):
+        helps += helping.before(ended)
         helps.append("add the log from its beginning, and those of the other ranks: the first error is not in it")
     return (*differs, *helps, "fi-doctor check on that machine builds and runs the kernels, and says which fail")
 
@@ -175,7 +180,8 @@ def _title(one: Candidate) -> str:
 def _remedies(one: Candidate, settings: tuple[Setting, ...]) -> tuple[str, ...]:
     """Lines that are ready to paste; where there is none, those in which a word is to be filled in."""
     whose = {"is_anothers": one.is_anothers, "is_beside": bool(one.beside)}
-    lines = [mend.line for mend in one.fault.fix if suits(mend, one.view, settings, **whose)]
+    each = (suited(mend, one.view, settings, **whose) for mend in one.fault.fix)
+    lines = [line for line in dict.fromkeys(each) if line]
     ready = [line for line in lines if not LOG.unknowns(line, one.view)]
     return tuple(_line(line, one.view) for line in ready or lines)
 
@@ -257,9 +263,14 @@ def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:
     where = f"{where}; it is of {one.beside}, in which no engine runs" if one.beside else where
     but = f"; but {one.despite.said}" if one.despite else ""
     but += f"; but {one.overcome}" if one.overcome else ""
+    but += f"; but {_later(one)}" if one.later else ""
     if unknown:
         return f"{where}{holds}, if {' and '.join(unknown)}, which is not told{but}"
     return f"{where}{holds}{but}"
+
+
+def _later(one: Candidate) -> str:
+    return f"a server began to serve after it, in line {one.later}"
 
 
 def _known(one: Candidate) -> tuple[str, ...]:

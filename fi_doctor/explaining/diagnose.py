@@ -11,6 +11,7 @@ from fi_doctor.explaining import (
     answering,
     events,
     fences,
+    harmless,
     lines,
     overcoming,
     ranking,
@@ -58,6 +59,7 @@ class Seen:
         self.used: list[Used] = []
         self.read: list[Read] = []
         self.fenced: set[int] = set()  # places of texts that tell an error within code fences
+        self.of_requests: frozenset[tuple[str, int]] = frozenset()  # errors after which the server answered
         self.serving: set[str] = set()  # files in which a server says that it has started
         self.ties: list[Line] = []  # about FlashInfer, and about builds of others
         self.servers = Servers()
@@ -87,14 +89,15 @@ def diagnose(
     silent = tuple(dict.fromkeys(name for name in seen.environments if name not in telling_files))
     facts = LogFacts(facts=filled(tuple(seen.told), given))
     paths = {path for literal in seen.kept.literals for path in signs[literal] if path.stem not in left_out}
-    placed = overcoming.weighed(fences.weighed(seen.kept.placed, seen.fenced), seen.overcome.places)
-    errors = events.together(seen.errors)
+    placed = overcoming.weighed(fences.weighed(seen.kept.placed, seen.fenced), seen.overcome)
+    errors = events.together(harmless.told(seen.errors, seen.of_requests))
+    ended = harmless.left(errors)
     known_faults = faults.load(paths, folder, is_checked=folder == faults.FOLDER)
     found = ranking.candidates(
-        ((fault, matches(fault, placed)) for fault in known_faults), facts, errors, given, seen.servers
+        ((fault, matches(fault, placed)) for fault in known_faults), facts, ended, given, seen.servers
     )
-    causes = ranking.ranked(found, errors, seen.serving, seen.ties, is_failing=seen.servers.is_failing)
-    settings = faults.settings(folder) if any(mend.setting for one in causes for mend in one.fault.fix) else ()
+    causes = ranking.ranked(found, ended, seen.serving, seen.ties, is_failing=seen.servers.is_failing)
+    settings = faults.settings(folder) if causes else ()
     return answering.answer(
         answering.Findings(
             causes=causes,
@@ -147,6 +150,7 @@ def _goes_on(head: bytes) -> tuple[bool, bool]:
 def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
     """Read an input once, and keep what tells something."""
     reading, frames, fenced = stream.Reading(), tracebacks.Frames(source.name), fences.Fences()
+    slight = harmless.Harmless()
     facts, using, failing = telling.literals(), usage.literals(), events.literals() | signs.keys()
     wanted = facts if source.is_environment else facts | using | failing | _SURROUNDING
     seen.environments += [source.name] if source.is_environment else []
@@ -157,6 +161,7 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
         fenced.add(hit)
         if events.STARTED.intersection(hit.literals):
             seen.serving.add(source.name)
+            slight.serving(hit.number, hit.raw)
         around = _OF_OTHERS.intersection(hit.literals)
         if hit.alike > _TOLD and not own | around:
             continue
@@ -168,6 +173,7 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
             for part in lines.parts(spoken.unspoken(line)):
                 _keep(part, hit, seen)
                 is_error = bool(own) and _note(part, seen, is_fenced=fenced.is_inside)
+                slight.add(part, hit.raw, seen.errors[-1] if is_error else None)
                 if signed := signs.keys() & own:
                     seen.kept.add(
                         fenced.placed(frames.placed(_weighed(part, hit, signed, is_fenced=fenced.is_inside))), signed
@@ -176,6 +182,8 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
                     seen.overcome.add(part)
                     frames.end(part)
     seen.overcome.end()
+    seen.of_requests |= slight.places()
+    seen.errors += slight.stopped
     if frame is not None and len(seen.errors) == before and (cut := events.cut_off(frame)) is not None:
         seen.errors.append(cut)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))

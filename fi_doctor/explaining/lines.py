@@ -123,6 +123,7 @@ class Line(NamedTuple):
     is_unfenced: bool = False  # whether no logger wrote it and it is outside of code fences
     is_quiet: bool = False  # whether it is called information, by a collector or in a form that tells no level for sure
     overcome: str = ""  # why what it tells ended nothing: "a server served after it"; "" where it may have
+    later: int = 0  # the line in which a later start serves, where this one is of a start that came to nothing
 
 
 def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:

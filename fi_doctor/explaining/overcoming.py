@@ -15,8 +15,9 @@ _SERVING = (
     *("Started GRPCInferenceService", "Started HTTPService"),
 )
 # What begins a server, or tells that one is gone: what stands before is of another one than what serves after it.
+_BEGUN = ("vLLM API server version", "server_args=")
 _ANOTHER = (
-    *("vLLM API server version", "server_args=", "Engine core initialization failed", "EngineDeadError"),
+    *(*_BEGUN, "Engine core initialization failed", "EngineDeadError"),
     *("EngineCore failed to start", "EngineCore encountered a fatal", "WorkerProc initialization failed"),
     *("died unexpectedly", "Scheduler hit an exception", "scheduler is dead", "Failed core proc"),
 )
@@ -28,7 +29,7 @@ FOR_SURE = (_SERVED, _WENT_ON)  # whatever else the log tells
 # A program that looks something up expects not to find it.
 _LOOKUP = r"^\s*(?:[\w.]+\.)?(?:KeyError|AttributeError|IndexError|LookupError|Stop(?:Async)?Iteration|Empty)\b"
 # After these the context or the memory of the GPU is gone, and what cleans up fails for it.
-_STICKY = (
+STICKY = (
     r"(?i)CUDA(?:RT)? error|CUDA_ERROR_|cudaError|CUBLAS_STATUS|CUDNN_STATUS|NCCL error|illegal memory access"
     r"|device-side assert|misaligned address|launch failure|OutOfMemoryError|AcceleratorError"
 )
@@ -44,7 +45,11 @@ class Overcome:
 
     def __init__(self) -> None:
         self.places: dict[Place, str] = {}  # -> why
+        self.later: dict[Place, int] = {}  # those that ended a start -> the line in which a later one serves
         self._open: dict[str, list[Place]] = {}  # container -> errors since its server began
+        self._starting: dict[str, list[Place]] = {}  # container -> errors before its server served, of loggers as well
+        self._ended: dict[str, list[Place]] = {}  # container -> those of starts that came to nothing
+        self._served: set[str] = set()  # containers whose server serves, so that what comes is not of its start
         self._last: dict[str, Line] = {}  # rank -> its last exception
         # rank -> why its next exception ends nothing, and the line that says so
         self._next: dict[str, tuple[int, str]] = {}
@@ -57,8 +62,14 @@ class Overcome:
             self._handle(line)
         elif any(word in line.text for word in _SERVING):
             self.places.update(dict.fromkeys(self._open.pop(line.origin, ()), _SERVED))
+            self.later.update(dict.fromkeys(self._ended.pop(line.origin, ()), line.number))
+            self._starting.pop(line.origin, None)
+            self._served.add(line.origin)
         elif any(word in line.text for word in _ANOTHER):
             self._open.pop(line.origin, None)
+            self._ended.setdefault(line.origin, []).extend(self._starting.pop(line.origin, ()))
+            if any(word in line.text for word in _BEGUN):
+                self._served.discard(line.origin)
 
     def add(self, line: Line) -> None:
         """Note a line that tells an error or has a sign of a fault."""
@@ -66,6 +77,9 @@ class Overcome:
         noted = self._open.setdefault(line.origin, [])
         if line.level is Level.NONE and len(noted) < _MOST:
             noted.append(place)
+        starting = self._starting.setdefault(line.origin, [])
+        if line.origin not in self._served and len(starting) < _MOST:
+            starting.append(place)
         if not is_raised(line.text):
             return
         began, why = self._next.pop(line.rank, (-_FAR, ""))
@@ -76,6 +90,7 @@ class Overcome:
     def end(self) -> None:
         """The file is at its end: what comes is of another program."""
         self._open, self._last, self._next = {}, {}, {}
+        self._starting, self._ended, self._served = {}, {}, set()
 
     def _handle(self, line: Line) -> None:
         last = self._last.get(line.rank)
@@ -83,18 +98,19 @@ class Overcome:
             return
         if search(_LOOKUP, last.text) is not None:
             self.places[_place(last)] = "it was handled, and another one raised"
-        elif search(_STICKY, last.text) is not None:
+        elif search(STICKY, last.text) is not None:
             self._next[line.rank] = (line.number, "it came while a crash of the GPU was handled")
 
 
-def weighed(placed: Mapping[str, Sequence[Line]], overcome: Mapping[Place, str]) -> dict[str, list[Line]]:
-    """The lines for each literal, with why they ended nothing, where that is so."""
+def weighed(placed: Mapping[str, Sequence[Line]], overcome: Overcome) -> dict[str, list[Line]]:
+    """The lines for each literal, with why they ended nothing, and with the line of a later start, where that is so."""
     return {literal: [_weighed(line, overcome) for line in lines] for literal, lines in placed.items()}
 
 
-def _weighed(line: Line, overcome: Mapping[Place, str]) -> Line:
-    why = overcome.get(_place(line), "")
-    return line._replace(overcome=why) if why else line
+def _weighed(line: Line, overcome: Overcome) -> Line:
+    place = _place(line)
+    why, later = overcome.places.get(place, ""), overcome.later.get(place, 0)
+    return line._replace(overcome=why, later=later) if why or later else line
 
 
 def _place(line: Line) -> Place:

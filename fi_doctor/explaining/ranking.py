@@ -59,6 +59,12 @@ class Candidate(NamedTuple):
             else ""
         )
 
+    @property
+    def later(self) -> int:
+        """The line in which a later start serves, where all its strongest signs are of one that came to nothing."""
+        found = [match.line.later for match in _deciding(self)]
+        return found[-1] if all(found) and not self.overcome else 0
+
 
 def candidates(
     found: Iterable[tuple[Fault, tuple[Match, ...]]],
@@ -266,4 +272,4 @@ def _order(one: Candidate, *, timed: bool) -> tuple[object, ...]:
     first = min((match.line for match in deciding), key=lambda line: line.time) if timed else deciding[0].line
     known = sum(LOG.holds(part, one.view) is Truth.YES for part in LOG.parts(one.fault.when)) if one.fault.when else 0
     place = (first.time if timed else "", first.place, first.number)
-    return (is_warning, -one.confidence.rank, place, -known, -longest, one.fault.id)
+    return (is_warning, -one.confidence.rank, bool(one.later), place, -known, -longest, one.fault.id)

@@ -128,6 +128,7 @@ def history(name: str, owner: str = "vllm") -> History:
     return History(known=tuple(told), read=tuple(one for one in told if found.releases.index(one) in read))
 
 
+@functools.cache
 def names(owner: str) -> tuple[str, ...]:
     """Every setting that a release of a package had, with the short forms and opposites of flags."""
     found = _shipped(owner)

@@ -87,7 +87,7 @@ class Used(Data, frozen=True):
 class Event(Data, frozen=True):
     """An error in the log, whatever is known of it."""
 
-    kind: str  # exception, compiler, linker, build, cuda, signal, memory, hang, ended, logger
+    kind: str  # exception, compiler, linker, build, cuda, signal, memory, hang, ended, logger, request, stopped
     line: int
     text: str
     file: str = ""

@@ -107,3 +107,39 @@ def test_two_errors_of_which_none_is_a_lookup_stay_as_they_are():
 def test_the_exception_of_another_rank_is_not_the_one_that_was_handled():
     other = f"(Worker_TP0 pid=1) {LOOKUP}\n(Worker_TP1 pid=2) During handling of the above exception\n"
     assert first(f"{other}(Worker_TP1 pid=2) {MEMORY}").cause == "engine-flashinfer-version-mismatch"
+
+
+GONE = "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above."
+LOGGED = f"(EngineCore_DP0 pid=77) ERROR 11-20 02:11:22 [core.py:866] {NVCC}"
+ECC = "(EngineCore_DP0 pid=90) ERROR 11-20 05:11:22 [core.py:866] CUDA error: uncorrectable ECC error encountered"
+START = "INFO 11-20 02:11:02 [api_server.py:1839] vLLM API server version 0.13.0"
+
+
+@pytest.mark.parametrize("between", [GONE, START, f"{GONE}\n{START}"])
+def test_that_a_later_start_got_past_it_is_said(between):
+    found = diagnosed(f"{START}\n{LOGGED}\n{between}\n{SERVING[0]}")
+    serves = 4 + len(between.splitlines())
+    assert found.answer.endswith(f"(confidence high); a server began to serve after it, in line {serves}")
+    assert found.diagnoses[0].reason.endswith(f"; but a server began to serve after it, in line {serves}")
+
+
+def test_what_ended_the_later_start_comes_first():
+    found = diagnosed(f"{START}\n{LOGGED}\n{GONE}\n{SERVING[0]}\n{ECC}")
+    assert [one.cause for one in found.diagnoses] == ["gpu-hardware-fault", "nvcc-not-found"]
+    assert "began to serve" not in found.answer
+
+
+NOT_PAST = {
+    "no start serves": f"{START}\n{LOGGED}\n{GONE}",
+    "the same start, which ended": f"{START}\n{SERVING[0]}\n{LOGGED}\n{GONE}",
+    "what was served with before": f"{START}\n{SERVING[0]}\n{LOGGED}\n{GONE}\n{SERVING[0]}",
+    "a server of another container": f"engine-1  | {NVCC}\nengine-1  | {GONE}\nproxy-1  | {SERVING[0]}",
+    "it came again": f"{START}\n{LOGGED}\n{GONE}\n{SERVING[0]}\n{START}\n{LOGGED}\n{GONE}",
+}
+
+
+@pytest.mark.parametrize("name", NOT_PAST)
+def test_what_no_start_got_past_is_not_said_to_be_over(name):
+    found = diagnosed(NOT_PAST[name])
+    assert (found.diagnoses[0].cause, found.diagnoses[0].confidence) == ("nvcc-not-found", Confidence.HIGH)
+    assert "began to serve" not in f"{found.answer} {found.diagnoses[0].reason}"

@@ -8,7 +8,7 @@ import pytest
 from fault_cases import FAULTS, diagnosed
 
 from fi_doctor.conditions.logs import LogView
-from fi_doctor.explaining.suiting import suits
+from fi_doctor.explaining.suiting import suited
 from fi_doctor.knowledge import faults
 from fi_doctor.model import LogFact, LogFacts
 
@@ -36,7 +36,7 @@ def engines(text):
 
 def offered(*names):
     view = LogView(LogFacts(facts=tuple(LogFact(name="engine", value=name) for name in names)))
-    return [mend.line for fault in FAULTS for mend in fault.fix if suits(mend, view, SETTINGS)]
+    return [line for fault in FAULTS for mend in fault.fix if (line := suited(mend, view, SETTINGS))]
 
 
 @pytest.mark.parametrize("engine", OTHERS)

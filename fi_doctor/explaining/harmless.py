@@ -1,0 +1,88 @@
+"""Errors after which nothing is to be mended: of single requests, while the server answers others, and a wanted end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from fi_doctor.explaining import lines
+from fi_doctor.explaining.overcoming import STICKY
+from fi_doctor.explaining.patterns import same, search
+from fi_doctor.model import Event
+
+REQUEST, STOPPED = "request", "stopped"  # kinds of events
+ANSWERED = b'HTTP/1.1" 200'  # uvicorn, of a request that was answered
+# The modules of vLLM that handle one request, as its logger names them. Sources: vllm/entrypoints/openai (0.11.0 to
+# 0.33.0: serving_chat.py, chat_completion/serving.py, tool_parsers), vllm/v1/engine/async_llm.py.
+_HANDLER = re.compile(
+    rb"\[(?:[\w./-]{0,100}/)?(?:serving(?:_\w{1,40})?|\w{0,40}tool_parsers?|\w{0,40}reasoning_parsers?)\.py:\d+\]"
+    rb"|\[(?:[\w./-]{0,100}/)?async_llm\.py:\d+\] Request \S{1,200} (?:aborted|failed \(bad request\))"
+)
+_KINDS = ("exception", "logger")  # what a request may raise; memory and CUDA are of all of them
+_INTERRUPT = re.compile(r"(?:\w+\.)?KeyboardInterrupt\b(?!.*\w\()")
+
+
+class Harmless:
+    """The errors of requests in one file, and whether it was stopped by hand, while it is read."""
+
+    def __init__(self) -> None:
+        self._failed: list[tuple[Event, str]] = []  # with the container
+        self._answered = (0, b"")  # the last line that tells an answer
+        self.stopped: tuple[Event, ...] = ()  # where Python raised what SIGINT brings, which Ctrl-C sends
+
+    def serving(self, number: int, raw: bytes) -> None:
+        """Look at a line with which servers tell that they serve."""
+        if ANSWERED in raw:
+            self._answered = (number, raw)
+
+    def add(self, line: lines.Line, raw: bytes, event: Event | None) -> None:
+        """Look at a line with what errors are told with, and the error that it tells, if any."""
+        if event is None and not self.stopped:
+            self.stopped = _interrupted(line)
+        if event is None or event.kind not in _KINDS or event.follows or search(STICKY, event.text) is not None:
+            return
+        if _HANDLER.search(raw) is not None:
+            self._failed.append((event, line.origin))
+
+    def places(self) -> frozenset[tuple[str, int]]:
+        """Where the errors stand after which the same server answered."""
+        number, raw = self._answered
+        origin = lines.read("", number, raw.rstrip()).origin if number else ""
+        return frozenset((one.file, one.line) for one, of in self._failed if one.line < number and of == origin)
+
+
+def _interrupted(line: lines.Line) -> tuple[Event, ...]:
+    if _INTERRUPT.match(line.text.strip()) is None or line.level is lines.Level.INFO:
+        return ()
+    return (Event(kind=STOPPED, line=line.number, text=line.text.strip()[:100], file=line.file, follows=True),)
+
+
+def told(errors: Iterable[Event], of_requests: frozenset[tuple[str, int]]) -> tuple[Event, ...]:
+    """The errors, those of requests called so, unless the same one stands elsewhere, too."""
+    every = tuple(errors)
+    others = {same(one.text) for one in every if (one.file, one.line) not in of_requests}
+    are = {(one.file, one.line) for one in every if same(one.text) not in others}
+    return tuple(replace(one, kind=REQUEST) if (one.file, one.line) in are else one for one in every)
+
+
+def left(errors: Iterable[Event]) -> tuple[Event, ...]:
+    """Those that are not harmless. What follows from others is none where nothing but a wanted end is before it."""
+    every = tuple(errors)
+    stopped = [one for one in every if one.kind == STOPPED]
+    rest = tuple(one for one in every if one.kind not in (REQUEST, STOPPED))
+    is_wanted = stopped and all(one.follows and one.kind == "exception" for one in rest)
+    return () if is_wanted else rest
+
+
+def sentence(errors: tuple[Event, ...]) -> str:
+    """What is said of a log that tells no other errors."""
+    requests = [one for one in errors if one.kind == REQUEST]
+    stopped = [one for one in errors if one.kind == STOPPED]
+    said = []
+    if requests:
+        said.append(f"a request failed or was refused, first in line {requests[0].line}, and others were answered then")
+    if stopped:
+        said.append(f"it was stopped by SIGINT, as Ctrl-C sends it, in line {stopped[0].line}")
+    return f"no fault is told: {'; '.join(said)}"
