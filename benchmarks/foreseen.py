@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from fi_doctor import knowledge, pipeline, targeting
 from fi_doctor.cli import targeting as reading
-from fi_doctor.conditions.compilers import SINCE
+from fi_doctor.conditions.compilers import SINCE, TOOLKITS
 from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.explaining import lines, telling
@@ -134,7 +134,7 @@ def foresee(report: dict, stated: dict[str, str]) -> tuple[str, str]:
     if branch := stated.get("driver", "").partition(".")[0]:
         given |= {"driver": stated["driver"]} if branch in BRANCHES else {}
     release = ".".join(stated.get("cuda", "").split(".")[:2])
-    given |= {"cuda": release} if release in BRANCHES.values() else {}
+    given |= {"cuda": release} if release in TOOLKITS else {}
     for key, name in (("flashinfer", "flashinfer-python"), ("vllm", "vllm")):
         if key in stated and (version := nearest(name, stated[key])):
             given[key] = version
