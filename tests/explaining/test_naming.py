@@ -115,3 +115,11 @@ def test_an_answer_says_the_same_line_once_and_with_the_variable_of_the_release(
         [first, *_] = diagnosed(f"INFO 11-20 02:11:02 [api_server.py:1839] {name} {release}\n{log}").diagnoses
         assert first.remedies.count(wanted) == 1
         assert not any(other in line for line in first.remedies)
+
+
+def test_the_key_that_switches_the_fusion_off_is_given_to_releases_that_have_it():
+    name = "fuse_allreduce_rms"
+    for release, is_given in (("0.11.0", False), ("0.12.0", True), ("0.33.0", True)):
+        view = seen("vllm", vllm=release)
+        lines = [suited(mend, view, SETTINGS) for fault in FAULTS for mend in fault.fix if name in mend.line]
+        assert any(lines) is is_given
