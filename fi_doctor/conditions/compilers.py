@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from packaging.version import Version
 
@@ -49,8 +50,21 @@ def takes_suffix(architecture: str, release: Version) -> bool:
     found = re.fullmatch(r"(\d{2,4})([af])", architecture)
     if found is None:
         return True
-    since = _OF_FAMILY if found[2] == "f" else _SUFFIXED.get(int(found[1]), (0, 0))
-    return release.release[:2] >= since
+    return release.release[:2] >= _suffix_from(int(found[1]), found[2])
+
+
+def takes_from(architecture: str, numbers: Mapping[int, tuple[int, int]] = SINCE) -> tuple[int, int] | None:
+    """The first release that takes an architecture with its letter: "90a", "120f", "75"; None where that is not known.
+
+    numbers: compute capability -> the first release, for those who know of more.
+    """
+    number = int(architecture.rstrip("af"))
+    since = numbers.get(number)
+    return None if since is None else max(since, _suffix_from(number, architecture.lstrip("0123456789")))
+
+
+def _suffix_from(number: int, letter: str) -> tuple[int, int]:
+    return _OF_FAMILY if letter == "f" else _SUFFIXED.get(number, (0, 0)) if letter else (0, 0)
 
 
 def compiles_from(sm: int) -> tuple[int, int]:

@@ -42,6 +42,7 @@ class Findings(NamedTuple):
     facts: LogFacts
     given: tuple[LogFact, ...]  # with the log: of this machine, of reports and environments
     errors: tuple[Event, ...]
+    ended: tuple[Event, ...]  # those of them that are not harmless
     used: tuple[Used, ...]
     read: tuple[Read, ...]
     settings: tuple[Setting, ...]
@@ -80,13 +81,12 @@ def _sentence(diagnoses: tuple[Diagnosis, ...], found: Findings) -> str:
         return f"{first.title}{_blame(first, found.causes[0])} (confidence {first.confidence}){but}"
     if not any(one.bytes for one in found.read):
         return "there is nothing to read"
-    ended = harmless.left(found.errors)
-    if found.errors and not ended:
+    if found.errors and not found.ended:
         return harmless.sentence(found.errors)
-    if own := [error for error in ended if not error.follows]:
+    if own := [error for error in found.ended if not error.follows]:
         return f"I do not know: no fault that is known fits the first error, in line {own[0].line}"
-    if ended:
-        return f"I do not know: line {ended[0].line} speaks of an error that stands before this log"
+    if found.ended:
+        return f"I do not know: line {found.ended[0].line} speaks of an error that stands before this log"
     return "no error is told, and no sign of a fault that is known"
 
 
@@ -123,7 +123,7 @@ def _helps(found: Findings) -> tuple[str, ...]:
         differs = (*differs, *(helping.before(found.errors) if first.is_on_follow_ons else ()))
         wanted = [f"tell whether {one}: {helping.how(one)}" for one in _unknown(first)]
         return (*differs, *wanted, *(() if first.is_anothers else first.fault.confirm))
-    ended = harmless.left(found.errors)
+    ended = found.ended
     if not ended:
         return (*differs, *helping.elsewhere(found.used))
     lacking = [name for name in ("sm", "nvcc", "driver") if not found.facts.of(name)]

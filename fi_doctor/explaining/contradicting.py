@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fi_doctor.conditions import Truth
-from fi_doctor.conditions.compilers import SINCE
+from fi_doctor.conditions.compilers import SINCE, takes_from
 from fi_doctor.conditions.log_relations import driver_cuda
 from fi_doctor.conditions.logs import LOG, LogView
 from fi_doctor.conditions.ranges import parse_version
@@ -14,10 +14,9 @@ from fi_doctor.explaining.lines import Line
 from fi_doctor.explaining.matching import Match
 from fi_doctor.model import Condition, Fault, LogFact, LogFacts, Missing
 
-# Release of the toolkit from which nvcc takes an architecture: those of the GPUs that have a name, and others; with f
-# from 12.9 on. Sources: the release notes of CUDA 10.0 to 13.0, nvcc --list-gpu-arch.
+# Release of the toolkit from which nvcc takes an architecture: those of the GPUs that have a name, and others.
+# Sources: the release notes of CUDA 10.0 to 13.0, nvcc --list-gpu-arch.
 _SINCE = {**SINCE, 88: (13, 0), 101: (12, 8), **dict.fromkeys((50, 52, 53, 60, 61, 62, 72), (9, 0))}
-_SUFFIXED = {"90a": (12, 0), "100f": (12, 9), "101f": (12, 9), "120f": (12, 9)}
 _GONE, _GONE_WITH = frozenset({50, 52, 53, 60, 61, 62, 70, 72, 101}), (13, 0)
 _OPTIONS = {"-static-global-template-stub": (12, 8)}
 _OLDEST = "9.0"
@@ -157,14 +156,13 @@ def _told(line: Line, name: str, value: str) -> LogFact:
 
 def _since(architecture: str) -> tuple[int, int] | None:
     """The release from which nvcc takes an architecture, "90a"; None where that is not known, or was taken away."""
-    number = int(architecture.rstrip("af"))
-    return None if number in _GONE else _SUFFIXED.get(architecture) or _SINCE.get(number)
+    return None if int(architecture.rstrip("af")) in _GONE else takes_from(architecture, _SINCE)
 
 
 def _knows(nvcc: str, architecture: str) -> bool:
     """Whether an nvcc takes an architecture, "90a"; one that is not in the table is not known."""
     version, number = parse_version(nvcc), int(architecture.rstrip("af"))
-    since = _SUFFIXED.get(architecture) or _SINCE.get(number)
+    since = takes_from(architecture, _SINCE)
     if version is None or since is None:
         return False
     release = (version.major, version.minor)

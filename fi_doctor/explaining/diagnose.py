@@ -105,6 +105,7 @@ def diagnose(
             facts=facts,
             given=given,
             errors=errors,
+            ended=ended,
             used=usage.once(seen.used),
             read=tuple(seen.read),
             settings=settings,

@@ -7,13 +7,12 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from fi_doctor.explaining import lines
+from fi_doctor.explaining import events, lines
 from fi_doctor.explaining.overcoming import STICKY
 from fi_doctor.explaining.patterns import same, search
 from fi_doctor.model import Event
 
 REQUEST, STOPPED = "request", "stopped"  # kinds of events
-ANSWERED = b'HTTP/1.1" 200'  # uvicorn, of a request that was answered
 # The modules of vLLM that handle one request, as its logger names them. Sources: vllm/entrypoints/openai (0.11.0 to
 # 0.33.0: serving_chat.py, chat_completion/serving.py, tool_parsers), vllm/v1/engine/async_llm.py.
 _HANDLER = re.compile(
@@ -34,7 +33,7 @@ class Harmless:
 
     def serving(self, number: int, raw: bytes) -> None:
         """Look at a line with which servers tell that they serve."""
-        if ANSWERED in raw:
+        if events.ANSWERED in raw:
             self._answered = (number, raw)
 
     def add(self, line: lines.Line, raw: bytes, event: Event | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from fi_doctor.diagnosis.fact_changes import Told
 from fi_doctor.fleet import identity
@@ -12,10 +12,12 @@ from fi_doctor.fleet.reading import NONE, Reader, Reading
 
 ABSENT = "not there"
 # Most nodes are at least two thirds of those that tell; of fewer nobody can say which are the odd ones.
-MOST = 2 / 3
+_MOST = 2 / 3
 # Tables of which every schema writes all: what is not in them is not there. A fact that an older report lacks
 # elsewhere was not told by it.
 _TABLES = ("environment.", "libraries.")
+
+_Value = TypeVar("_Value")
 
 
 class Apart(NamedTuple):
@@ -51,12 +53,13 @@ def compare(readings: Sequence[Reading], reader: Reader) -> Compared:
             counts: Counter[Told] = Counter()
             for number, value in values.items():
                 counts[value] += numbers[number]
-            (usual, most), *_ = counts.most_common(1)
-            if most < MOST * counts.total():
+            found = usual_of(counts)
+            if found is None:
                 split[fact] = counts
                 for number, value in values.items():
                     sides[number].append((fact, value))
                 continue
+            usual, most = found
             for number, value in values.items():
                 if value != usual:
                     is_rest = counts[value] + most == counts.total()
@@ -66,6 +69,12 @@ def compare(readings: Sequence[Reading], reader: Reader) -> Compared:
         {number: tuple(found) for number, found in sides.items()},
         split,
     )
+
+
+def usual_of(counts: Counter[_Value]) -> tuple[_Value, int] | None:
+    """What at least two thirds have, and how many these are; None where nothing is."""
+    (usual, most), *_ = counts.most_common(1)
+    return (usual, most) if most >= _MOST * counts.total() else None
 
 
 def _without_hosts(

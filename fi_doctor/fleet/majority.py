@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from fi_doctor.fleet.comparing import MOST
+from fi_doctor.fleet.comparing import usual_of
 
 NOT_THERE = ""  # what stands for a row or a finding that a node has not
 # Name of a row or finding -> what it is, and how many nodes have it so.
@@ -44,13 +44,13 @@ def compare(
         if len(counts) == 1:
             continue
         everywhere = _counts(name, every)
-        usual = _usual(counts)
-        usual = _usual(everywhere) if usual is None else usual
+        found = usual_of(counts) or usual_of(everywhere)
         values = [standing.get(name, NOT_THERE) for standing, _ in standings]
-        if usual is None:
+        if found is None:
             at = {value: tuple(at for at, one in enumerate(values) if one == value) for value in counts}
             splits[tuple(sorted(at.items(), key=lambda item: (-counts[item[0]], item[1])))].append(name)
             continue
+        usual, _ = found
         for of, value in zip(aparts, values, strict=True):
             if value != usual:
                 of.append(RowApart(name, value, usual, _who(value, usual, everywhere)))
@@ -64,13 +64,8 @@ def _counts(name: str, standings: Sequence[Standing]) -> Counter[str]:
     return counts
 
 
-def _usual(counts: Counter[str]) -> str | None:
-    """What at least two thirds have; None where nothing is."""
-    (usual, most), *_ = counts.most_common(1)
-    return usual if most >= MOST * counts.total() else None
-
-
 def _who(here: str, usual: str, everywhere: Counter[str]) -> str:
     if everywhere[here] + everywhere[usual] == everywhere.total():
         return "the others"
-    return "most" if _usual(everywhere) == usual else "most that are configured so"
+    found = usual_of(everywhere)
+    return "most" if found is not None and found[0] == usual else "most that are configured so"
