@@ -1,8 +1,9 @@
 """What `fi-doctor fleet` costs on a Ray cluster, and what a busy cluster and a dead node do to it: local raylets.
 
-    python benchmarks/fleet_ray.py [overhead] [busy] [killed] [collectives]
+    python benchmarks/fleet_ray.py [overhead] [busy] [killed] [collectives] [gpus]
 
-Each raylet is a node of its own with one GPU that is only said to be there (num_gpus=1). Ray has to be installed.
+Each raylet is a node of its own with one GPU that is only said to be there (num_gpus=1); `gpus` alone needs two real
+ones, over which NCCL runs, and is run only where it is named. Ray has to be installed.
 """
 
 from __future__ import annotations
@@ -46,16 +47,23 @@ def say(text):
 
 
 @contextlib.contextmanager
-def cluster(nodes, gpus=1):
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": gpus, "include_dashboard": False})
+def cluster(nodes, gpus=1, *, real=False):
+    """Of so many raylets; where the GPUs are real, each raylet has its own of them."""
+    seen = [{"env_vars": {"CUDA_VISIBLE_DEVICES": _own(number, gpus)}} if real else {} for number in range(nodes)]
+    head = {"num_cpus": 1, "num_gpus": gpus, "include_dashboard": False, **seen[0]}
+    made = Cluster(initialize_head=True, head_node_args=head)
     try:
         for number in range(1, nodes):
-            made.add_node(num_cpus=1, num_gpus=gpus, node_name=f"node-{number}")
+            made.add_node(num_cpus=1, num_gpus=gpus, node_name=f"node-{number}", **seen[number])
         made.wait_for_nodes()
         time.sleep(SETTLE_S)
         yield made
     finally:
         made.shutdown()
+
+
+def _own(number, gpus) -> str:
+    return ",".join(str(gpu) for gpu in range(number * gpus, number * gpus + gpus))
 
 
 @contextlib.contextmanager
@@ -148,25 +156,45 @@ def killed() -> None:
 def together() -> None:
     """Collectives over gloo, all well; then with one rank that is stopped, as a rank that hangs."""
     with cluster(2, gpus=2) as made, grid(made) as one:
-        for is_stopped in (False, True):
-            if is_stopped:
-                threading.Thread(target=_stop_rank, args=(3,), daemon=True).start()
-            begun = time.monotonic()
-            done = collectives.run(one, collectives.Asked(tp=2, pp=2, step_s=15), [].append)
-            say(f"2 raylets, --tp 2 --pp 2, 4 ranks: {done.reason}, {time.monotonic() - begun:.0f} s")
-            for row in [row for row in done.rows if row.verdict.is_failure][:1]:
-                say(f"    {row.backend} {row.kind} {row.operation}: {row.verdict}: {row.why}")
+        for stopped in (None, 3):
+            _collectives(one, tp=2, pp=2, stopped=stopped, thread="gloo")
 
 
-def _stop_rank(number) -> None:
-    """SIGSTOP once gloo has a thread there: the rank then is in the midst of it all."""
+def on_gpus() -> None:
+    """The same over NCCL, within a node of two GPUs and across two nodes of one."""
+    with cluster(1, gpus=2, real=True) as made, grid(made) as one:
+        for stopped in (None, 1, None):  # the last: what was stopped has left the GPUs usable
+            _collectives(one, tp=2, pp=1, stopped=stopped, thread="pt_nccl")
+    with cluster(2, gpus=1, real=True) as made, grid(made) as one:
+        _collectives(one, tp=1, pp=2, stopped=None, thread="pt_nccl")
+
+
+def _collectives(one, *, tp, pp, stopped, thread) -> None:
+    if stopped is not None:
+        threading.Thread(target=_stop_rank, args=(stopped, thread), daemon=True).start()
+    begun = time.monotonic()
+    done = collectives.run(one, collectives.Asked(tp=tp, pp=pp, step_s=15), [].append)
+    took = time.monotonic() - begun
+    say(f"{len(one.nodes())} raylets, --tp {tp} --pp {pp}, {tp * pp} ranks: {done.reason}, {took:.0f} s")
+    for place in done.places if thread == "pt_nccl" else ():
+        say(f"    rank {place.rank} on {place.node}, {place.gpu}: {place.ended or 'came to its end'}")
+    for row in [row for row in done.rows if row.verdict.is_failure or row.backend == "nccl"]:
+        way = f" over {', '.join(row.transports)}" if row.transports else ""
+        say(f"    {row.backend} {row.kind} {row.operation}{way}: {row.verdict} ({row.evidence}): {row.why}")
+        if thread != "pt_nccl":
+            break
+
+
+def _stop_rank(number, thread) -> None:
+    """SIGSTOP once the backend has a thread of that name there: the rank then is in the midst of it all."""
     while True:
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 words = (entry / "cmdline").read_bytes()
                 is_rank = entry.name.isdigit() and b"rank.py" in words and f'{{"rank": {number},'.encode() in words
-                if is_rank and any("gloo" in one.read_text() for one in entry.glob("task/*/comm")):
+                if is_rank and any(thread in one.read_text() for one in entry.glob("task/*/comm")):
                     os.kill(int(entry.name), signal.SIGSTOP)
+                    say(f"    rank {number} is stopped")
                     return
         time.sleep(0.01)
 
@@ -180,6 +208,6 @@ class _Holder:
 
 if __name__ == "__main__":
     parts = {"overhead": overhead, "busy": busy, "killed": killed, "collectives": together}
-    for name, part in parts.items():
-        if len(sys.argv) < 2 or name in sys.argv[1:]:
+    for name, part in {**parts, "gpus": on_gpus}.items():
+        if name in (sys.argv[1:] or parts):
             part()
