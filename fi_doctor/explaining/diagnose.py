@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,10 +26,11 @@ from fi_doctor.explaining.filling import filled
 from fi_doctor.explaining.keeping import Kept
 from fi_doctor.explaining.lines import Level, Line
 from fi_doctor.explaining.matching import matches
+from fi_doctor.explaining.ranking import Candidate
 from fi_doctor.explaining.servers import Servers
 from fi_doctor.explaining.stream import Hit, Readable
 from fi_doctor.knowledge import faults
-from fi_doctor.model import Event, Explanation, LogFact, LogFacts, Read, Used
+from fi_doctor.model import Confidence, Event, Explanation, LogFact, LogFacts, Read, Used
 
 # What is kept of each kind: a log that was made to harm has millions of lines that differ.
 _MOST = 5_000
@@ -97,6 +98,8 @@ def diagnose(
         ((fault, matches(fault, placed)) for fault in known_faults), facts, ended, given, seen.servers
     )
     causes = ranking.ranked(found, ended, seen.serving, seen.ties, is_failing=seen.servers.is_failing)
+    harmless_lines = {(one.file, one.line) for one in errors if one.kind == harmless.REQUEST}
+    causes = tuple(one for one in causes if not _is_of_request(one, harmless_lines))
     settings = faults.settings(folder) if causes else ()
     return answering.answer(
         answering.Findings(
@@ -113,6 +116,13 @@ def diagnose(
             silent=silent,
         )
     )
+
+
+def _is_of_request(one: Candidate, of_requests: Container[tuple[str, int]]) -> bool:
+    """Whether a guess at what is not FlashInfer's rests on requests alone after which the server answered others."""
+    if one.fault.flashinfer_at_fault or one.confidence is not Confidence.LOW:
+        return False
+    return all((match.line.file, match.line.number) in of_requests for match in one.matches)
 
 
 def _is_sent(line: Line, hit: Hit) -> bool:
@@ -174,7 +184,7 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
             for part in lines.parts(spoken.unspoken(line)):
                 _keep(part, hit, seen)
                 is_error = bool(own) and _note(part, seen, is_fenced=fenced.is_inside)
-                slight.add(part, hit.raw, seen.errors[-1] if is_error else None)
+                slight.add(part, hit, seen.errors[-1] if is_error else None)
                 if signed := signs.keys() & own:
                     seen.kept.add(
                         fenced.placed(frames.placed(_weighed(part, hit, signed, is_fenced=fenced.is_inside))), signed
@@ -183,7 +193,10 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
                     seen.overcome.add(part)
                     frames.end(part)
     seen.overcome.end()
-    seen.of_requests |= slight.places()
+    told = {(one.file, one.line) for one in seen.errors}
+    requests = slight.requests()
+    seen.of_requests |= {(one.file, one.line) for one in requests}
+    seen.errors += [one for one in requests if (one.file, one.line) not in told]
     seen.errors += slight.stopped
     if frame is not None and len(seen.errors) == before and (cut := events.cut_off(frame)) is not None:
         seen.errors.append(cut)

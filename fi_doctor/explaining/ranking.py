@@ -86,6 +86,7 @@ def candidates(
     each = []
     for fault, matches in seen:
         near = wrote.fitting(filling.of_files(facts, _files(matches), given), matches, given)
+        near = wrote.of_rank(near, [match for match in matches if match.sign.strength is not Strength.FOLLOWS_ON])
         each.append((fault, matches, near, _agreeing(fault, matches, near, kinds, given)))
     standing = [one for *_, one in each if one is not None]
     decided = {_place(match) for one in standing if not one.is_follow_on for match in _deciding(one)}
@@ -245,6 +246,8 @@ def _tied(one: Candidate, ties: list[Line]) -> Candidate:
         return one._replace(is_anothers=True, is_tied=any(match.line.frame for match in _deciding(one)))
     if owner := tying.owner(_deciding(one), ties):
         confidence = min(one.confidence, Confidence.MEDIUM, key=lambda confidence: confidence.rank)
+        if all(tying.is_of_its_source(match) for match in _deciding(one)):
+            confidence = one.confidence
         return one._replace(is_anothers=True, owner=owner, confidence=confidence)
     most = tying.limit(_deciding(one), ties)
     if most.rank < one.confidence.rank:
