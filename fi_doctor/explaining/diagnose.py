@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from fi_doctor.explaining import (
     answering,
+    crashing,
     events,
     fences,
     harmless,
@@ -90,7 +91,9 @@ def diagnose(
     silent = tuple(dict.fromkeys(name for name in seen.environments if name not in telling_files))
     facts = LogFacts(facts=filled(tuple(seen.told), given))
     paths = {path for literal in seen.kept.literals for path in signs[literal] if path.stem not in left_out}
-    placed = overcoming.weighed(fences.weighed(seen.kept.placed, seen.fenced), seen.overcome)
+    ends = {place: read.lines for place, read in enumerate(seen.read)}
+    own = crashing.weighed(fences.weighed(seen.kept.placed, seen.fenced), ends)
+    placed = overcoming.weighed(own, seen.overcome)
     errors = events.together(harmless.told(seen.errors, seen.of_requests))
     ended = harmless.left(errors)
     known_faults = faults.load(paths, folder, is_checked=folder == faults.FOLDER)
@@ -161,7 +164,7 @@ def _goes_on(head: bytes) -> tuple[bool, bool]:
 def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
     """Read an input once, and keep what tells something."""
     reading, frames, fenced = stream.Reading(), tracebacks.Frames(source.name), fences.Fences()
-    slight = harmless.Harmless()
+    slight, cut = harmless.Harmless(), crashing.Cut()
     facts, using, failing = telling.literals(), usage.literals(), events.literals() | signs.keys()
     wanted = facts if source.is_environment else facts | using | failing | _SURROUNDING
     seen.environments += [source.name] if source.is_environment else []
@@ -170,6 +173,7 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
         own = failing.intersection(hit.literals)
         frames.add(hit)
         fenced.add(hit)
+        cut.add(hit)
         if events.STARTED.intersection(hit.literals):
             seen.serving.add(source.name)
             slight.serving(hit.number, hit.raw)
@@ -186,9 +190,9 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
                 is_error = bool(own) and _note(part, seen, is_fenced=fenced.is_inside)
                 slight.add(part, hit, seen.errors[-1] if is_error else None)
                 if signed := signs.keys() & own:
-                    seen.kept.add(
-                        fenced.placed(frames.placed(_weighed(part, hit, signed, is_fenced=fenced.is_inside))), signed
-                    )
+                    weighed = _weighed(part, hit, signed, is_fenced=fenced.is_inside)
+                    weighed = cut.placed(weighed, hit, is_fenced=fenced.is_inside)
+                    seen.kept.add(fenced.placed(frames.placed(weighed)), signed)
                 if signed or is_error:
                     seen.overcome.add(part)
                     frames.end(part)
@@ -198,8 +202,8 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
     seen.of_requests |= {(one.file, one.line) for one in requests}
     seen.errors += [one for one in requests if (one.file, one.line) not in told]
     seen.errors += slight.stopped
-    if frame is not None and len(seen.errors) == before and (cut := events.cut_off(frame)) is not None:
-        seen.errors.append(cut)
+    if frame is not None and len(seen.errors) == before and (ended := events.cut_off(frame)) is not None:
+        seen.errors.append(ended)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))
 
 

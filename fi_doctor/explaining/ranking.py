@@ -184,7 +184,8 @@ def _ranked(
 
 def _weighed(match: Match) -> Match:
     """What a logger calls information tells no fault by itself, unless that is how the fault is told."""
-    if match.line.is_quiet and match.sign.strength is Strength.DECIDES and not match.sign.info:
+    is_quiet = match.line.is_quiet and not match.line.is_cut
+    if is_quiet and match.sign.strength is Strength.DECIDES and not match.sign.info:
         return match._replace(sign=replace(match.sign, strength=Strength.SUPPORTS))
     if match.line.level is not Level.INFO:
         return match
@@ -202,8 +203,10 @@ def _captured(matches: tuple[Match, ...]) -> dict[str, tuple[str, ...]]:
 
 
 def _confidence(matches: tuple[Match, ...], truth: Truth) -> Confidence:
-    if any(match.sign.strength is Strength.DECIDES for match in matches):
-        return Confidence.HIGH if truth is Truth.YES else Confidence.MEDIUM
+    deciding = [match for match in matches if match.sign.strength is Strength.DECIDES]
+    if deciding:
+        is_sure = truth is Truth.YES and not all(match.line.is_cut for match in deciding)
+        return Confidence.HIGH if is_sure else Confidence.MEDIUM
     if all(match.line.is_quiet for match in matches) and len({_place(match) for match in matches}) == 1:
         return Confidence.LOW
     supports = {match.sign.text for match in matches if match.sign.strength is Strength.SUPPORTS}
