@@ -29,8 +29,8 @@ TITLES = {
     "settings": "Settings that may be recommended, by who reads them",
     "words": "Words",
 }
-INTRODUCTION = """What `fi-doctor explain ID` prints, as pages. `fi-doctor explain` has more that is on no page: every
-variable, flag and key that a known release of vLLM, FlashInfer or SGLang registers, and every variant of a probe."""
+INTRODUCTION = """What `fi-doctor explain ID` prints, as pages. It has more that is on no page: every variable, flag and
+key that a known release of vLLM, FlashInfer or SGLang registers, and every variant of a probe."""
 
 WRITTEN_BY_HAND = {
     "checking.md": "What a check examines",

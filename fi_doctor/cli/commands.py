@@ -74,18 +74,20 @@ def report(asked: Asked, gathering: Gathering | None, for_issue: str | None = No
     return 0
 
 
-def explain(name: str | None, knowledge: str | None = None) -> int:
-    """Print the text behind an id, of installed probes too, or what there is to explain."""
+def explain(name: str | None, knowledge: str | None = None, *, is_list: bool = False) -> int:
+    """Print the text behind an id, of installed probes too, or what there is to explain: all of it, or how much."""
     width, _ = emit.style()
     with installed.opened(knowledge) as (known, specs, folder):
         kb = msgspec.structs.replace(known, features=listed_features(known, specs))
-        if name is None:
+        if is_list:
             text = lists.explained(_explained(kb, specs, folder), width)
+        elif name is None:
+            text = lists.counted(_explained(kb, specs, folder), faults.families(folder), width)
         else:
             words = explaining.ids(kb, specs, folder=folder)
             if name not in words and explained_registered.is_like_one(name):
                 words = (*words, *explained_registered.names())
-            name = parse.choice(name, words, "fi-doctor explain", listed_by="fi-doctor explain")
+            name = parse.choice(name, words, "fi-doctor explain", listed_by="fi-doctor explain --list")
             text = explaining.explain(kb, name, specs, folder=folder)
     emit.write(text, None)
     return 0

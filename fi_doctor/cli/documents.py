@@ -206,17 +206,14 @@ def diff(  # noqa: PLR0913 - the options of a command
 def explain(  # noqa: PLR0913 - the options of a command
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID | FILE ...", help="An id, or logs ('-' reads stdin); without it, all ids."),
+        typer.Argument(metavar="ID | FILE ...", help="An id, or logs ('-' reads stdin)."),
     ] = None,
     *,
     env_file: Annotated[
         list[str] | None,
-        typer.Option(
-            "--env-file",
-            metavar="FILE",
-            help="What tells of the machine of the log: collect-env, pip list, a report of fi-doctor; may be repeated.",
-        ),
+        typer.Option("--env-file", metavar="FILE", help="Of its machine: collect-env, pip list, a report; repeatable."),
     ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="All ids, by kind.")] = False,
     here: Annotated[bool, typer.Option("--here", help="The log is of this machine: read its facts, too.")] = False,
     python: Python = None,
     format_: Annotated[
@@ -238,6 +235,7 @@ def explain(  # noqa: PLR0913 - the options of a command
 
     asked = explaining.AskedExplain(
         names=tuple(names or ()),
+        is_list=list_,
         env_files=tuple(env_file or ()),
         is_here=here,
         python=python,

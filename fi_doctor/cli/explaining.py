@@ -27,6 +27,7 @@ class AskedExplain(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `explain` as they were typed."""
 
     names: tuple[str, ...] = ()
+    is_list: bool = False  # all ids
     env_files: tuple[str, ...] = ()
     is_here: bool = False
     python: str | None = None
@@ -45,7 +46,7 @@ def explain(asked: AskedExplain) -> int:
     if is_id(asked):
         from fi_doctor.cli import commands
 
-        return commands.explain(asked.names[0] if asked.names else None, asked.knowledge)
+        return commands.explain(asked.names[0] if asked.names else None, asked.knowledge, is_list=asked.is_list)
     targets = outputs.targets(asked.formats, "--format", asked.output, forms=written.FORMATS)
     outputs.check(targets)
     found, refused = _explained(asked)
@@ -86,6 +87,8 @@ def code(found: Explanation) -> int:
 
 
 def _check(asked: AskedExplain) -> None:
+    if asked.is_list and (asked.names or not is_id(asked)):
+        raise UsageError("--list is by itself: it is of no id and no log", todo="fi-doctor explain --list")
     if asked.python is not None and not asked.is_here:
         raise UsageError(
             "--python: only --here reads an interpreter", todo="fi-doctor explain FILE --here --python PATH"

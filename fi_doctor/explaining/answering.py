@@ -250,7 +250,8 @@ def in_words(part: Condition) -> str:
 def _reason(one: Candidate, unknown: tuple[str, ...]) -> str:
     deciding = [match for match in one.matches if match.sign.strength is Strength.DECIDES]
     if not deciding:
-        return f"its lines fit this cause, and others too{'' if one.is_tied else '; none of them names FlashInfer'}"
+        whose = "" if one.is_tied else "; none of them names FlashInfer"
+        return f"its lines fit this cause, and others too{whose}{f'; but {one.overcome}' if one.overcome else ''}"
     where = f"nothing else brings line {deciding[0].line.number} about"
     if one.owner:
         where = f"{where}, which is of {one.owner}"
@@ -280,11 +281,16 @@ def _known(one: Candidate) -> tuple[str, ...]:
         [(word, test)] = part.items()
         key = next(iter(test)) if isinstance(test, dict) and word in LOG.keyed else ""
         if LOG.holds(part, one.view) is Truth.YES and (facts := one.view.facts.of(word, key)):
-            where = _where(facts[0], one)
-            said.append(f"{key or word.replace('_', ' ')} is {facts[0].value} ({where})")
+            fact = next((fact for fact in facts if _is_enough(part, fact, one)), facts[0])
+            said.append(f"{key or word.replace('_', ' ')} is {fact.value} ({_where(fact, one)})")
         elif LOG.holds(part, one.view) is Truth.UNKNOWN and is_implied(part, one.matches, one.view):
             said.append(f"{in_words(part)} follows from it")
     return tuple(dict.fromkeys(said))
+
+
+def _is_enough(part: Condition, fact: LogFact, one: Candidate) -> bool:
+    """Whether a condition holds by a fact alone, of several under one name."""
+    return LOG.holds(part, one.view._replace(facts=LogFacts(facts=(fact,)))) is Truth.YES
 
 
 def _where(fact: LogFact, one: Candidate) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from fi_doctor.explaining import (
     answering,
+    crashing,
     events,
     fences,
     harmless,
@@ -26,10 +27,11 @@ from fi_doctor.explaining.filling import filled
 from fi_doctor.explaining.keeping import Kept
 from fi_doctor.explaining.lines import Level, Line
 from fi_doctor.explaining.matching import matches
+from fi_doctor.explaining.ranking import Candidate
 from fi_doctor.explaining.servers import Servers
 from fi_doctor.explaining.stream import Hit, Readable
 from fi_doctor.knowledge import faults
-from fi_doctor.model import Event, Explanation, LogFact, LogFacts, Read, Used
+from fi_doctor.model import Confidence, Event, Explanation, LogFact, LogFacts, Read, Used
 
 # What is kept of each kind: a log that was made to harm has millions of lines that differ.
 _MOST = 5_000
@@ -89,7 +91,9 @@ def diagnose(
     silent = tuple(dict.fromkeys(name for name in seen.environments if name not in telling_files))
     facts = LogFacts(facts=filled(tuple(seen.told), given))
     paths = {path for literal in seen.kept.literals for path in signs[literal] if path.stem not in left_out}
-    placed = overcoming.weighed(fences.weighed(seen.kept.placed, seen.fenced), seen.overcome)
+    ends = {place: read.lines for place, read in enumerate(seen.read)}
+    own = crashing.weighed(fences.weighed(seen.kept.placed, seen.fenced), ends)
+    placed = overcoming.weighed(own, seen.overcome)
     errors = events.together(harmless.told(seen.errors, seen.of_requests))
     ended = harmless.left(errors)
     known_faults = faults.load(paths, folder, is_checked=folder == faults.FOLDER)
@@ -97,6 +101,8 @@ def diagnose(
         ((fault, matches(fault, placed)) for fault in known_faults), facts, ended, given, seen.servers
     )
     causes = ranking.ranked(found, ended, seen.serving, seen.ties, is_failing=seen.servers.is_failing)
+    harmless_lines = {(one.file, one.line) for one in errors if one.kind == harmless.REQUEST}
+    causes = tuple(one for one in causes if not _is_of_request(one, harmless_lines))
     settings = faults.settings(folder) if causes else ()
     return answering.answer(
         answering.Findings(
@@ -113,6 +119,13 @@ def diagnose(
             silent=silent,
         )
     )
+
+
+def _is_of_request(one: Candidate, of_requests: Container[tuple[str, int]]) -> bool:
+    """Whether a guess at what is not FlashInfer's rests on requests alone after which the server answered others."""
+    if one.fault.flashinfer_at_fault or one.confidence is not Confidence.LOW:
+        return False
+    return all((match.line.file, match.line.number) in of_requests for match in one.matches)
 
 
 def _is_sent(line: Line, hit: Hit) -> bool:
@@ -151,7 +164,7 @@ def _goes_on(head: bytes) -> tuple[bool, bool]:
 def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
     """Read an input once, and keep what tells something."""
     reading, frames, fenced = stream.Reading(), tracebacks.Frames(source.name), fences.Fences()
-    slight = harmless.Harmless()
+    slight, cut = harmless.Harmless(), crashing.Cut()
     facts, using, failing = telling.literals(), usage.literals(), events.literals() | signs.keys()
     wanted = facts if source.is_environment else facts | using | failing | _SURROUNDING
     seen.environments += [source.name] if source.is_environment else []
@@ -160,6 +173,7 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
         own = failing.intersection(hit.literals)
         frames.add(hit)
         fenced.add(hit)
+        cut.add(hit)
         if events.STARTED.intersection(hit.literals):
             seen.serving.add(source.name)
             slight.serving(hit.number, hit.raw)
@@ -174,19 +188,22 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
             for part in lines.parts(spoken.unspoken(line)):
                 _keep(part, hit, seen)
                 is_error = bool(own) and _note(part, seen, is_fenced=fenced.is_inside)
-                slight.add(part, hit.raw, seen.errors[-1] if is_error else None)
+                slight.add(part, hit, seen.errors[-1] if is_error else None)
                 if signed := signs.keys() & own:
-                    seen.kept.add(
-                        fenced.placed(frames.placed(_weighed(part, hit, signed, is_fenced=fenced.is_inside))), signed
-                    )
+                    weighed = _weighed(part, hit, signed, is_fenced=fenced.is_inside)
+                    weighed = cut.placed(weighed, hit, is_fenced=fenced.is_inside)
+                    seen.kept.add(fenced.placed(frames.placed(weighed)), signed)
                 if signed or is_error:
                     seen.overcome.add(part)
                     frames.end(part)
     seen.overcome.end()
-    seen.of_requests |= slight.places()
+    told = {(one.file, one.line) for one in seen.errors}
+    requests = slight.requests()
+    seen.of_requests |= {(one.file, one.line) for one in requests}
+    seen.errors += [one for one in requests if (one.file, one.line) not in told]
     seen.errors += slight.stopped
-    if frame is not None and len(seen.errors) == before and (cut := events.cut_off(frame)) is not None:
-        seen.errors.append(cut)
+    if frame is not None and len(seen.errors) == before and (ended := events.cut_off(frame)) is not None:
+        seen.errors.append(ended)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))
 
 

@@ -142,7 +142,10 @@ _FOLLOWING = (
 )
 # What servers say once they serve. Sources: uvicorn, sglang/srt/entrypoints/http_server.py.
 ANSWERED = b'HTTP/1.1" 200'  # uvicorn, of a request that was answered
-STARTED = frozenset((b"Application startup complete", b"Uvicorn running on ", b"The server is fired up", ANSWERED))
+CALLED = b" -- POST /"  # Ray Serve, of a request that ended
+STARTED = frozenset(
+    (b"Application startup complete", b"Uvicorn running on ", b"The server is fired up", ANSWERED, CALLED)
+)
 # What builds say while they go on: ninja's progress, the commands that it starts.
 _PROGRESS = re.compile(
     r"\[\d+/\d+\] |ninja: Entering directory|(?:\S{0,200}/)?(?:nvcc|ptxas|cicc|c\+\+|g\+\+|clang\+\+)(?:-\d+)? -",

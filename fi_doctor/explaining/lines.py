@@ -122,6 +122,7 @@ class Line(NamedTuple):
     origin: str = ""  # the container or pod that a collector names
     is_unfenced: bool = False  # whether no logger wrote it and it is outside of code fences
     is_quiet: bool = False  # whether it is called information, by a collector or in a form that tells no level for sure
+    is_cut: bool = False  # whether it may end a program while a model speaks: quiet, and yet a sign
     overcome: str = ""  # why what it tells ended nothing: "a server served after it"; "" where it may have
     later: int = 0  # the line in which a later start serves, where this one is of a start that came to nothing
 

@@ -12,6 +12,13 @@ from fi_doctor.model import Fault, Sign
 
 _NEAR = 200  # lines
 _RANK = r"(?P<kind>TP|DP|PP|EP|CP|rank)[ =_]?(?P<number>\d+)"
+_OWN = "/flashinfer/"
+# What CUDA tells of a crash at a later call: where that was raised without FlashInfer, its name in a line near it says
+# nothing.
+_LATER = (
+    r"illegal memory access|misaligned address|launch failure|illegal instruction"
+    r"|cudaError(?:IllegalAddress|MisalignedAddress|LaunchFailure|IllegalInstruction)"
+)
 _PROCESS = re.compile(r"[\s,]*(?:pid=)?\d+")
 
 
@@ -45,6 +52,8 @@ def _match(sign: Sign, line: Line, lines: Mapping[str, Sequence[Line]]) -> Match
         return None
     if sign.frame and search(sign.frame, line.frame) is None:
         return None
+    if sign.near == _OWN and line.frame and not line.is_own and search(_LATER, line.text) is not None:
+        return None
     if sign.near and not any(is_near(line, other, sign.within) for other in lines.get(sign.near, ())):
         return None
     return Match(sign, line, captured)
@@ -59,6 +68,12 @@ def is_near(line: Line, other: Line, within: int = _NEAR) -> bool:
 def are_of_two(line: Line, other: Line) -> bool:
     """Whether two lines are of two containers that a collector names."""
     return bool(line.origin and other.origin) and line.origin != other.origin
+
+
+def is_same_rank(one: str, other: str) -> bool:
+    """Whether two names are of one rank: "Worker_TP1 pid=7" and "TP1" are."""
+    shared = _ranks(one).items() & _ranks(other).items()
+    return bool(one) and (one == other or (bool(shared) and not _are_apart(one, other)))
 
 
 def _are_apart(one: str, other: str) -> bool:

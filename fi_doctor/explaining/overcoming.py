@@ -25,13 +25,20 @@ _HANDLED = "During handling of the above exception"  # Python, of an exception t
 _IGNORED = "Exception ignored in"  # Python, of what is raised where nothing can catch it
 LITERALS = frozenset(word.encode() for word in (*_SERVING, *_ANOTHER, _HANDLED, _IGNORED))
 _SERVED, _WENT_ON = "a server served after it", "Python ignored it, and went on"
-FOR_SURE = (_SERVED, _WENT_ON)  # whatever else the log tells
+_TUNED = "the tuner went on with another kernel"
+FOR_SURE = (_SERVED, _WENT_ON, _TUNED)  # whatever else the log tells
 # A program that looks something up expects not to find it.
 _LOOKUP = r"^\s*(?:[\w.]+\.)?(?:KeyError|AttributeError|IndexError|LookupError|Stop(?:Async)?Iteration|Empty)\b"
 # After these the context or the memory of the GPU is gone, and what cleans up fails for it.
 STICKY = (
     r"(?i)CUDA(?:RT)? error|CUDA_ERROR_|cudaError|CUBLAS_STATUS|CUDNN_STATUS|NCCL error|illegal memory access"
     r"|device-side assert|misaligned address|launch failure|OutOfMemoryError|AcceleratorError"
+)
+# What FlashInfer's tuner says of kernels that it tries and leaves out. Sources: flashinfer-python 0.6.13:
+# flashinfer/autotuner.py, 0.6.18.post1: flashinfer/autotuner/autotuner.py.
+_TUNING = (
+    *("failure while profiling", "[Autotuner]: Failed when profiling", "[Autotuner]: Skipped"),
+    *("OOM detected, falling back to default tactic", "Using fallback tactic for"),
 )
 _MESSAGE = 40  # lines that the message of an exception may have
 _FAR = 200  # lines of the traceback after it
@@ -109,8 +116,13 @@ def weighed(placed: Mapping[str, Sequence[Line]], overcome: Overcome) -> dict[st
 
 def _weighed(line: Line, overcome: Overcome) -> Line:
     place = _place(line)
-    why, later = overcome.places.get(place, ""), overcome.later.get(place, 0)
+    why, later = overcome.places.get(place, "") or _tuned(line.text), overcome.later.get(place, 0)
     return line._replace(overcome=why, later=later) if why or later else line
+
+
+def _tuned(text: str) -> str:
+    is_tuning = any(map(text.__contains__, _TUNING)) and search(STICKY, text) is None
+    return _TUNED if is_tuning else ""
 
 
 def _place(line: Line) -> Place:

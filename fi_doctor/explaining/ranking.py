@@ -86,6 +86,7 @@ def candidates(
     each = []
     for fault, matches in seen:
         near = wrote.fitting(filling.of_files(facts, _files(matches), given), matches, given)
+        near = wrote.of_rank(near, [match for match in matches if match.sign.strength is not Strength.FOLLOWS_ON])
         each.append((fault, matches, near, _agreeing(fault, matches, near, kinds, given)))
     standing = [one for *_, one in each if one is not None]
     decided = {_place(match) for one in standing if not one.is_follow_on for match in _deciding(one)}
@@ -183,7 +184,8 @@ def _ranked(
 
 def _weighed(match: Match) -> Match:
     """What a logger calls information tells no fault by itself, unless that is how the fault is told."""
-    if match.line.is_quiet and match.sign.strength is Strength.DECIDES and not match.sign.info:
+    is_quiet = match.line.is_quiet and not match.line.is_cut
+    if is_quiet and match.sign.strength is Strength.DECIDES and not match.sign.info:
         return match._replace(sign=replace(match.sign, strength=Strength.SUPPORTS))
     if match.line.level is not Level.INFO:
         return match
@@ -201,8 +203,10 @@ def _captured(matches: tuple[Match, ...]) -> dict[str, tuple[str, ...]]:
 
 
 def _confidence(matches: tuple[Match, ...], truth: Truth) -> Confidence:
-    if any(match.sign.strength is Strength.DECIDES for match in matches):
-        return Confidence.HIGH if truth is Truth.YES else Confidence.MEDIUM
+    deciding = [match for match in matches if match.sign.strength is Strength.DECIDES]
+    if deciding:
+        is_sure = truth is Truth.YES and not all(match.line.is_cut for match in deciding)
+        return Confidence.HIGH if is_sure else Confidence.MEDIUM
     if all(match.line.is_quiet for match in matches) and len({_place(match) for match in matches}) == 1:
         return Confidence.LOW
     supports = {match.sign.text for match in matches if match.sign.strength is Strength.SUPPORTS}
@@ -245,6 +249,8 @@ def _tied(one: Candidate, ties: list[Line]) -> Candidate:
         return one._replace(is_anothers=True, is_tied=any(match.line.frame for match in _deciding(one)))
     if owner := tying.owner(_deciding(one), ties):
         confidence = min(one.confidence, Confidence.MEDIUM, key=lambda confidence: confidence.rank)
+        if all(tying.is_of_its_source(match) for match in _deciding(one)):
+            confidence = one.confidence
         return one._replace(is_anothers=True, owner=owner, confidence=confidence)
     most = tying.limit(_deciding(one), ties)
     if most.rank < one.confidence.rank:

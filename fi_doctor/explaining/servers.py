@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fi_doctor.explaining.lines import Line
-from fi_doctor.explaining.matching import Match
+from fi_doctor.explaining.matching import Match, is_same_rank
 from fi_doctor.model import Event, LogFact, LogFacts
 
 # What each server says once of itself, when it starts. Sources: vllm/entrypoints/openai/api_server.py,
@@ -21,6 +21,7 @@ _OWN = ("argument", "env", "model", "engine")
 # What is of its installation: the same for servers of one release.
 _INSTALLED = ("package", "installed", "architectures")
 _ONE = {"gpu": "sm"}  # two words for the same
+_OF_GPUS = ("gpu", "sm")
 _SEVERAL = 2
 # Containers that are of an engine whatever their lines tell, and what differs in the names of those of one kind.
 _SERVING = re.compile(r"vllm|sglang|trt-?llm|llm|engine|worker|leader|prefill|decode|(?:^|[-/ ])(?:server|model)\b")
@@ -47,6 +48,7 @@ class Servers:
     def __init__(self) -> None:
         self._starts: dict[tuple[str, str], list[_Start]] = {}
         self._origins: dict[tuple[str, int], str] = {}  # of lines that tell facts
+        self._ranks: dict[tuple[str, int], str] = {}  # of lines that tell GPUs
         self._engines: set[tuple[str, str]] = set()  # containers in which one runs
         self._failed: set[tuple[str, str]] = set()  # that tell an error
         self._firsts: dict[tuple[str, str], list[int]] = {}
@@ -55,6 +57,8 @@ class Servers:
         """Look at a line of a log. facts: what it tells."""
         if line.origin and facts:
             self._origins[line.file, line.number] = line.origin
+        if line.rank and any(fact.name in _OF_GPUS for fact in facts):
+            self._ranks[line.file, line.number] = line.rank
         if any(fact.name == "engine" for fact in facts):
             self._engines.add((line.file, line.origin))
         version = _VERSION.match(line.text)
@@ -113,6 +117,18 @@ class Servers:
         kept = {fact for fact, server in of.items() if server == own or (*_subject(fact), fact.name) in shared}
         aside = {fact for fact in of if fact not in kept}
         return LogFacts(facts=tuple(fact for fact in facts.facts if fact not in aside))
+
+    def of_rank(self, facts: LogFacts, matches: Sequence[Match]) -> LogFacts:
+        """The facts, those about GPUs only of the rank that signs are of, where that rank tells its own."""
+        ranks = {match.line.rank for match in matches}
+        if len({fact.value for fact in facts.of("sm")}) < _SEVERAL or len(ranks) != 1:
+            return facts
+        [rank] = ranks
+        told = [fact for fact in facts.facts if fact.name in _OF_GPUS]
+        own = [fact for fact in told if rank and is_same_rank(rank, self._ranks.get((fact.file, fact.line), ""))]
+        if not any(fact.name == "sm" for fact in own):
+            return facts
+        return LogFacts(facts=tuple(fact for fact in facts.facts if fact not in told or fact in own))
 
     def _is_of_another(self, fact: LogFact, own: str) -> bool:
         told_by = self._origins.get((fact.file, fact.line), own)

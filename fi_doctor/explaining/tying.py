@@ -107,6 +107,12 @@ def limit(deciding: Iterable[Match], ties: Iterable[Line]) -> Confidence:
     return Confidence.LOW if next(possible, None) is None else Confidence.MEDIUM
 
 
+def is_of_its_source(match: Match) -> bool:
+    """Whether an error was raised in the file that its message stands in: "torch 2.6.0: torch/utils/x.py:88"."""
+    said = search(r": (?P<path>[\w/]+\.py)(?::\d+)?$", match.sign.source)
+    return said is not None and f'/{said["path"]}"' in match.line.frame
+
+
 def package(text: str) -> str:
     """The package whose file or cache a line names, where that says whose an error is; "" where it does not."""
     for found in every(_PACKAGE, text):

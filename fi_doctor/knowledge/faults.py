@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
@@ -36,6 +37,11 @@ _SHORTEST = 6  # characters; a shorter literal stands in too many lines
 def ids(folder: Path = FOLDER) -> dict[str, Path]:
     """The ids of all faults with their files, which are not read."""
     return {path.stem: path for path in sorted(folder.glob("*/*.yaml"))}
+
+
+def families(folder: Path = FOLDER) -> dict[str, int]:
+    """How many faults each family has; they are not read."""
+    return dict(Counter(path.parent.name for path in ids(folder).values()))
 
 
 @functools.cache

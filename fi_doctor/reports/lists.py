@@ -35,6 +35,20 @@ def explained(groups: dict[str, list[tuple[str, str]]], width: int = 80) -> str:
     return "\n".join([*blocks, "More on each, and on a variant: fi-doctor explain ID\n"])
 
 
+def counted(groups: dict[str, list[tuple[str, str]]], families: dict[str, int], width: int = 80) -> str:
+    """What can be explained, on a page: how many ids there are of each kind, and how many faults of each family."""
+    counts = [f"{len(entries):5}  {title}" for title, entries in groups.items()]
+    faults = [f"{number:5}  {family}" for family, number in sorted(families.items())]
+    ways = (
+        ("fi-doctor explain FILE", "what a log tells ('-' reads stdin)"),
+        ("fi-doctor explain ID", "what an id means; also a variable, flag or key of vLLM, FlashInfer or SGLang"),
+        ("fi-doctor explain --list", "all ids"),
+    )
+    asked = [line for way, meaning in ways for line in wrap(f"{way}: {meaning}", width, "  ", "    ")]
+    blocks = (asked, ["Ids, by kind:", *counts], ["Faults that logs tell, by family:", *faults])
+    return "\n".join("\n".join(block) + "\n" for block in blocks)
+
+
 def _first_sentence(text: str) -> str:
     return clean(text).partition(". ")[0].rstrip(".")
 

@@ -13,7 +13,7 @@ OPTIONS = {
     ("check",): (*SHARED, "--require", "--fresh-cache", "--format", "-o", "--output"),
     ("report",): (*SHARED, "--fresh-cache", "--yaml", "--json", "--for-issue", "-o", "--output"),
     ("warm",): ("--feature", "--all", "--jobs", "--memory", "--budget", "--dry-run", "--json", "--python", "-q"),
-    ("explain",): ("ID", "FILE", "--env-file", "--here", "--format", "--knowledge"),
+    ("explain",): ("ID", "FILE", "--list", "--env-file", "--here", "--format", "--knowledge"),
     ("knowledge", "show"): ("[DIR|FILE]",),
     ("knowledge", "pack"): ("[DIR]", "--output", "-o"),
     ("features",): ("--help",),
@@ -140,13 +140,34 @@ def test_the_depth_of_a_report_has_one_default(doctor):
     assert "as deep as possible" not in said
 
 
-def test_explain_without_an_id_lists_every_id(doctor):
+def test_explain_without_an_id_counts_what_there_is_on_a_page(doctor):
+    from fi_doctor.knowledge import faults
+
+    done = doctor("explain")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert len(lines) < 45
+    assert "  fi-doctor explain --list: all ids" in lines
+    families = [line.split() for line in lines[lines.index("Faults that logs tell, by family:") + 1 :]]
+    counted = {family: int(number) for number, family in families}
+    assert counted.keys() == {path.parent.name for path in faults.ids().values()}
+    assert f"{sum(counted.values()):5}  Faults that logs tell" in lines
+
+
+@pytest.mark.parametrize("beside", [("works",), ("--here",), ("--env-file", "env.txt")], ids=" ".join)
+def test_a_list_of_ids_is_of_nothing_else(doctor, beside):
+    done = doctor("explain", "--list", *beside)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "fi-doctor explain --list" in done.stderr
+
+
+def test_explain_lists_every_id(doctor):
     from fi_doctor import knowledge
     from fi_doctor.knowledge import explain
     from fi_doctor.probing import catalog
 
     kb, specs = knowledge.load(), catalog.discover()
-    done = doctor("explain")
+    done = doctor("explain", "--list")
     assert (done.returncode, done.stderr) == (0, "")
     aliases = {alias for rule in kb.rules for alias in rule.aliases}
     listed = {word.rstrip(",:") for word in done.stdout.split()}

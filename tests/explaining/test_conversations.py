@@ -85,3 +85,26 @@ def test_what_a_program_says_beside_a_conversation_is_sure(name):
 
 def test_an_error_that_names_a_token_of_a_chat_is_told():
     assert [error.line for error in diagnosed("KeyError: '<|im_end|>'").errors] == [2]
+
+
+SPOKEN = "User: tell me about page tables\nAssistant: A page table maps virtual pages to\n"
+
+
+def test_a_program_that_crashes_while_a_model_speaks_is_likely_told():
+    first = diagnosed(f"{SPOKEN}{TRACEBACK}").diagnoses[0]
+    assert (first.cause, first.confidence) == ("nvcc-not-found", Confidence.MEDIUM)
+
+
+QUOTING = {
+    "a turn after it": f"{SPOKEN}{TRACEBACK}\nUser: and what comes then?",
+    "words before it": f"User: I get an error\nAssistant: The error is\n{TRACEBACK}",
+    "a colon before it": f"User: what happens then?\nAssistant: Then it shows:\n{TRACEBACK}",
+    "of a user": f"User: I start it and\n{TRACEBACK}",
+    "in a fence": f"{SPOKEN}```\n{TRACEBACK}\n```",
+    "no traceback": f"{SPOKEN}{NVCC}",
+}
+
+
+@pytest.mark.parametrize("name", QUOTING)
+def test_a_traceback_that_a_speaker_may_quote_is_hardly_sure(name):
+    assert {one.confidence for one in diagnosed(QUOTING[name]).diagnoses} == {Confidence.LOW}

@@ -143,3 +143,30 @@ def test_what_no_start_got_past_is_not_said_to_be_over(name):
     found = diagnosed(NOT_PAST[name])
     assert (found.diagnoses[0].cause, found.diagnoses[0].confidence) == ("nvcc-not-found", Confidence.HIGH)
     assert "began to serve" not in f"{found.answer} {found.diagnoses[0].reason}"
+
+
+TUNER = (
+    "2026-01-02 03:04:05,678 - WARNING - autotuner.py:486 - flashinfer.jit: [Autotuner]: ",
+    "[Autotuner]: ",  # where a collector took the rest away
+)
+SKIPPED = "Skipping tactic <MoERunner object at 0x7c70> 12, due to failure while profiling: {}"
+FELL_BACK = "OOM detected, falling back to default tactic"
+NO_SPACE = "OSError: [Errno 28] No space left on device: '/root/.cache/flashinfer/x'"
+
+
+@pytest.mark.parametrize("head", TUNER)
+@pytest.mark.parametrize("said", [SKIPPED.format("Error Internal"), FELL_BACK])
+def test_what_the_tuner_leaves_out_is_never_the_first_cause(head, said):
+    found = diagnosed(f"{head}{said}\n{NO_SPACE}")
+    assert found.diagnoses[0].family != "autotune"
+    assert {one.confidence.value for one in found.diagnoses if one.family == "autotune"} <= {"low"}
+    alone = diagnosed(f"{head}{said}").diagnoses[0]
+    assert (alone.family, alone.confidence) == ("autotune", "low")
+    assert "the tuner went on with another kernel" in alone.reason
+
+
+def test_a_crash_of_the_gpu_while_the_tuner_tries_kernels_stays_one():
+    crash = SKIPPED.format("CUDA error: an illegal memory access was encountered")
+    later = "torch.AcceleratorError: CUDA error: an illegal memory access was encountered"
+    first = diagnosed(f"{TUNER[0]}{crash}\n{later}").diagnoses[0]
+    assert first.rule == "tuning-breaks-the-gpu-context"

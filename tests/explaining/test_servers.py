@@ -93,3 +93,20 @@ def test_what_an_engine_reads_helps_no_container_without_one(container, is_engin
     assert first.cause == "gpu-out-of-memory"
     assert any("vllm serve" in line for line in first.remedies) == is_engines
     assert ("in which no engine runs" in first.reason) != is_engines
+
+
+GPUS = (
+    "(Worker_TP0 pid=10) INFO 11-20 02:13:02 [gpu.py:9] GPU 0: NVIDIA H100 80GB HBM3\n"
+    "(Worker_TP1 pid=11) INFO 11-20 02:13:02 [gpu.py:9] GPU 1: NVIDIA RTX PRO 6000 Blackwell\n"
+)
+NO_MODULE = (
+    "ERROR 11-20 02:13:03 [core.py:9] RuntimeError: No supported CUDA architectures found for major versions [10]."
+)
+
+
+def test_of_gpus_of_two_generations_that_of_the_rank_that_failed_decides():
+    first = diagnosed(f"{GPUS}(Worker_TP1 pid=11) {NO_MODULE}").diagnoses[0]
+    assert first.rule == "sm10x-module-asked-for-on-sm12x"
+    assert "sm is 120 (line 3)" in first.reason
+    other = diagnosed(f"{GPUS}(Worker_TP0 pid=10) {NO_MODULE}").diagnoses
+    assert "sm10x-module-asked-for-on-sm12x" not in [one.rule for one in other]

@@ -152,3 +152,21 @@ def test_what_is_not_flashinfers_is_not_mended_with_its_packages():
     assert (other.cause, own.cause) == ("nvcc-not-found", "nvcc-not-found")
     assert [any("flashinfer" in line for line in one.remedies) for one in (other, own)] == [False, True]
     assert (other.confirm, bool(own.confirm)) == ((), True)
+
+
+LATER = "torch.AcceleratorError: CUDA error: an illegal memory access was encountered"
+NEARBY = "INFO 11-20 02:13:02 [env.py:9] of /v/site-packages/flashinfer/jit/core.py"
+
+
+@pytest.mark.parametrize("frame", ["torch/cuda/streams.py", "triton/backends/nvidia/driver.py", "vllm/v1/worker/x.py"])
+def test_a_crash_that_another_one_notices_is_laid_to_nobody_and_says_what_settles_it(frame):
+    found = diagnosed(f"{NEARBY}\n  {FRAME.format(frame)}\n    go()\n{LATER}")
+    first = found.diagnoses[0]
+    assert (first.rule, first.flashinfer_at_fault) == ("some-kernel-crashed", False)
+    assert "or one before it" in first.title
+    assert all(any(word in line for line in first.remedies) for word in ("CUDA_LAUNCH_BLOCKING=1", "compute-sanitizer"))
+
+
+def test_a_crash_with_flashinfer_in_its_traceback_is_perhaps_its_own():
+    log = f"  {FRAME.format('flashinfer/mla.py')}\n    go()\n  {FRAME.format('torch/_ops.py')}\n    go()\n{LATER}"
+    assert diagnosed(log).diagnoses[0].rule == "flashinfer-kernel-crashed"

@@ -177,3 +177,15 @@ def test_a_fence_in_what_a_model_answers_is_no_log(speaker, confidence):
     log = f'```\n  File "/x/flashinfer/jit/core.py", line 300, in build\nRuntimeError: {MESSAGE}\n```'
     [first, *_] = diagnosed(f"You: why does my server crash?\n{speaker}: Here is a typical log:\n\n{log}").diagnoses
     assert first.confidence == confidence
+
+
+BUILDER = '  File "/v/site-packages/{}", line 9, in f\n  File "/v/site-packages/{}", line 2600, in g\n{}'
+NO_NINJA = "RuntimeError: Ninja is required to load C++ extensions (pip install ninja to get it)"
+
+
+@pytest.mark.parametrize(
+    ("raised", "confidence"), [("torch/utils/cpp_extension.py", "high"), ("deep_ep/build.py", "medium")]
+)
+def test_what_another_ones_file_raises_with_its_own_words_may_be_sure(raised, confidence):
+    one = diagnosed(BUILDER.format("deep_ep/x.py", raised, NO_NINJA)).diagnoses[0]
+    assert (one.rule, one.confidence, one.flashinfer_at_fault) == ("ninja-missing", confidence, False)
