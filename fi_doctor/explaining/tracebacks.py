@@ -64,7 +64,7 @@ class Frames:
             frame = read(self._file, hit.number, hit.raw)
             if frame.rank and line.rank and frame.rank != line.rank:
                 continue
-            text, last = frame.text.strip(), hit.number
+            text, last = frame.text.strip().replace("\\", "/"), hit.number  # Windows has "\\" there
             is_own, owner = is_own or _OWN in text, owner or tying.package(text)
             if raised or search(_THROUGH, text) is not None:
                 continue

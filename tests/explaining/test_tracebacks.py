@@ -20,9 +20,10 @@ def folder(tmp_path):
         (("vllm/core.py", "flashinfer/mla.py"), True),
         (("flashinfer/mla.py", "vllm/core.py"), False),
         (("flashinfer/mla.py", "torch/_ops.py"), True),
+        ((r"flashinfer\mla.py", r"torch\_ops.py"), True),
         ((), False),
     ],
-    ids=["last", "not last", "torch goes through", "none"],
+    ids=["last", "not last", "torch goes through", "as Windows writes it", "none"],
 )
 def test_the_frame_of_an_error_is_the_last_one_before_it(folder, frames, is_there):
     folder.add("a-fault", sign("ValueError: ", frame="/flashinfer/"))
