@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import pathlib
+import re
 
 import pytest
 
@@ -188,6 +189,12 @@ WALL_CLOCK = {"probing/parts.py", "facts/remembered.py", "inside/remembered.py"}
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_nothing_is_waited_for_by_the_wall_clock(path):
     assert ("time.time()" in path.read_text()) == (path.relative_to(PACKAGE).as_posix() in WALL_CLOCK)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_version_of_any_length_is_none_where_it_cannot_be_compared(path):
+    """InvalidVersion is only one of the errors that Version raises: conditions/ranges.py's parse_version knows all."""
+    assert not re.search(r"^from .*\bInvalidVersion\b|except .*InvalidVersion", path.read_text(), re.MULTILINE)
 
 
 def test_no_two_files_of_tests_have_one_name():

@@ -7,8 +7,7 @@ import fnmatch
 import re
 from collections.abc import Iterable
 
-from packaging.version import InvalidVersion, Version
-
+from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.errors import UsageError
 from fi_doctor.model.policy import DURATION, MOST_JOBS, SIZE
 
@@ -69,14 +68,12 @@ def memory_mib(value: str, option: str) -> int:
 
 def version(value: str, option: str) -> str:
     """A version that can be compared, as it was written; UsageError for anything else."""
-    try:
-        Version(value)
-    except (InvalidVersion, ValueError) as error:  # Python converts no number of more than 4300 digits
+    if parse_version(value) is None:
         raise UsageError(
             f"{option}: {value!r} is no version",
             why="a release, as pip names it",
             todo=written(option, _RELEASES.get(option, "0.33.0")),
-        ) from error
+        )
     return value
 
 

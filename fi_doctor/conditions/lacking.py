@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from fi_doctor.conditions.leaves import Kind
+from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.conditions.relations import Relation
 from fi_doctor.conditions.requirements import applicable
 from fi_doctor.model import Facts, Library, Missing, Package
@@ -89,9 +90,7 @@ def import_lacks(facts: Facts) -> Relation:
     version = package.version if isinstance(package, Package) else package
     if not isinstance(version, str):
         return version if isinstance(version, Missing) else Missing(reason="flashinfer-python was not looked for")
-    try:
-        own = Version(version)
-    except InvalidVersion:
+    if (own := parse_version(version)) is None:
         return Missing(reason=f"{version!r} is no version")
     names = {name for name, first in _IMPORTED.items() if Version(first) <= own}
     return tuple(lack.name for lack in _lacks(facts, "flashinfer-python") if not lack.found and lack.name in names)
@@ -143,10 +142,8 @@ def _line(wanted: Requirement) -> str:
 
 
 def _meets(version: str, wanted: Requirement) -> bool:
-    try:
-        return version == _UNKNOWN or wanted.specifier.contains(Version(version), prereleases=True)
-    except InvalidVersion:
-        return True
+    parsed = None if version == _UNKNOWN else parse_version(version)
+    return parsed is None or wanted.specifier.contains(parsed, prereleases=True)
 
 
 def _version(name: str, owner: str, facts: Facts) -> str | None:

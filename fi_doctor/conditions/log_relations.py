@@ -48,7 +48,9 @@ def _version(facts: LogFacts, name: str, key: str = "") -> Version | Missing:
 
 def _driver(facts: LogFacts) -> Version | Missing:
     found = driver_cuda(facts)
-    return found if isinstance(found, Missing) else Version(found[0])
+    if isinstance(found, Missing):
+        return found
+    return parse_version(found[0]) or Missing(reason=f"{found[0]!r} is no version")
 
 
 def _compared(

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 _NUMBER = re.compile(r"\s*(==|!=|>=|<=|>|<)\s*(\d+)\s*")
 _COMPARE: dict[str, Callable[[int, int], bool]] = {
@@ -66,5 +66,5 @@ def parse_version(text: str) -> Version | None:
     """`text` as a version that can be compared, or None."""
     try:
         return Version(text)
-    except (InvalidVersion, ValueError):  # Python converts no number of more than 4300 digits
+    except ValueError:  # also by Python, which converts no number of more than 4300 digits
         return None

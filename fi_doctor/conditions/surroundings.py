@@ -8,6 +8,7 @@ from packaging.version import Version
 
 from fi_doctor.conditions.compilers import SINCE
 from fi_doctor.conditions.leaves import Kind
+from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.conditions.relations import Relation, visible_gpus
 from fi_doctor.model import Facts, HostLimits, Missing
 
@@ -167,10 +168,11 @@ def _old(facts: Facts) -> list[tuple[str, int, str, str]] | Missing:
         second = sm >= 100 and not (isinstance(triton.blackwell, Missing) and triton.blackwell.absent)
         ptxas = triton.blackwell if second else triton.common
         need = ".".join(map(str, SINCE.get(sm, ())))
-        if need and not isinstance(ptxas, Missing) and isinstance(ptxas.version, str):
+        if not need or isinstance(ptxas, Missing) or not isinstance(ptxas.version, str):
+            continue
+        if (release := parse_version(ptxas.version)) is not None and release < Version(need):
             variable = "TRITON_PTXAS_BLACKWELL_PATH" if second else "TRITON_PTXAS_PATH"
-            if Version(ptxas.version) < Version(need):
-                found.append((ptxas.version, sm, need, variable))
+            found.append((ptxas.version, sm, need, variable))
     return found
 
 

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from packaging.version import InvalidVersion, Version
-
+from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.model import Deployment, Facts, Missing, Package, ServedModel, Vllm
 from fi_doctor.model.choices import Choice
 from fi_doctor.model.deployed import Effect
@@ -203,9 +202,7 @@ def of_build(facts: Facts) -> str:
         return f"it is installed from {package.location}, where it can be edited"
     if package.claims:
         return f"its metadata say {package.claims} and its files {package.version}"
-    try:
-        version = Version(package.version)
-    except InvalidVersion:
+    if (version := parse_version(package.version)) is None:
         return f"{package.version} is no version of a release"
     is_release = not version.is_prerelease and (version.local is None or _WHEELS.fullmatch(version.local))
     return "" if is_release else f"{package.version} is no version of a release"

@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from fi_doctor.facts.files import NOT_PYTHON, read_whole, why_not_python
 from fi_doctor.model import Missing
@@ -68,7 +68,7 @@ def differs(own: str | Missing, claimed: str | Missing) -> bool:
 def _version(words: str | Missing) -> Version | None:
     try:
         return Version(words) if isinstance(words, str) else None
-    except InvalidVersion:
+    except ValueError:  # also by Python, which converts no number of more than 4300 digits
         return None
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
+from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.errors import BrokenDoctorError
 from fi_doctor.knowledge.decode import decode_list, read_yaml
 from fi_doctor.model import Strict
@@ -28,10 +29,9 @@ def lacks(name: str, vllm_version: str) -> str:
     """
     if not name:
         return "the model's configuration names no architecture"
-    try:
-        release = Version(Version(vllm_version).base_version)
-    except InvalidVersion:
+    if (parsed := parse_version(vllm_version)) is None:
         return ""
+    release = Version(parsed.base_version)
     ranges = _load()
     first = min((one.since for one in ranges), key=Version)
     last = max((one.until for one in ranges), key=Version)

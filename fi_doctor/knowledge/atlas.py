@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from packaging.version import InvalidVersion, Version
 
+from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.model import Facts, Missing, Verdict
 from fi_doctor.model.targets import Measured
 
@@ -279,9 +279,8 @@ def releases_apart(one: str, other: str) -> tuple[int, ...]:
     """How far two releases are apart: by their first numbers, then their second, and so on; "" is any."""
     if one == other or not (one and other):
         return (0, 0, 0, 0)
-    try:
-        first, second = Version(one), Version(other)
-    except InvalidVersion:
+    first, second = parse_version(one), parse_version(other)
+    if first is None or second is None:
         return _FAR
     apart = [abs(getattr(first, part) - getattr(second, part)) for part in ("major", "minor", "micro")]
     return (*apart, abs((first.post or 0) - (second.post or 0)))

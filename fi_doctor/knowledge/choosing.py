@@ -12,8 +12,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
+from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.errors import BrokenDoctorError
 from fi_doctor.knowledge.decode import decode_record, read_yaml
 from fi_doctor.model import Evidence, Strict
@@ -130,9 +131,7 @@ def _between(one: Choice | None, other: Choice | None, sides: tuple[_Table, _Tab
 
 def _sides(vllm_version: str) -> tuple[_Table, _Table] | None:
     """The tables of the releases that were read just before and just after this one; None where one is lacking."""
-    try:
-        asked = Version(vllm_version)
-    except InvalidVersion:
+    if (asked := parse_version(vllm_version)) is None:
         return None
     before = [table for table in tables() if Version(table.read_in) < asked]
     after = [table for table in tables() if Version(table.read_in) > asked]
@@ -222,9 +221,7 @@ def _holds(when: _When, traits: Traits) -> bool:
 
 
 def _table_for(version: str) -> _Table | None:
-    try:
-        asked = Version(version)
-    except InvalidVersion:
+    if (asked := parse_version(version)) is None:
         return None
     return next((table for table in tables() if SpecifierSet(table.vllm).contains(asked, prereleases=True)), None)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+
 import fuzz_seeds
 import mutating
 import pytest
@@ -37,6 +40,15 @@ def test_anything_is_read_or_refused(parser):
         mutating.tried(parser, data)
 
     holds()
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=lambda one: one.name)
+def test_numbers_without_end_are_read_or_refused(parser):
+    """Python converts none of more than 4300 digits, and says so with a plain ValueError."""
+    numbers = rb"\d+" if parser.cost <= 10 else rb"(?<![\w.])\d+(?=\.\d)"  # of dear ones those that begin a version
+    for seed in parser.seeds:
+        for number in itertools.islice(re.finditer(numbers, seed), 100):
+            mutating.tried(parser, seed[: number.start()] + b"9" * 5001 + seed[number.end() :])
 
 
 def test_a_mistake_would_be_seen():
