@@ -1,5 +1,6 @@
 """What runs on a machine with a GPU, as far as it goes without one: its probes, and what it complains about."""
 
+import functools
 import importlib.util
 import itertools
 import pathlib
@@ -7,12 +8,15 @@ import pathlib
 import factory as make
 import pytest
 
+from fi_doctor import knowledge, pipeline
 from fi_doctor.diagnosis import cells
 from fi_doctor.model import Ending, Evidence, Stage, Verdict
 from fi_doctor.probing import catalog
+from fi_doctor.reports import document
 
 FOLDER = pathlib.Path(__file__).parent / "gpu"
 PROBES = sorted(FOLDER.glob("gpu_*.py"))
+RECORDED = sorted(FOLDER.glob("*/*.json"))
 
 
 @pytest.fixture
@@ -54,6 +58,34 @@ def test_what_is_not_as_it_should_be_is_a_complaint(record, tmp_path, given, use
     record.check = lambda *_: given
     sound = dict.fromkeys(record.SOUND, "works")
     assert len(record.tried("gpu.illegal_access", tmp_path, tmp_path, sound, tmp_path)) == complaints
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_what_was_recorded_is_judged_so_today(record, path):
+    rows = rejudged(path)
+    usual = rejudged(path.with_name("without.json"))
+    assert {name: rows[name].verdict for name in record.SOUND} == {name: usual[name].verdict for name in record.SOUND}
+    if path.stem in record.FAULTS:
+        verdict, words = record.FAULTS[path.stem]
+        assert rows[path.stem].verdict == verdict
+        assert words in rows[path.stem].why
+        assert rows[path.stem].evidence == ("none" if verdict == "unknown" else "ran")
+
+
+def test_each_fault_is_recorded_with_both_releases(record):
+    names = {path.parent.name for path in RECORDED}
+    assert {name.rpartition("flashinfer")[2] for name in names} == {"0.5.3", "0.7.2.post1"}
+    assert {(path.parent.name, path.stem) for path in RECORDED} == {
+        (name, stem) for name in names for stem in ("without", *record.FAULTS)
+    }
+
+
+@functools.cache
+def rejudged(path):
+    report = document.read(path.read_bytes(), path.name)
+    own = tuple(catalog.parse(probe.read_text(), str(probe), "tests") for probe in PROBES)
+    found = pipeline.rejudge(report, report.request, kb=knowledge.load(), specs=(*catalog.discover(), *own))
+    return {row.feature: row for row in found.features}
 
 
 @pytest.mark.parametrize("said", ["an illegal memory access was encountered", "device-side assert triggered"])
