@@ -10,6 +10,7 @@ import functools
 from pathlib import Path
 
 from fi_doctor.facts.files import read_whole
+from fi_doctor.model.numbers import whole
 
 LARGEST_BYTES = 64 << 20  # of a RECORD
 
@@ -43,7 +44,7 @@ class Recorded:
             return {}
         below = f"{self._root.name}/"
         rows = (row for row in csv.reader(text.splitlines()) if len(row) == 3 and row[0].startswith(below))
-        return {row[0].removeprefix(below): int(row[2]) for row in rows if row[2].isdecimal()}
+        return {row[0].removeprefix(below): size for row in rows if (size := whole(row[2])) is not None}
 
     def altered(self, name: str) -> str:
         """How a file differs from what was installed, in words: "gone", "0 bytes instead of 41234"; "" where not."""

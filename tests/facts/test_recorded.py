@@ -60,6 +60,15 @@ def test_what_a_lost_folder_held_is_unknown(root):
     assert "jit/__init__.py is not as it was installed (gone)" in found.reason
 
 
+@pytest.mark.parametrize("size", ["9" * 5001, "\u0661\u0668", "-1", "18.0"])
+def test_a_size_that_is_no_number_says_nothing(root, size):
+    record = root.parent / "flashinfer_python-0.7.2.dist-info/RECORD"
+    record.write_text(record.read_text().replace(",18\n", f",{size}\n"))
+    assert size in record.read_text()
+    (root / "page.py").write_text("")
+    assert Recorded(root).all_altered(".py") == {}
+
+
 @pytest.mark.parametrize("name", ["flashinfer.page.gone", "flashinfer.other.gone", "flashinfer.gone"])
 def test_what_a_whole_file_lacks_is_absent(root, name):
     assert Symbols(root, "flashinfer 0.7.2").where(name).absent
