@@ -1,9 +1,10 @@
 """What `fi-doctor fleet` costs on a Ray cluster, and what a busy cluster and a dead node do to it: local raylets.
 
-    python benchmarks/fleet_ray.py [overhead] [busy] [killed] [collectives] [gpus]
+    python benchmarks/fleet_ray.py [overhead] [busy] [killed] [collectives] [gpus] [shared]
 
-Each raylet is a node of its own with one GPU that is only said to be there (num_gpus=1); `gpus` alone needs two real
-ones, over which NCCL runs, and is run only where it is named. Ray has to be installed.
+Each raylet is a node of its own with one GPU that is only said to be there (num_gpus=1). NCCL runs with `gpus`, which
+needs two real ones, and with `shared`, which needs one; these two are run only where they are named. Ray has to be
+installed.
 """
 
 from __future__ import annotations
@@ -46,24 +47,35 @@ def say(text):
     print(text, file=sys.__stdout__, flush=True)
 
 
+def said(number, gpus):
+    """Nothing real."""
+    del number, gpus
+    return {}
+
+
+def apart(number, gpus):
+    """Each raylet has real GPUs of its own."""
+    return {"CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in range(number * gpus, number * gpus + gpus))}
+
+
+def alike(number, gpus):
+    """All have the first GPU: NCCL refuses two ranks on one GPU of one host, so it takes each raylet for another."""
+    del gpus
+    return {"CUDA_VISIBLE_DEVICES": "0", "NCCL_HOSTID": f"raylet-{number}"}
+
+
 @contextlib.contextmanager
-def cluster(nodes, gpus=1, *, real=False):
-    """Of so many raylets; where the GPUs are real, each raylet has its own of them."""
-    seen = [{"env_vars": {"CUDA_VISIBLE_DEVICES": _own(number, gpus)}} if real else {} for number in range(nodes)]
-    head = {"num_cpus": 1, "num_gpus": gpus, "include_dashboard": False, **seen[0]}
+def cluster(nodes, gpus=1, variables=said):
+    head = {"num_cpus": 1, "num_gpus": gpus, "include_dashboard": False, "env_vars": variables(0, gpus)}
     made = Cluster(initialize_head=True, head_node_args=head)
     try:
         for number in range(1, nodes):
-            made.add_node(num_cpus=1, num_gpus=gpus, node_name=f"node-{number}", **seen[number])
+            made.add_node(num_cpus=1, num_gpus=gpus, node_name=f"node-{number}", env_vars=variables(number, gpus))
         made.wait_for_nodes()
         time.sleep(SETTLE_S)
         yield made
     finally:
         made.shutdown()
-
-
-def _own(number, gpus) -> str:
-    return ",".join(str(gpu) for gpu in range(number * gpus, number * gpus + gpus))
 
 
 @contextlib.contextmanager
@@ -162,11 +174,18 @@ def together() -> None:
 
 def on_gpus() -> None:
     """The same over NCCL, within a node of two GPUs and across two nodes of one."""
-    with cluster(1, gpus=2, real=True) as made, grid(made) as one:
+    with cluster(1, gpus=2, variables=apart) as made, grid(made) as one:
         for stopped in (None, 1, None):  # the last: what was stopped has left the GPUs usable
             _collectives(one, tp=2, pp=1, stopped=stopped, thread="pt_nccl")
-    with cluster(2, gpus=1, real=True) as made, grid(made) as one:
+    with cluster(2, gpus=1, variables=apart) as made, grid(made) as one:
         _collectives(one, tp=1, pp=2, stopped=None, thread="pt_nccl")
+
+
+def sharing() -> None:
+    """The same over NCCL's sockets, with one GPU for two nodes."""
+    with cluster(2, gpus=1, variables=alike) as made, grid(made) as one:
+        for stopped in (None, 1, None):
+            _collectives(one, tp=1, pp=2, stopped=stopped, thread="pt_nccl")
 
 
 def _collectives(one, *, tp, pp, stopped, thread) -> None:
@@ -208,6 +227,6 @@ class _Holder:
 
 if __name__ == "__main__":
     parts = {"overhead": overhead, "busy": busy, "killed": killed, "collectives": together}
-    for name, part in {**parts, "gpus": on_gpus}.items():
+    for name, part in {**parts, "gpus": on_gpus, "shared": sharing}.items():
         if name in (sys.argv[1:] or parts):
             part()
