@@ -89,5 +89,7 @@ def _reason(  # noqa: PLR0913, PLR0917 - all that the line tells of
     decisive = [one for one in nodes if one.code == code] if code != HOLDS else []
     if not decisive:
         return ", ".join(parts)
-    names = group_name([one.name for one in decisive])
-    return f"{', '.join(parts)}; {names}: {reports[decisive[0].judged].gate.reason}"
+    reason = reports[decisive[0].judged].gate.reason
+    alike = [one.name for one in decisive if reports[one.judged].gate.reason == reason]
+    others = f"; {len(decisive) - len(alike)} otherwise" if len(alike) < len(decisive) else ""
+    return f"{', '.join(parts)}; {group_name(alike)}: {reason}{others}"

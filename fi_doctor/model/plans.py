@@ -98,7 +98,7 @@ class Kept(Data, frozen=True):
 class Alternative(Data, frozen=True):
     """A smaller or other move, after which nothing that is known stands against any required row."""
 
-    words: str  # for --to
+    words: str  # for --to; "" where nothing moves
     changes: tuple[Pin, ...]  # against the move that was asked for: its version, then the other one
     overrides: tuple[str, ...]  # requirements that it violates
     distance: int  # how many releases further than the nearest, of all changes together

@@ -262,7 +262,11 @@ def check_schema(found: object, name: str) -> None:
         raise _no_report(name, f"{said}; a report says {SCHEMA}")
     major, why = int(match[1]), f'its schema is "{found}"; this one reads {_MAJOR}.x'
     if major > _MAJOR:
-        raise DataError(f'"{name}" was written by a newer fi-doctor', why=why, todo="pip install -U fi-doctor")
+        raise DataError(
+            f'"{name}" was written by a newer fi-doctor',
+            why=why,
+            todo="install a newer fi-doctor, from where this one came",
+        )
     if major < _MAJOR:
         raise DataError(f'"{name}" was written by an older fi-doctor', why=why, todo=_rewrite(name))
 

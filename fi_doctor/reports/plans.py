@@ -204,7 +204,7 @@ def _alternative(one: Alternative) -> str:
     against = f"; it OVERRIDES a requirement: {'; '.join(one.overrides)}" if one.overrides else ""
     costs = f"; it loses {names(one.costs, 8)}, which the move as asked for does not" if one.costs else ""
     problems = f"; with the problems {'; '.join(one.problems)}" if one.problems else ""
-    return f"{changed}{against}{costs}{problems}: --to {one.words}"
+    return f"{changed}{against}{costs}{problems}: {f'--to {one.words}' if one.words else 'to stay as it is'}"
 
 
 def _setting(one: SettingMove) -> str:

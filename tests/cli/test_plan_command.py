@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import re
 
 import jsonschema
 import pytest
@@ -83,6 +84,13 @@ def test_a_row_that_is_at_neither_end_counts_only_by_its_own_name():
     assert "only a glob names it" in plans.render(found)
     named = made("driver=590", required=("gemm.*", "gemm.mxfp8"))
     assert (named.code, named.reason) == (1, "required and not there after the move: gemm.mxfp8")
+
+
+def test_what_only_the_old_gpu_keeps_is_kept_by_staying():
+    found = made("a100", example="h200", required=("moe.bf16",))
+    for told in (plans.render(found), plans.markdown(found)):
+        assert "to stay as it is" in " ".join(told.split())
+        assert not re.search(r"--to[ `]*$", told, re.MULTILINE)
 
 
 def test_it_is_what_its_schema_says(lost):

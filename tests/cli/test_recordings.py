@@ -54,7 +54,7 @@ def test_a_newer_report_says_to_upgrade(doctor):
     done = doctor("check", "--from", path)
     refused(done, "2.")
     assert "newer" in in_three_parts(done.stderr)["error"]
-    assert "pip install -U fi-doctor" in in_three_parts(done.stderr)["try"]
+    assert "install a newer fi-doctor, from where this one came" in in_three_parts(done.stderr)["try"]
 
 
 def test_a_missing_file_and_a_folder_are_2(doctor, tmp_path):

@@ -199,3 +199,14 @@ def test_reports_of_other_depths_say_so(merged):
 def test_a_driver_that_is_no_node_is_a_mistake(merged):
     with pytest.raises(UsageError, match="there is no node 'node-x'"):
         merged(nodes(None, None), driver="node-x")
+
+
+def test_the_deciding_line_gives_no_node_the_reason_of_another(merged):
+    found = merged(with_verdicts("broken", "broken", "wrong-result")).document
+    assert found.gate.reason == (
+        "3 nodes: 0 hold, 3 fail, 1 odd; node-0, node-1: 1 row works, 1 broken, 2 unknown: comm.all2all on SM90: "
+        "numbers agree with the reference; 1 otherwise"
+    )
+    alike = merged(with_verdicts("broken", "broken")).document.gate.reason
+    assert "otherwise" not in alike
+    assert "node-0, node-1: 1 row works, 1 broken" in alike

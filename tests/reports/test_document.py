@@ -174,7 +174,7 @@ def test_a_newer_major_says_to_upgrade():
     assert str(caught.value) == (
         'error: "r.json" was written by a newer fi-doctor\n'
         '  why: its schema is "fi-doctor.report/2.0"; this one reads 1.x\n'
-        "  try: pip install -U fi-doctor"
+        "  try: install a newer fi-doctor, from where this one came"
     )
 
 
