@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+NEWER = "install a newer fi-doctor, from where this one came"  # what to do about data that a newer one wrote
+
 
 class DoctorError(Exception):
     """A failure that a user can understand and mend; everything else is a bug in fi-doctor.

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from fi_doctor.errors import DataError
+from fi_doctor.errors import NEWER, DataError
 from fi_doctor.locking import sound
 from fi_doctor.locking.model import LOCK_NAME, LOCK_SCHEMA, Lock
 
@@ -77,11 +77,7 @@ def _check_schema(found: object, name: str) -> None:
         said = f'its "schema" is {found!r:.100}' if found is not None else 'it has no "schema"'
         raise _no_lock(name, f"{said}; a lock says {LOCK_SCHEMA}")
     if (major := int(match[1])) != _MAJOR:
-        age, todo = (
-            ("a newer", "install a newer fi-doctor, from where this one came")
-            if major > _MAJOR
-            else ("an older", _AGAIN)
-        )
+        age, todo = ("a newer", NEWER) if major > _MAJOR else ("an older", _AGAIN)
         why = f'its schema is "{found}"; this one reads {_MAJOR}.x'
         raise DataError(f'"{name}" was written by {age} fi-doctor', why=why, todo=todo)
 

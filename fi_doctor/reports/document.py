@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fi_doctor.errors import DataError
+from fi_doctor.errors import NEWER, DataError
 from fi_doctor.model import SCHEMA, Finding, Missing, Report, secrets
 from fi_doctor.reports import refusals
 from fi_doctor.reports.files import MAX_BYTES, data_of
@@ -265,7 +265,7 @@ def check_schema(found: object, name: str) -> None:
         raise DataError(
             f'"{name}" was written by a newer fi-doctor',
             why=why,
-            todo="install a newer fi-doctor, from where this one came",
+            todo=NEWER,
         )
     if major < _MAJOR:
         raise DataError(f'"{name}" was written by an older fi-doctor', why=why, todo=_rewrite(name))
