@@ -52,6 +52,16 @@ def test_pypy_is_told_from_cpython():
     assert applicable('x; platform_python_implementation == "PyPy"', _facts(implementation="pypy")) is not None
 
 
+@pytest.mark.parametrize("line", ["torch>={0}", "torch!={0}", "torch>=1!{0}", "torch=={0}.*"])
+def test_a_line_with_a_number_without_end_cannot_be_read(line):
+    assert applicable(line.format("9" * 5001), _facts()) is None
+    assert applicable(line.format("2"), _facts()) is not None
+
+
+def test_a_marker_with_a_number_without_end_holds_nowhere():
+    assert applicable(f'torch; python_version >= "{"9" * 5001}"', _facts()) is None
+
+
 def test_what_only_another_python_needs_does_not_lack():
     lines = ('cuda-tile>=1.0; python_version >= "3.12"', 'cuda_python>=12; python_version < "3.12"')
     absent = {"cuda-tile": make.missing("not installed"), "cuda-python": make.missing("not installed")}

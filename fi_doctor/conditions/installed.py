@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fi_doctor.conditions.leaves import Kind
 from fi_doctor.conditions.relations import Relation
 from fi_doctor.model import Facts, Missing, Package, Site
+from fi_doctor.model.numbers import whole
 
 _MOST_NAMED = 4
 _DAMAGE = ("gone", "0 bytes", "no plain file", "not to be looked at")
@@ -119,7 +120,8 @@ def cupy_of_other_major(facts: Facts) -> Relation:
     """CuPy for another CUDA major than torch's."""
     if isinstance(facts.site, Missing) or isinstance(facts.toolkit.torch_cuda, Missing):
         return facts.site if isinstance(facts.site, Missing) else _why(facts.toolkit.torch_cuda)
-    torch = int(facts.toolkit.torch_cuda.partition(".")[0])
+    if (torch := whole(facts.toolkit.torch_cuda.partition(".")[0])) is None:
+        return Missing(reason=f"torch is for CUDA {facts.toolkit.torch_cuda!r}")
     return tuple(n for n, major in facts.site.cuda_majors.items() if n.startswith("cupy-") and major != torch)
 
 
@@ -160,7 +162,8 @@ def _majors(facts: Facts) -> tuple[int, dict[str, int]] | Missing:
     if isinstance(facts.site, Missing) or isinstance(cuda, Missing):
         return facts.site if isinstance(facts.site, Missing) else _why(cuda)
     shared = {name: major for name, major in facts.site.cuda_majors.items() if name.startswith(_ONE_FOLDER)}
-    return int(cuda.partition(".")[0]), shared
+    major = whole(cuda.partition(".")[0])
+    return Missing(reason=f"torch is for CUDA {cuda!r}") if major is None else (major, shared)
 
 
 def _why(value: object) -> Missing:

@@ -50,9 +50,12 @@ def version_range(text: str) -> SpecifierSet:
     if not text.strip():
         raise ValueError("an empty range of versions")
     try:
-        return SpecifierSet(text, prereleases=True)
+        found = SpecifierSet(text, prereleases=True)
     except InvalidSpecifier as error:
         raise ValueError(f"{text!r} is not a range of versions") from error
+    if not all(one.operator == "===" or parse_version(one.version.removesuffix(".*")) for one in found):
+        raise ValueError(f"{text!r} names a version that cannot be compared")
+    return found
 
 
 def version_in(version: str, text: str) -> bool | None:

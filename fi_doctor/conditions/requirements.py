@@ -8,6 +8,7 @@ from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.model import Facts, Missing, Package
 
 _IMPLEMENTATIONS = {"cpython": "CPython", "pypy": "PyPy", "graalpy": "GraalVM"}
@@ -70,6 +71,8 @@ def _parsed(line: str) -> Requirement | None:
         wanted = Requirement(line)
     except InvalidRequirement:
         return None
+    if not all(one.operator == "===" or parse_version(one.version.removesuffix(".*")) for one in wanted.specifier):
+        return None
     wanted.name = canonicalize_name(wanted.name)
     return wanted
 
@@ -82,7 +85,7 @@ def _holds(line: str, *environment: tuple[str, str]) -> bool:
         return True
     try:
         return wanted.marker.evaluate(dict(environment))
-    except (UndefinedComparison, UndefinedEnvironmentName):
+    except (UndefinedComparison, UndefinedEnvironmentName, ValueError):  # also by Python, of numbers without end
         return False
 
 

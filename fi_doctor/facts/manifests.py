@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dotenv.parser import Binding
 
 LARGEST_BYTES = 1 << 20
+_LONGEST = 4096  # of a value that others are put into: what three lines can say may fill a machine
 _HEREDOC = re.compile(r"<<-?[\"']?(\w+)")
 _NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 _QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""")
@@ -157,14 +158,15 @@ def _kept(found: re.Match[str]) -> str:
 
 
 def _expanded(value: str, known: dict[str, Variable]) -> str | None:
-    """With variables of the file put in; None where one of them is not known here."""
-    missing = False
+    """With variables of the file put in; None where one of them is not known here, or all is longer than a page."""
+    missing, length = False, 0
 
     def put(found: re.Match[str]) -> str:
-        nonlocal missing
+        nonlocal missing, length
         one = known.get(found[1] or found[2])
-        missing = missing or one is None or one.value is None
-        return "" if one is None or one.value is None else one.value
+        length += len(one.value) if one is not None and one.value is not None else 0
+        missing = missing or one is None or one.value is None or length > _LONGEST
+        return "" if missing or one is None or one.value is None else one.value
 
     text = re.sub(r"\$(?:\{(\w+)\}|(\w+))", put, value)
     return None if missing or "${" in text else text.replace(_DOLLAR, "$")

@@ -20,7 +20,7 @@ from fi_doctor.model import Missing, Nvcc
 from fi_doctor.workers import Workers
 
 # FlashInfer's own expression (jit/cpp_ext.py get_cuda_version): what it does not match, FlashInfer cannot read either.
-_RELEASE = re.compile(r"release (\d+\.\d+),")
+_RELEASE = re.compile(r"release (\d{1,4}\.\d{1,4}),")
 _BUILD = re.compile(r"\bV(\d+\.\d+\.\d+)")
 _CODES = "--list-gpu-code"
 _GPU_CODE = re.compile(r"^sm_\d+[a-z]?$", re.MULTILINE)

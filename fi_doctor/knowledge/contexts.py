@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from fi_doctor.model import Data, Missing
+from fi_doctor.model.numbers import whole
 
 PATH = Path(__file__).with_name("contexts.json.xz")
 
@@ -72,4 +73,4 @@ def cccl(flashinfer: str) -> str | Missing:
 
 
 def _key(release: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in release.split(".")[:2] if part.isdigit())
+    return tuple(number for part in release.split(".")[:2] if (number := whole(part)) is not None)

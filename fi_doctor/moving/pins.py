@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 
 from fi_doctor import upgraded
 from fi_doctor.conditions.compilers import SINCE, compiles_from, runs_from
 from fi_doctor.conditions.drivers import BRANCHES
-from fi_doctor.conditions.ranges import parse_version
+from fi_doctor.conditions.ranges import parse_version, version_in
 from fi_doctor.conditions.requirements import applicable
 from fi_doctor.knowledge import pins
 from fi_doctor.model import Facts, Missing, Package
+from fi_doctor.model.numbers import whole
 from fi_doctor.model.plans import Need, Pin
 
 VLLM, FLASHINFER, TORCH = "vllm", "flashinfer-python", "torch"
@@ -78,7 +78,7 @@ def _admits(wanted: Requirement, exact: str | None, after: str) -> bool:
         return wanted.specifier.contains(after, prereleases=True)
     if after[:1].isdecimal():
         return not wanted.specifier  # it is a version that nobody can compare
-    return exact is None or SpecifierSet(after).contains(exact, prereleases=True)
+    return exact is None or version_in(exact, after) is not False
 
 
 def _said(by: str, version: str, wanted: Requirement) -> str:
@@ -157,7 +157,7 @@ def _of_driver(after: Facts) -> Iterator[Need]:
     wanted |= {f"nvcc {nvcc} compiles for CUDA {nvcc}": nvcc for nvcc in [nvcc_of(after)] if nvcc}
     said = "and a driver runs every release of its own CUDA major and of older ones"
     asked = [
-        (_first_branch((int(cuda.partition(".")[0]), 0)), f"{why}, {said}", _COMPATIBILITY)
+        (_first_branch((whole(cuda.partition(".")[0]) or 0, 0)), f"{why}, {said}", _COMPATIBILITY)
         for why, cuda in wanted.items()
     ]
     asked += [
@@ -169,8 +169,8 @@ def _of_driver(after: Facts) -> Iterator[Need]:
         return
     least, why, source = max(asked, key=lambda one: one[0])
     is_met: bool | Missing = Missing(reason="the driver is not known")
-    if (branch := found.partition(".")[0]).isdecimal():
-        is_met = int(branch) >= least
+    if (branch := whole(found.partition(".")[0])) is not None:
+        is_met = branch >= least
     if not least:
         return
     yield Need(

@@ -15,6 +15,7 @@ from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.knowledge import pins as pinned
 from fi_doctor.model import Facts, Holds, Report, Severity
+from fi_doctor.model.numbers import whole
 from fi_doctor.model.plans import Alternative, Kept, Pin, Search
 from fi_doctor.model.targets import Target
 from fi_doctor.moving import ends, judging, pins
@@ -149,8 +150,8 @@ def _values(name: str, asked: Asked) -> list[str]:
         nearest = _nearest(now, list(TOOLKITS))
         # What an older toolkit does a newer one does too, as a rule.
         return sorted(nearest, key=lambda one: Version(one) < (parse_version(now) or Version("0")))
-    now = pins.driver_of(facts).partition(".")[0]
-    return [one for one in BRANCHES if now.isdecimal() and int(one) > int(now)]
+    branch = whole(pins.driver_of(facts).partition(".")[0])
+    return [one for one in BRANCHES if branch is not None and int(one) > branch]
 
 
 def _nearest(now: str, known: list[str]) -> list[str]:

@@ -28,6 +28,7 @@ _MAJOR = 1
 _INVISIBLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _REWRITE = "fi-doctor report --{0} -o report.{0} (on the machine in question), then use that file"
 # Numbers beyond 64 bits are not portable JSON; only measurements, which may be words too, can hold them.
+_ENDLESS = re.compile(r"\d{1000}")
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 
 
@@ -242,7 +243,7 @@ def _parse_yaml(data: bytes, name: str) -> Any:
 
 
 def _check_numbers(document: object, name: str) -> None:
-    """Refuse integers beyond 64 bits, which no report holds and which cannot be computed with as a float."""
+    """Refuse integers beyond 64 bits, which cannot be computed with as floats, and text with one that has no end."""
     rest = [document]
     while rest:
         match rest.pop():
@@ -250,6 +251,8 @@ def _check_numbers(document: object, name: str) -> None:
                 rest += found.values()
             case list() as found:
                 rest += found
+            case str() as text if _ENDLESS.search(text):
+                raise _no_report(name, "it holds a number of more than a thousand digits")
             case int() as number if not _INT_MIN <= number <= _INT_MAX:
                 raise _no_report(name, f"it holds a number of {number.bit_length()} bits")
 
@@ -262,11 +265,7 @@ def check_schema(found: object, name: str) -> None:
         raise _no_report(name, f"{said}; a report says {SCHEMA}")
     major, why = int(match[1]), f'its schema is "{found}"; this one reads {_MAJOR}.x'
     if major > _MAJOR:
-        raise DataError(
-            f'"{name}" was written by a newer fi-doctor',
-            why=why,
-            todo=NEWER,
-        )
+        raise DataError(f'"{name}" was written by a newer fi-doctor', why=why, todo=NEWER)
     if major < _MAJOR:
         raise DataError(f'"{name}" was written by an older fi-doctor', why=why, todo=_rewrite(name))
 
@@ -290,9 +289,7 @@ def _too_deep(name: str) -> DataError:
 def _located(message: str) -> str:
     """The message "Expected `str`, got `int` - at `$.facts.gpus`" of msgspec with the path first."""
     what, found, path = message.partition(" - at `$")
-    if not found:
-        return message
-    return f"{path.rstrip('`').lstrip('.')}: {what[:1].lower()}{what[1:]}".removeprefix(": ")
+    return message if not found else f"{path.rstrip('`').lstrip('.')}: {what[:1].lower()}{what[1:]}".removeprefix(": ")
 
 
 def _kind(value: object) -> str:

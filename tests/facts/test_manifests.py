@@ -252,6 +252,14 @@ def test_what_docker_puts_into_a_variable(tmp_path, written, value):
     assert values(given)["C"] == value
 
 
+@pytest.mark.parametrize("levels", [7, 40, 400])
+def test_variables_that_are_put_into_each_other_without_end_are_not_known(tmp_path, levels):
+    grown = "".join(f"ENV A{n + 1}=${{A{n}}}${{A{n}}}${{A{n}}}\n" for n in range(levels))
+    [given] = read(tmp_path, "Dockerfile", f"FROM x\nENV A0=xxxxxxxxxx\n{grown}ENV B=${{A5}}\nENV C=$A5$A5\n")
+    assert values(given)["B"] == "x" * 10 * 3**5
+    assert (values(given)["C"], values(given)[f"A{levels}"]) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("written", "value"),
     [("$(id)", None), ("`id`", None), ("${A}", None), ('"$A"', None), ("'$A'", "$A"), ("1 # c", "1"), ("", "")],

@@ -178,6 +178,16 @@ def test_a_newer_major_says_to_upgrade():
     )
 
 
+def test_text_with_a_number_without_end_is_of_no_report():
+    plain = edited()
+    plain["facts"]["gpus"]["gpus"][0]["name"] = "9" * 999
+    assert read(plain)
+    plain["facts"]["gpus"]["gpus"][0]["name"] = "A" + "9" * 5001
+    with pytest.raises(DataError) as caught:
+        read(plain)
+    assert "more than a thousand digits" in caught.value.why
+
+
 def test_an_older_major_says_to_write_it_anew():
     with pytest.raises(DataError, match="older fi-doctor"):
         read(edited(schema="fi-doctor.report/0.9"))
