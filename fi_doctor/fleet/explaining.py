@@ -124,7 +124,7 @@ class Explainer:
         found = _differences(aparts)
         facts = {one.subject: [apart.fact for apart in (*one.own, *one.followers)] for one in found}
         weighed = self._scales.weigh(facts, kind.first, usual.first)
-        found.sort(key=lambda one: (-weighed[one.subject].weight.rank, -len(one.followers), one.own[0].fact))
+        found.sort(key=lambda one: (-weighed[one.subject].weight.rank, *_order(one)))
         drifts = [_drift(one, weighed[one.subject]) for one in found]
         said = wording.lines(group_name(names), [(one.own[0], one.alike) for one in found], WIDTH)
         return drifts, said
@@ -257,3 +257,9 @@ def _drift(one: _Difference, weighed: Weighed) -> Drift:
             for apart in (*rest, *one.followers)
         ),
     )
+
+
+def _order(one: _Difference) -> tuple[bool, int, str]:
+    """Of what weighs the same: what is built in or installed, then variables, which often follow from it."""
+    fact = one.own[0].fact
+    return fact.startswith("environment"), -len(one.followers), fact

@@ -210,3 +210,16 @@ def test_the_deciding_line_gives_no_node_the_reason_of_another(merged):
     alike = merged(with_verdicts("broken", "broken")).document.gate.reason
     assert "otherwise" not in alike
     assert "node-0, node-1: 1 row works, 1 broken" in alike
+
+
+def test_of_equal_weights_another_gpu_is_told_before_a_variable(merged):
+    def both(facts):
+        facts["environment"]["CUDA_VISIBLE_DEVICES"] = "0,1"
+        facts["environment"]["NVIDIA_VISIBLE_DEVICES"] = "all"
+        for gpu in facts["gpus"]["gpus"]:
+            gpu["name"] = "NVIDIA H100 80GB HBM3"
+
+    found = merged(nodes(*[None] * 3, both)).document
+    [odd] = [group for group in found.groups if group.is_odd]
+    assert odd.drifts[0].fact.startswith("gpus.")
+    assert "H100" in odd.said[0]
