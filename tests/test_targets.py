@@ -8,13 +8,15 @@ from msgspec.structs import replace
 from fi_doctor import conditions, knowledge, targeting
 from fi_doctor.cli import targeting as reading
 from fi_doctor.conditions import Truth, View
+from fi_doctor.diagnosis import foretelling
 from fi_doctor.knowledge import examples
 from fi_doctor.model import Depth, Missing
 from fi_doctor.model.targets import ARCH_LIST
 from fi_doctor.reports import document
 
 FACTS = document.read(examples.data("h200"), "an example").facts
-RULES = {rule.id: rule for rule in knowledge.load().rules}
+KB = knowledge.load()
+RULES = {rule.id: rule for rule in KB.rules}
 
 
 def target_facts(words, facts=FACTS, **environment):
@@ -63,3 +65,16 @@ def test_a_variable_that_its_flashinfer_does_not_take_names_nothing(words, value
 def test_a_variable_that_names_other_gpus_than_the_target_is_told(words, value, is_told):
     found = target_facts(f"{words},flashinfer=0.6.18,cuda=13.0", **{ARCH_LIST: value})
     assert (holds("arch-list-misses-gpu", found) is Truth.YES) is is_told
+
+
+@pytest.mark.parametrize(
+    ("words", "is_foretold"), [("rtx-5090,flashinfer=0.6.4,cuda=12.8", False), ("rtx-5090,cuda=12.8", True)]
+)
+def test_what_pip_brings_along_with_the_flashinfer_of_the_target_is_not_missed(words, is_foretold):
+    line = "nvidia-cudnn-frontend>=1.13.0"
+    here = replace(FACTS.packages["flashinfer-python"], version="0.6.6", requires=(line,))
+    absent = {"nvidia-cudnn-frontend": Missing(reason="not installed")}
+    found = target_facts(words, replace(FACTS, packages={**FACTS.packages, "flashinfer-python": here, **absent}))
+    rule = "flashinfer-requirement-not-installed"
+    assert (rule in [word.sources[0] for word in foretelling.by_facts(KB, found, ())]) is is_foretold
+    assert ("nvidia-cudnn-frontend" in found.packages) is is_foretold
