@@ -118,6 +118,18 @@ def test_what_another_compiler_may_serve_is_not_said_to_be_broken():
     found = report(without_compiler(), spec)
     assert (row_of(found).verdict, expected_of(found).start) == (Verdict.UNKNOWN, Start.UNKNOWN)
     assert "nvcc 12.4 does not know" in expected_of(found).why
+    assert "the CuTe DSL" in expected_of(found).why
+    assert "the CuTe DSL" not in expected_of(report(without_compiler())).why
+
+
+@pytest.mark.parametrize(("cached", "verdict"), [((), Verdict.BROKEN), (("sinks",), Verdict.WRONG_RESULT)])
+def test_what_cannot_be_compiled_gives_no_wrong_numbers(cached, verdict):
+    """In the image there may be a module of before, which does give them."""
+    variants = dict.fromkeys(("fa2_softcap_orders_d64", "fa2_d64"), Requires())
+    spec = make.spec("attention.sinks", module="sinks", has_build=True, variants=variants)
+    found = row_of(report(without_compiler(cached_modules=cached), spec), "attention.sinks")
+    assert found.verdict is verdict
+    assert found.cells[0].why == f"predicted by {'sinks-drop-soft-cap' if cached else 'nvcc-too-old-for-gpu'}"
 
 
 @pytest.mark.parametrize(("is_fresh", "start"), [(False, Start.FROM_IMAGE), (True, Start.COMPILES)])
