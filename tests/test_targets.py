@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from fi_doctor import conditions, knowledge, targeting
 from fi_doctor.cli import targeting as reading
 from fi_doctor.conditions import Truth, View
-from fi_doctor.diagnosis import foretelling
+from fi_doctor.diagnosis import foretelling, needs
 from fi_doctor.knowledge import examples
 from fi_doctor.model import Depth, Missing
 from fi_doctor.model.targets import ARCH_LIST
@@ -78,3 +78,20 @@ def test_what_pip_brings_along_with_the_flashinfer_of_the_target_is_not_missed(w
     rule = "flashinfer-requirement-not-installed"
     assert (rule in [word.sources[0] for word in foretelling.by_facts(KB, found, ())]) is is_foretold
     assert ("nvidia-cudnn-frontend" in found.packages) is is_foretold
+
+
+def test_a_toolkit_that_is_not_here_has_a_name_where_others_have_a_path():
+    found = View(target_facts("b200,flashinfer=0.6.18,cuda=12.4"))
+    rule = RULES["nvcc-too-old-for-gpu"]
+    assert conditions.fill(rule.why, found).endswith('; nvcc 12.4 ends with "Unsupported gpu architecture".')
+    assert conditions.fill("{nvcc_path}, {cuda_home}/include", found) == "nvcc 12.4, $CUDA_HOME/include"
+    assert conditions.fill(rule.why, View(FACTS)).endswith(
+        f'; {FACTS.toolkit.jit.compiler.path} ends with "Unsupported gpu architecture".'
+    )
+
+
+def test_what_is_named_only_is_not_said_to_be_installed():
+    [feature] = [one for one in KB.features if one.id == "import.flashinfer"]
+    absent = replace(FACTS, flashinfer=Missing(reason="not installed"), packages={})
+    assert needs.declared_at(feature, target_facts("h200,flashinfer=0.6.18", absent)) == ""
+    assert needs.declared_at(feature, FACTS) == f"installed in {FACTS.flashinfer.root}"
