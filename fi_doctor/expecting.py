@@ -95,7 +95,9 @@ def expect(
     if not request.fresh_cache:
         told = [(row, one.in_image() if _is_built(row) else one) for row, one in told]
     counted = [one for row, one in told if (selects(asked, row.feature) if asked else _is_called(row, on))]
-    first_start = replace(_first_start(counted, on, request), is_asked=bool(asked))
+    vain = {row.feature for row, one in told if _is_vain(row, one)}
+    cannot = tuple(sorted(vain & {one.feature for one in counted}))
+    first_start = replace(_first_start(counted, on, request), is_asked=bool(asked), cannot=cannot)
     return Expectations(rows=tuple(one for _, one in told), first_start=first_start)
 
 
@@ -128,6 +130,11 @@ def _first_start(rows: Sequence[Expected], on: Basis, request: Request) -> First
         unknown=tuple(sorted({row.feature for row in rows if row.start is Start.UNKNOWN})),
         unwarmed=tuple(sorted(names - {probe.spec.feature for probe in on.would if not probe.skip})),
     )
+
+
+def _is_vain(row: FeatureRow, one: Expected) -> bool:
+    """Whether what it takes cannot be compiled there, though FlashInfer has it for that GPU."""
+    return one.start is Start.CANNOT and (row.verdict is Verdict.BROKEN or one.why.startswith(plan.UNBUILDABLE))
 
 
 def _is_built(row: FeatureRow) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import factory as make
 import pytest
+from msgspec.structs import replace
 
 from fi_doctor import knowledge, pipeline
 from fi_doctor.conditions import relations
@@ -54,6 +55,25 @@ def test_what_cannot_be_compiled_is_foretold_to_be_broken_and_not_to_compile():
     assert (
         expected_of(found).why == "nvcc-too-old-for-gpu: nvcc 12.4 does not know the architecture to compile for: 100a"
     )
+
+
+def of_gpu(architectures):
+    return make.facts(gpus=make.gpu_facts(make.gpu()), flashinfer=make.flashinfer(architectures=architectures))
+
+
+@pytest.mark.parametrize(
+    ("facts", "cannot"),
+    [
+        (without_compiler(), ("norm.rmsnorm",)),
+        (without_compiler(cached_modules=("norm",)), ()),
+        (of_gpu(make.missing("nothing names one")), ("norm.rmsnorm",)),
+        (of_gpu(("90a",)), ()),
+    ],
+    ids=["old-nvcc", "in-image", "no-architecture", "compiles"],
+)
+def test_a_first_start_tells_what_cannot_be_compiled_from_what_is_nothing_to_compile(facts, cannot):
+    request = replace(STATIC, required=("norm.rmsnorm",))
+    assert report(facts, request=request).expected.first_start.cannot == cannot
 
 
 def of_other_gpus(name, **flashinfer):
