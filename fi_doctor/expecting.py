@@ -36,6 +36,7 @@ from fi_doctor.model.targets import JIT_CACHE_UNREAD
 from fi_doctor.probing import estimates, image, memory, plan
 
 _OF_SM90 = re.compile(r"_(?:sm)?90$")  # "fused_moe_90": it has another name for another GPU
+_OTHER_COMPILER = "; whether the CuTe DSL, which compiles without nvcc, serves in its place is not known"
 _OF_ALL_ROWS = ("binary-for-other-gpu", "cuda-versions-differ")
 
 
@@ -66,18 +67,19 @@ def foresee(on: Basis, outcomes: tuple[Outcome, ...], found: tuple[Finding, ...]
     words = foretelling.by_facts(on.kb, on.facts, outcomes)
     grave = [finding for finding in found if finding.severity is not Severity.INFO]
     stopping = forecast.stops(on.kb, found)
-    words += tuple(stopped.rows(on.kb, on.would, stopping, on.facts))
-    told = {(row, variant): word for row, variant, word in stopped.cells(on.would, stopping, on.facts)}
+    words = (*stopped.rows(on.kb, on.would, stopping, on.facts), *words)
+    vain = {(row, variant): word for row, variant, word in stopped.cells(on.would, stopping, on.facts)}
     if any(_concerns_unnamed_rows(finding) for finding in grave):
-        return Foreseen(words, told)
+        return Foreseen(words, vain=vain)
+    told: dict[tuple[str, str], Word] = {}
     doubted = {row for finding in grave for row in finding.features}
     for probe in on.would:
         for variant in _could(probe, on.facts):
-            if (probe.spec.feature, variant) in told:
+            if (probe.spec.feature, variant) in vain:
                 continue
             if word := _as_seen(probe, variant, on, is_doubted=probe.spec.feature in doubted):
                 told[probe.spec.feature, variant] = word
-    return Foreseen(words, told)
+    return Foreseen(words, told, vain)
 
 
 def expect(
@@ -88,12 +90,14 @@ def expect(
     Where none is required: those that vLLM calls without being told to.
     """
     asked = tuple(one.feature for one in gate.asked_rows(request))
-    words = Foreseen((*foretelling.by_findings(on.kb, found), *foreseen.words), foreseen.seen)
+    words = foreseen._replace(words=(*foretelling.by_findings(on.kb, found), *foreseen.words))
     told = [(row, _expected(row, on, found, words)) for row in rows if row.needs_gpu]
     if not request.fresh_cache:
         told = [(row, one.in_image() if _is_built(row) else one) for row, one in told]
     counted = [one for row, one in told if (selects(asked, row.feature) if asked else _is_called(row, on))]
-    first_start = replace(_first_start(counted, on, request), is_asked=bool(asked))
+    vain = {row.feature for row, one in told if _is_vain(row, one)}
+    cannot = tuple(sorted(vain & {one.feature for one in counted}))
+    first_start = replace(_first_start(counted, on, request), is_asked=bool(asked), cannot=cannot)
     return Expectations(rows=tuple(one for _, one in told), first_start=first_start)
 
 
@@ -126,6 +130,11 @@ def _first_start(rows: Sequence[Expected], on: Basis, request: Request) -> First
         unknown=tuple(sorted({row.feature for row in rows if row.start is Start.UNKNOWN})),
         unwarmed=tuple(sorted(names - {probe.spec.feature for probe in on.would if not probe.skip})),
     )
+
+
+def _is_vain(row: FeatureRow, one: Expected) -> bool:
+    """Whether what it takes cannot be compiled there, though FlashInfer has it for that GPU."""
+    return one.start is Start.CANNOT and (row.verdict is Verdict.BROKEN or one.why.startswith(plan.UNBUILDABLE))
 
 
 def _is_built(row: FeatureRow) -> bool:
@@ -203,9 +212,8 @@ def _expected(row: FeatureRow, on: Basis, findings: tuple[Finding, ...], foresee
         return replace(found, doubt=JIT_CACHE_UNREAD.reason)
     if stopping := forecast.stops(on.kb, findings):
         other = any("cute-dsl" in probe.spec.compiles for probe in probes)
-        return replace(
-            found, start=Start.UNKNOWN if other else Start.CANNOT, why=f"{stopping[0].id}: {stopping[0].title}"
-        )
+        why = f"{stopping[0].id}: {stopping[0].title}{_OTHER_COMPILER if other else ''}"
+        return replace(found, start=Start.UNKNOWN if other else Start.CANNOT, why=why)
     costs_of = [_cost(name, row.sm, on) for name in missing]
     return replace(
         found,

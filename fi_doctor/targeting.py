@@ -11,6 +11,7 @@ from fi_doctor.conditions.compilers import nvcc_architectures
 from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.errors import UsageError
 from fi_doctor.facts import released
+from fi_doctor.facts.architectures import of_list
 from fi_doctor.facts.gpus import read_gpus_of_nvml
 from fi_doctor.knowledge import companions, contexts
 from fi_doctor.model import (
@@ -87,13 +88,20 @@ def facts_for(facts: Facts, target: Target, depth: Depth | None) -> Facts:
 
 
 def _with_architectures(facts: Facts, target: Target) -> Facts:
-    """The same with what that FlashInfer compiles for with that toolkit, unless a variable says it."""
+    """The same with what that FlashInfer compiles for with that toolkit: what a variable says, else the GPU."""
     package, cuda = facts.flashinfer, facts.toolkit.gate_version
-    if isinstance(package, Missing) or ARCH_LIST in facts.environment:
+    if isinstance(package, Missing):
         return facts
     version = package.version if isinstance(package.version, str) else ""
-    tags = cuda if isinstance(cuda, Missing) else contexts.tags(version, target.sm, cuda)
-    return replace(facts, flashinfer=replace(package, architectures=tags))
+
+    def tags(sm: int) -> tuple[str, ...] | Missing:
+        return cuda if isinstance(cuda, Missing) else contexts.tags(version, sm, cuda)
+
+    if ARCH_LIST not in facts.environment:
+        return replace(facts, flashinfer=replace(package, architectures=tags(target.sm)))
+    by_number = None if contexts.takes_numbers_as_they_are(version) else tags
+    named = of_list(facts.environment[ARCH_LIST], by_number)
+    return replace(facts, flashinfer=replace(package, architectures=named, architectures_from=ARCH_LIST))
 
 
 def _with_companions(facts: Facts, moved: Mapping[str, str]) -> Facts:

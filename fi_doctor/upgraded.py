@@ -6,6 +6,7 @@ import re
 
 from msgspec.structs import replace
 
+from fi_doctor.conditions import requirements
 from fi_doctor.diagnosis.upgrades import with_versions
 from fi_doctor.facts import released
 from fi_doctor.knowledge import pins
@@ -14,6 +15,7 @@ from fi_doctor.model import Calls, Facts, FlashInfer, Library, Missing, Named, P
 from fi_doctor.model.registry import Registered
 from fi_doctor.model.targets import JIT_CACHE_UNREAD
 
+_FLASHINFER = "flashinfer-python"
 _JIT_CACHE = "flashinfer-jit-cache"
 _MADE_ANEW = "it would be installed anew"
 
@@ -27,6 +29,7 @@ def facts_with(facts: Facts, versions: dict[str, str]) -> Facts:
     moved = with_versions(facts, {name: version for name, version in versions.items() if version})
     packages = {**moved.packages, **{name: _package(name, version, facts) for name, version in versions.items()}}
     moved = replace(moved, packages=packages, site=Missing(reason=_MADE_ANEW))
+    moved = replace(moved, packages=_without_brought(moved, versions))
     if "flashinfer-python" in versions:
         moved = replace(moved, flashinfer=_flashinfer(facts.flashinfer, versions["flashinfer-python"]))
     if "vllm" in versions:
@@ -36,6 +39,16 @@ def facts_with(facts: Facts, versions: dict[str, str]) -> Facts:
     if "torch" in versions:
         moved = _with_torch(moved, versions["torch"])
     return replace(moved, calls=_calls(moved), binaries=Missing(reason=_MADE_ANEW))
+
+
+def _without_brought(facts: Facts, versions: dict[str, str]) -> dict[str, Package | Missing]:
+    """The packages; that one is not here says nothing where a FlashInfer that is installed anew brings it along."""
+    brought = versions.keys() & {_FLASHINFER}
+    return {
+        name: package
+        for name, package in facts.packages.items()
+        if isinstance(package, Package) or not any(requirements.required(name, facts, by=one) for one in brought)
+    }
 
 
 def completed(facts: Facts) -> Facts:

@@ -31,7 +31,7 @@ ARROWS = {
     "locking": PURE | {"facts"},
     "choosing": PURE | {"diagnosis", "facts", "knowledge", "workers"},
     "settings": PURE | {"conditions", "diagnosis", "facts", "knowledge"},
-    "upgraded": PURE | {"diagnosis", "facts", "knowledge"},
+    "upgraded": PURE | {"conditions", "diagnosis", "facts", "knowledge"},
     "consequences": PURE | {"diagnosis", "knowledge", "probing", "settings", "upgraded"},
     "upgrading": PURE | {"conditions", "consequences", "diagnosis", "knowledge", "upgraded"},
     "targeting": PURE | {"conditions", "facts", "knowledge", "upgraded"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import factory as make
 import pytest
+from msgspec.structs import replace
 
 from fi_doctor import knowledge, pipeline
 from fi_doctor.conditions import relations
@@ -54,6 +55,25 @@ def test_what_cannot_be_compiled_is_foretold_to_be_broken_and_not_to_compile():
     assert (
         expected_of(found).why == "nvcc-too-old-for-gpu: nvcc 12.4 does not know the architecture to compile for: 100a"
     )
+
+
+def of_gpu(architectures):
+    return make.facts(gpus=make.gpu_facts(make.gpu()), flashinfer=make.flashinfer(architectures=architectures))
+
+
+@pytest.mark.parametrize(
+    ("facts", "cannot"),
+    [
+        (without_compiler(), ("norm.rmsnorm",)),
+        (without_compiler(cached_modules=("norm",)), ()),
+        (of_gpu(make.missing("nothing names one")), ("norm.rmsnorm",)),
+        (of_gpu(("90a",)), ()),
+    ],
+    ids=["old-nvcc", "in-image", "no-architecture", "compiles"],
+)
+def test_a_first_start_tells_what_cannot_be_compiled_from_what_is_nothing_to_compile(facts, cannot):
+    request = replace(STATIC, required=("norm.rmsnorm",))
+    assert report(facts, request=request).expected.first_start.cannot == cannot
 
 
 def of_other_gpus(name, **flashinfer):
@@ -118,6 +138,18 @@ def test_what_another_compiler_may_serve_is_not_said_to_be_broken():
     found = report(without_compiler(), spec)
     assert (row_of(found).verdict, expected_of(found).start) == (Verdict.UNKNOWN, Start.UNKNOWN)
     assert "nvcc 12.4 does not know" in expected_of(found).why
+    assert "the CuTe DSL" in expected_of(found).why
+    assert "the CuTe DSL" not in expected_of(report(without_compiler())).why
+
+
+@pytest.mark.parametrize(("cached", "verdict"), [((), Verdict.BROKEN), (("sinks",), Verdict.WRONG_RESULT)])
+def test_what_cannot_be_compiled_gives_no_wrong_numbers(cached, verdict):
+    """In the image there may be a module of before, which does give them."""
+    variants = dict.fromkeys(("fa2_softcap_orders_d64", "fa2_d64"), Requires())
+    spec = make.spec("attention.sinks", module="sinks", has_build=True, variants=variants)
+    found = row_of(report(without_compiler(cached_modules=cached), spec), "attention.sinks")
+    assert found.verdict is verdict
+    assert found.cells[0].why == f"predicted by {'sinks-drop-soft-cap' if cached else 'nvcc-too-old-for-gpu'}"
 
 
 @pytest.mark.parametrize(("is_fresh", "start"), [(False, Start.FROM_IMAGE), (True, Start.COMPILES)])

@@ -67,6 +67,16 @@ def _nvcc(which: str, field: str) -> Callable[[View], Reading]:
     return _jit(read)
 
 
+def _nvcc_path(which: str) -> Callable[[View], Reading]:
+    """Where a compiler lies; of one that is not here, as with --target, its name and release."""
+
+    def of(view: View) -> Reading:
+        path, version = _nvcc(which, "path")(view), _nvcc(which, "version")(view)
+        return (f"nvcc {version[0]}",) if path == ("",) and not isinstance(version, Missing) else path
+
+    return of
+
+
 def _absent(field: str) -> Callable[[View], Reading]:
     """The names in a table of the toolkit that are not there; where no compiler could be asked, nothing is known."""
 
@@ -194,14 +204,14 @@ SUBJECTS: dict[str, Subject[View]] = {
     "machine_gpu_count": Subject(Kind.NUMBER, _relation(relations.machine_gpu_count)),
     "driver": Subject(Kind.VERSION, _driver("version")),
     "driver_cuda": Subject(Kind.VERSION, _driver("cuda")),
-    "cuda_home": Subject(Kind.TEXT, _jit(lambda jit: jit.cuda_home)),
+    "cuda_home": Subject(Kind.TEXT, _jit(lambda jit: jit.cuda_home or "$CUDA_HOME")),
     "cuda_home_found_by": Subject(Kind.TEXT, _jit(lambda jit: jit.found_by)),
     "cuda_home_of_nvcc": Subject(Kind.TEXT, _relation(relations.cuda_home_of_nvcc)),
     "cuda_home_of_compiler": Subject(Kind.TEXT, _relation(relations.cuda_home_of_compiler)),
     "nvcc": Subject(Kind.VERSION, _nvcc("nvcc", "version")),  # $CUDA_HOME/bin/nvcc
-    "nvcc_path": Subject(Kind.TEXT, _nvcc("nvcc", "path")),
+    "nvcc_path": Subject(Kind.TEXT, _nvcc_path("nvcc")),
     "compiler": Subject(Kind.VERSION, _nvcc("compiler", "version")),  # FLASHINFER_NVCC where set
-    "compiler_path": Subject(Kind.TEXT, _nvcc("compiler", "path")),
+    "compiler_path": Subject(Kind.TEXT, _nvcc_path("compiler")),
     "other_nvcc": Subject(Kind.VERSION, _relation(relations.other_nvcc)),
     "gate_version": Subject(Kind.VERSION, _toolkit("gate_version")),
     "gate_source": Subject(Kind.TEXT, _toolkit("gate_source")),

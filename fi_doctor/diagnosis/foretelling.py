@@ -21,10 +21,14 @@ class Word(NamedTuple):
 
 
 class Foreseen(NamedTuple):
-    """What is said of a machine that is not here, beside the rules that are found: rules come before what was seen."""
+    """What is said of a machine that is not here, beside the rules that are found: rules come before what was seen.
+
+    What cannot be compiled gives no wrong numbers: that it is vain comes before all that would come of running it.
+    """
 
     words: tuple[Word, ...] = ()
     seen: Mapping[tuple[str, str], Word] = {}  # row and variant -> what machines of that kind showed
+    vain: Mapping[tuple[str, str], Word] = {}  # row and variant -> why compiling it there comes to nothing
 
 
 NOTHING = Foreseen()
@@ -44,10 +48,12 @@ def by_facts(kb: KnowledgeBase, facts: Facts, outcomes: tuple[Outcome, ...]) -> 
 
 
 def about(foreseen: Foreseen, feature: str, variant: str | None) -> Word | None:
-    """The first word about a variant of a row. None as variant: about the whole row."""
+    """The word about a variant of a row that comes first. None as variant: about the whole row."""
     ours = (word for word in foreseen.words if word.features and selects(word.features, feature))
     said = next((word for word in ours if not word.variants or _is_of(word, variant)), None)
-    return said or (None if variant is None else foreseen.seen.get((feature, variant)))
+    if variant is None or (said is not None and said.verdict is Verdict.BROKEN):
+        return said
+    return foreseen.vain.get((feature, variant)) or said or foreseen.seen.get((feature, variant))
 
 
 def said_by(rule: Rule) -> str:

@@ -63,7 +63,7 @@ def declared_at(feature: Feature, facts: Facts) -> str:
     if not feature.entry or isinstance(facts.flashinfer, Missing):
         return ""
     if "." not in feature.entry[0]:
-        return f"installed in {facts.flashinfer.root}"
+        return f"installed in {facts.flashinfer.root}" if facts.flashinfer.root else ""  # it is named by --target only
     place = facts.flashinfer.symbols.get(feature.entry[0])
     return f"declared in {place}" if isinstance(place, str) else ""
 

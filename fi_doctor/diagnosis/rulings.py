@@ -119,9 +119,14 @@ def something_measured(
     built = [row for row in counted if is_built(row)] if asks_build else []
     if built:
         return _judged(said, DEFAULT, Holds.YES, f"{len(built)} of {out_of(rows)} built, none measured")
-    what = "nothing that needs a GPU was measured" if counted[0].needs_gpu else "nothing was measured"
+    parts = ["that needs a GPU"] if counted[0].needs_gpu else []
+    reason = _last_reason(counted[0])
+    if foretold:  # of rows that are not looked at something may be foretold
+        parts += [of.removeprefix("selected row ")] if of != "selected row" else []
+        reason = f"{counted[0].name}: {reason}"
+    what = f"{' '.join(('nothing', ' and '.join(parts))).strip()} was measured"
     what += " or built" if asks_build else " or is foretold" if foretold else ""
-    why = f"{what}: {_last_reason(counted[0])}"
+    why = f"{what}: {reason}"
     return _judged(said, DEFAULT, Holds.CANNOT_TELL, why, f"; {why}")
 
 

@@ -7,7 +7,7 @@ from 12.1, 0.7 accepts CUDA 12.8 for 12.0. So the installed file is replayed, no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -44,6 +44,29 @@ def for_capabilities(
 ) -> tuple[str, ...] | Missing:
     """The same for GPUs of these compute capabilities, where no variable names any. gate_version: "12.8"."""
     return _replayed(root, {}, capabilities, gate_version)
+
+
+def of_list(value: str, by_number: Callable[[int], tuple[str, ...] | Missing] | None) -> tuple[str, ...] | Missing:
+    """The same for what the variable says, of a release whose files are not here.
+
+    by_number: compute capability -> the tags of an entry that ends with no letter; None for a release that takes every
+    entry as it stands. Source: flashinfer/compilation_context.py:34 (0.5.3), :58 (0.6.13).
+    """
+    targets: set[tuple[int, str]] = set()
+    try:
+        for entry in value.split(" "):
+            major, minor = entry.split(".")
+            targets.add((int(major), minor))
+            if by_number is None or minor[-1].isalpha():
+                continue
+            tags = by_number(int(major) * 10 + int(minor))
+            if isinstance(tags, Missing):
+                return Missing(reason=f"{VARIABLE}={value!r}: {tags.reason}")
+            targets.remove((int(major), minor))
+            targets |= {(int(major), tag.removeprefix(str(int(major)))) for tag in tags}
+    except (ValueError, IndexError) as error:
+        return _refused({VARIABLE: value}, error)
+    return tuple(f"{major}{minor}" for major, minor in sorted(targets))
 
 
 def _capabilities(gpus: GpuFacts, toolkit: ToolkitFacts) -> tuple[int, ...] | Missing:

@@ -11,11 +11,14 @@ import lzma
 from pathlib import Path
 
 import msgspec
+from packaging.version import Version
 
+from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.model import Data, Missing
 from fi_doctor.model.numbers import whole
 
 PATH = Path(__file__).with_name("contexts.json.xz")
+_LAST_LITERAL = Version("0.6.6")
 
 
 # Release of the toolkit -> its CCCL. Source: cub/version.cuh of nvidia-cuda-cccl-cu12 12.3.101, 12.4.127, 12.6.77,
@@ -64,6 +67,15 @@ def tags(flashinfer: str, sm: int, cuda: str) -> tuple[str, ...] | Missing:
     if not held:
         return Missing(reason=f"flashinfer-python {flashinfer} with CUDA {cuda} is not in the shipped data")
     return held[-1].tags or Missing(reason=held[-1].why)
+
+
+def takes_numbers_as_they_are(flashinfer: str) -> bool:
+    """Whether a release gives an entry of FLASHINFER_CUDA_ARCH_LIST without a letter, "9.0", none of its own.
+
+    Source: flashinfer/compilation_context.py of the releases to 0.6.6, and from 0.6.7.post3 on.
+    """
+    parsed = parse_version(flashinfer)
+    return parsed is not None and parsed <= _LAST_LITERAL
 
 
 def cccl(flashinfer: str) -> str | Missing:

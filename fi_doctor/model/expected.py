@@ -46,6 +46,7 @@ class FirstStarts(Data, frozen=True):
     jobs: int = 0
     memory_mib: int = 0  # the most that one compiler takes
     unknown: tuple[str, ...] = ()  # rows of which it is not known
+    cannot: tuple[str, ...] = ()  # rows that FlashInfer has for that GPU, and that cannot be compiled
     unwarmed: tuple[str, ...] = ()  # of the rows those that no probe compiles for that GPU, so that `warm` cannot
     is_asked: bool = False  # the rows were asked for; else they are all that vLLM calls, of which a model takes a part
 

@@ -29,6 +29,7 @@ from fi_doctor.model.phrases import UNANSWERED
 from fi_doctor.probing import foreign
 
 OTHER_GPUS = "needs compute capability"  # how it begins that a probe is for other GPUs
+UNBUILDABLE = "cannot be built: "
 STATIC = "nothing is built or run at depth static"
 ONLY_WHEN_CALLED = "it is compiled only when it is called"
 
@@ -113,7 +114,7 @@ def _deepen(planned: PlannedProbe, facts: Facts, depth: Depth, seen: int) -> Pla
 
 
 def _unbuildable(obstacle: str) -> str:
-    return f"cannot be built: {obstacle}"
+    return f"{UNBUILDABLE}{obstacle}"
 
 
 def _visible_gpus(facts: Facts) -> list[tuple[int | Missing, tuple[str, ...]]]:

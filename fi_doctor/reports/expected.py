@@ -57,11 +57,12 @@ def first_start_line(found: FirstStarts) -> str:
 
 def first_start(found: FirstStarts) -> str:
     """How much that is: "4 modules: 16 objects, about 11 min with 2 jobs of up to 3.4 GiB"."""
+    cannot = f"{names(found.cannot)} cannot be compiled" if found.cannot else ""
     if not found.modules:
-        return "nothing that is known of"
+        return f"nothing, as {cannot}" if cannot else "nothing that is known of"
     return (
         f"{amount(len(found.modules), 'module')}: {amount(found.objects, 'object')}, {about(found.seconds)} "
-        f"with {amount(found.jobs, 'job')} of up to {found.memory_mib / 1024:.1f} GiB"
+        f"with {amount(found.jobs, 'job')} of up to {found.memory_mib / 1024:.1f} GiB{f'; {cannot}' if cannot else ''}"
     )
 
 

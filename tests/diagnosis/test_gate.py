@@ -150,3 +150,16 @@ def test_that_vllm_calls_nothing_of_what_fails_is_said_where_it_counts_all_the_s
 )
 def test_a_number_of_failing_rows_says_how_many_of_them_nothing_measured(evidences, said):
     assert as_predicted([make.row("norm.rmsnorm", Verdict.BROKEN, evidence=one) for one in evidences]) == said
+
+
+@pytest.mark.parametrize(
+    ("vllm", "said"),
+    [("0.33.0", "nothing that needs a GPU and that vLLM 0.33.0 can call"), ("", "nothing that needs a GPU")],
+)
+def test_nothing_foretold_is_said_of_the_rows_that_are_looked_at_by_name(vllm, said):
+    facts = make.facts(packages={"vllm": vllm or make.missing("not installed")})
+    wrong = make.row("norm.rmsnorm", Verdict.WRONG_RESULT, evidence=Evidence.PREDICTED)
+    called = make.row("kv.append_paged", Verdict.UNKNOWN, evidence=Evidence.NONE, why="nobody tried it")
+    found = (called, *([replace(wrong, vllm_calls=False)] if vllm else []))
+    reason = decide(Request(depth=Depth.STATIC), found, (), facts, foretold=True).reason
+    assert reason.endswith(f"; {said} was measured or is foretold: kv.append_paged on SM90: nobody tried it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import report_samples as samples
+from msgspec.structs import replace
 
 from fi_doctor.model import Evidence, Verdict
 from fi_doctor.model.expected import Expectations, Expected, FirstStarts, Start
@@ -72,6 +73,11 @@ def test_texts_have_it(form):
     [
         (FirstStarts(), "compiles at a first start there nothing that is known of"),
         (FirstStarts(is_asked=True), "What is required compiles at a first start there nothing"),
+        (
+            FirstStarts(cannot=("norm.rmsnorm",)),
+            "compiles at a first start there nothing, as norm.rmsnorm cannot be compiled",
+        ),
+        (replace(FIRST, cannot=("moe.bf16",)), "with 2 jobs of up to 0.9 GiB; moe.bf16 cannot be compiled"),
         (FirstStarts(unknown=("moe.nvfp4",)), "; what moe.nvfp4 would compile is not known"),
     ],
 )
