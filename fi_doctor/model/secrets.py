@@ -30,7 +30,7 @@ _SECRET_VALUES = re.compile(
     | \beyJ[\w-]{8,}\.[\w-]{4,}                        # JSON web token
     | -----BEGIN\s
     | \bbearer\s+\S{8,}
-    | ://[^/\s@]*:[^/\s@]+@ | ://[^/\s:@]{16,}@        # credentials in a URL
+    | (?:://|\bhttps?:/)(?:[^/\s@]*:[^/\s@]+|[^/\s:@]{16,})@  # credentials in a URL, also as a path has it
     | (?:\b|_|-)(?:api[-_]?key|access[-_]?key|token|secret|password|passwd|passphrase)\b["']?
       (?:\s*[:=]\s*|\s+)["']?[^\s"',}]{4,}           # --api-key X, {"token": "X"}
     | [?&](?:sig|signature|x-amz-signature|key|auth)=[^&\s]{8,}
@@ -43,8 +43,8 @@ _BASE64 = re.compile(r"[A-Za-z0-9+][A-Za-z0-9+/]{38,}={0,2}")
 # Without one of these nothing of it can be there: to look for them costs a hundredth of what the patterns do.
 _MARKS = (
     *("hf_", "gh", "glpat", "nvapi", "npm", "pypi", "xox", "dckr", "dop_", "gsk", "r8", "wandb", "sk-", "akia"),
-    *("asia", "aiza", "eyj", "://", "bearer", "basic", "-----begin", "sig", "key", "auth", "token", "secret", "passw"),
-    "passphrase",
+    *("asia", "aiza", "eyj", ":/", "bearer", "basic", "-----begin", "sig", "key", "auth", "token", "secret", "pass"),
+    *("pwd", "cookie", "cred"),
 )
 # The same within text that is shown: what stands before the secret stays, and so does what follows.
 _LOOKS = (
@@ -53,18 +53,32 @@ _LOOKS = (
 )
 _NAMED = (
     r"api[-_]?key|access[-_]?key(?:[-_]id)?|secret(?:[-_]?key)?|passw(?:or)?d|passphrase"
-    r"|(?<=[-_])token|token(?=\s*=)|(?<=[\"'])(?:token|auth)(?=\\?[\"'])"
+    r"|(?<=[-_])token|token(?=\s*=)|(?<=[\"'_-])(?:token|auth|pwd|pass|cookie|creds|credentials?)(?=\\?[\"'])"
+)
+# VLLM_DB_PWD=X, NCCL_COOKIE: X: the names that `names_secret` means; a path is none.
+_LAST = (
+    rf"(?:(?:[A-Z0-9_]{{0,80}}[0-9_])?(?:{'|'.join(sorted(_SECRET_WORDS))})"
+    rf"|[A-Z0-9_]{{0,80}}(?:{'|'.join(_SECRET_ENDINGS)}))"
+)
+_VARIABLE = (
+    rf"(?<![A-Za-z0-9_])(?-i:{_LAST}(?:[0-9_][A-Z0-9_]{{0,80}})?=|(?=[A-Z0-9]{{1,40}}_){_LAST}:\s)"
+    r"(?!\s{0,20}[\"']?[/~.])"
 )
 _OPTION = r"(?<!-)--[\w-]{0,40}(?:api-key|access-key|token|secret|password|passphrase)"
+# Who logs in where, in a URL; a path that a URL was taken for has one of its two slashes: "redis:/user:password@host".
+_PAIR = r"[^/\s@:\"'<]{0,200}:[^/\s@\"'<]{1,500}"
+_USER = rf"(?:{_PAIR}|[^/\s:@\"'<]{{16,500}})"
 _IN_TEXT = re.compile(
     rf"""
       \b(?P<look>{_LOOKS}|sk-[\w-]{{16,}}|A(?:KIA|SIA)[0-9A-Z]{{16}}|AIza[\w-]{{30,}}|eyJ[\w-]{{8,4000}}\.[\w.-]{{4,}})
-    | (?:(?<=://)|(?<=https:/)|(?<=http:/))(?P<user>[^/\s@:"'<]{{0,200}}:[^/\s@"'<]{{1,500}}|[^/\s:@"'<]{{16,500}})(?=@)
+    | (?:(?<=://)|(?<=https:/)|(?<=http:/)){_USER}(?=@) | (?<=[a-z]{{2}}:/){_PAIR}(?=@)
     | (?P<bearer>\b(?:bearer|authorization:\s*basic)\s+)[\w+/=.~-]{{8,}}
     | (?P<key>-----BEGIN[ A-Z]*PRIVATE\ KEY-----)(?:(?!-----END)[\s\S])*
     | (?P<query>[?&](?:sig|signature|x-amz-signature|x-amz-credential|key|auth|token)=)[^&\s"']{{8,}}
-    | (?P<name>(?:(?:{_NAMED})(?:\\?["'])?\s{{0,20}}[:=]|{_OPTION}(?:\s|=))\s{{0,20}}(?:\\?["'])?)
+    | (?P<name>(?:(?:{_NAMED})(?:\\?["'])?\s{{0,20}}[:=]|{_OPTION}(?:\s|=)|{_VARIABLE})
+        \s{{0,20}}(?P<list>\[)?(?:\\?["'])?)
       (?P<value>[^\s"'\\,;}}<&][^\s"'\\,;}}&]{{3,}})
+      (?(list)(?:["'],\s?["'][^\s"']{{1,500}}){{0,50}})
     """,
     re.IGNORECASE | re.VERBOSE,
 )

@@ -136,6 +136,10 @@ def test_what_a_log_of_another_machine_tells_is_without_them(form):
         "hf_quant_config.json, gh_pages, sk-learn",
         "error: expected primary-expression before ')' token",
         "https://example.org/a?page=2&sort=key",
+        "LD_LIBRARY_PATH=/usr/lib:/spack-with-a-long-name@1.2/lib PYTHONPATH=/a:/b@1",
+        "HF_TOKEN_PATH=/root/.token PWD=/work/tree SSH_AUTH_SOCK='/tmp/agent' VLLM_MAX_TOKENS_X=many MONKEY=banana",
+        "AUTH_FAILED: no such user; KEY: value",
+        "{'enable_auth': True, 'first_pass': 12, 'tokens': ['a', 'b']}",
     ],
 )
 def test_what_is_none_stays(text):
@@ -143,7 +147,38 @@ def test_what_is_none_stays(text):
 
 
 @pytest.mark.parametrize(
-    "part", ["--key", "://a:", "eyJ", "api_key ", "token=", "-----BEGIN PRIVATE KEY-----", "--a-", "?key="]
+    ("text", "left"),
+    [
+        ("/w/http:/user:seeded9@proxy.example:3128/x", "/w/http:/<hidden>@proxy.example:3128/x"),
+        ("redis:/user:seeded9@host/0", "redis:/<hidden>@host/0"),
+        ("https:/seeded9seeded9seeded9@host", "https:/<hidden>@host"),
+        ("export VLLM_DB_PWD=seeded9 A=1", "export VLLM_DB_PWD=<hidden> A=1"),
+        ("NCCL_COOKIE='seeded9'", "NCCL_COOKIE='<hidden>'"),
+        ("VLLM_CREDS_OLD=seeded9", "VLLM_CREDS_OLD=<hidden>"),
+        ("FLASHINFER_AUTH: seeded9", "FLASHINFER_AUTH: <hidden>"),
+        ("{'db_pwd': 'seeded9', 'tp': 2}", "{'db_pwd': '<hidden>', 'tp': 2}"),
+        ("{'api_key': ['seeded9', 'seeded8'], 'tp': 2}", "{'api_key': ['<hidden>'], 'tp': 2}"),
+    ],
+)
+def test_what_is_one_goes_and_the_rest_stays(text, left):
+    assert secrets.hidden(text) == left
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "A_KEY_",
+        "KEY=['a','",
+        "http:/a:",
+        "--key",
+        "://a:",
+        "eyJ",
+        "api_key ",
+        "token=",
+        "-----BEGIN PRIVATE KEY-----",
+        "--a-",
+        "?key=",
+    ],
 )
 def test_no_text_takes_long(part):
     began = time.perf_counter()

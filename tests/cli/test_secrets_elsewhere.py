@@ -132,3 +132,21 @@ def test_no_command_that_fails_tells_one(doctor, tmp_path, name):
     done = doctor(*FAILING[name], env=ENVIRON)
     assert done.returncode in (1, 2, 3), done.stderr
     assert leaked(done.stdout + done.stderr) == []
+
+
+TYPED = "http://user:hunter2pass@proxy.example:3128/x"
+WHERE_PATHS_ARE = {
+    "from": ("check", "--no-config", "--from", TYPED),
+    "diff": ("diff", TYPED, "h200"),
+    "knowledge": ("check", "--no-config", "--example", "h200", "--knowledge", TYPED),
+    "python": ("check", "--no-config", "--python", TYPED),
+    "output": ("check", "--no-config", "--example", "h200", "-o", TYPED),
+}
+
+
+@pytest.mark.parametrize("name", WHERE_PATHS_ARE)
+def test_a_password_that_no_variable_holds_is_not_told_of_a_path(doctor, name):
+    done = doctor(*WHERE_PATHS_ARE[name])
+    assert done.returncode in (2, 3), done.stderr
+    assert "<hidden>@proxy.example" in done.stderr
+    assert "hunter2pass" not in done.stdout + done.stderr
