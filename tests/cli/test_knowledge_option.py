@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import zipfile
 
@@ -40,7 +41,8 @@ def other(tmp_path_factory):
     for name in ("kb.yaml", "features.yaml", "operators.yaml", "settings"):
         source = knowledge.SHIPPED / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / name)
-    (folder / "kb.yaml").write_text((folder / "kb.yaml").read_text().replace("2026.11", "2027.01"))
+    head = (folder / "kb.yaml").read_text()
+    (folder / "kb.yaml").write_text(re.sub(r'(?m)^version: ".*"$', 'version: "2027.01.28"', head))
     (folder / "faults/driver").mkdir(parents=True)
     (folder / "faults/driver/nobody-knew-it.yaml").write_text(FAULT)
     assert bundling.pack(str(folder), output=str(folder / "../other.zip")) == 0
