@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import functools
 import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +25,7 @@ _NEEDED = {0: "CAP_CHOWN", 5: "CAP_KILL", 6: "CAP_SETGID", 7: "CAP_SETUID"}
 _SEARCHED, _OWN = 0o711, 0o700
 _INNER = "own"
 _MOST_BYTES = 8 << 20  # of an answer
+_LEFT_S = 3600.0  # after which a folder that nobody holds was left by a command that was killed
 
 
 class Account(NamedTuple):
@@ -95,11 +99,16 @@ def folder(
 
     Nothing may be written there by this process once it is another user's, who may have put a link in its way: what
     it needs is made beforehand. Both are the same where it is nobody else's. They are removed afterwards, which follows
-    no links. Raises OSError.
+    no links; what a command that was killed left is removed by the next one that needs such a folder. Raises OSError.
     """
-    outer = Path(tempfile.mkdtemp(prefix=prefix, dir=place)).absolute()
+    base = place or tempfile.gettempdir()
+    tidy(prefix, base)
+    outer = Path(tempfile.mkdtemp(prefix=prefix, dir=base)).absolute()
     inner = outer / _INNER if account else outer
+    held = os.open(outer, os.O_RDONLY | os.O_DIRECTORY)
     try:
+        with contextlib.suppress(OSError):  # a file system without locks: the folder is young
+            fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
         if account:
             outer.chmod(_SEARCHED)
             inner.mkdir(mode=_OWN)
@@ -112,7 +121,31 @@ def folder(
                 os.chown(path, account.uid, account.gid, follow_symlinks=False)
         yield outer, inner
     finally:
+        os.close(held)
         shutil.rmtree(outer, ignore_errors=True)
+
+
+@functools.cache
+def tidy(prefix: str, base: str) -> None:
+    """Remove this user's folders of that name that are an hour old and that no process holds; once in a process."""
+    with contextlib.suppress(OSError), os.scandir(base) as entries:
+        for entry in entries:
+            if not entry.name.startswith(prefix):
+                continue
+            with contextlib.suppress(OSError):
+                _remove_left(entry)
+
+
+def _remove_left(entry: os.DirEntry[str]) -> None:
+    told = entry.stat(follow_symlinks=False)
+    if not stat.S_ISDIR(told.st_mode) or told.st_uid != os.getuid() or time.time() - told.st_mtime < _LEFT_S:
+        return
+    held = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(entry.path, ignore_errors=True)
+    finally:
+        os.close(held)
 
 
 def read_answer(path: Path) -> bytes:
