@@ -134,7 +134,8 @@ def _first_start(rows: Sequence[Expected], on: Basis, request: Request) -> First
 
 def _is_vain(row: FeatureRow, one: Expected) -> bool:
     """Whether what it takes cannot be compiled there, though FlashInfer has it for that GPU."""
-    return one.start is Start.CANNOT and (row.verdict is Verdict.BROKEN or one.why.startswith(plan.UNBUILDABLE))
+    is_offered = row.verdict is not Verdict.UNSUPPORTED and not one.why.startswith(plan.NO_VARIANT)
+    return one.start is Start.CANNOT and is_offered
 
 
 def _is_built(row: FeatureRow) -> bool:

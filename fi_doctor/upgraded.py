@@ -42,12 +42,17 @@ def facts_with(facts: Facts, versions: dict[str, str]) -> Facts:
 
 
 def _without_brought(facts: Facts, versions: dict[str, str]) -> dict[str, Package | Missing]:
-    """The packages; that one is not here says nothing where a FlashInfer that is installed anew brings it along."""
+    """The packages; that one is not here says nothing where a FlashInfer that is installed anew brings it along.
+
+    Not so torch, which is named itself where it moves: without it nothing is known of what would run.
+    """
     brought = versions.keys() & {_FLASHINFER}
     return {
         name: package
         for name, package in facts.packages.items()
-        if isinstance(package, Package) or not any(requirements.required(name, facts, by=one) for one in brought)
+        if isinstance(package, Package)
+        or name == "torch"
+        or not any(requirements.required(name, facts, by=one) for one in brought)
     }
 
 

@@ -73,11 +73,12 @@ def test_a_variable_that_names_other_gpus_than_the_target_is_told(words, value, 
 def test_what_pip_brings_along_with_the_flashinfer_of_the_target_is_not_missed(words, is_foretold):
     line = "nvidia-cudnn-frontend>=1.13.0"
     here = replace(FACTS.packages["flashinfer-python"], version="0.6.6", requires=(line,))
-    absent = {"nvidia-cudnn-frontend": Missing(reason="not installed")}
+    absent = dict.fromkeys(("nvidia-cudnn-frontend", "torch"), Missing(reason="not installed"))
     found = target_facts(words, replace(FACTS, packages={**FACTS.packages, "flashinfer-python": here, **absent}))
     rule = "flashinfer-requirement-not-installed"
     assert (rule in [word.sources[0] for word in foretelling.by_facts(KB, found, ())]) is is_foretold
     assert ("nvidia-cudnn-frontend" in found.packages) is is_foretold
+    assert "torch" in found.packages  # a target names it itself
 
 
 def test_a_toolkit_that_is_not_here_has_a_name_where_others_have_a_path():

@@ -57,8 +57,9 @@ def test_what_cannot_be_compiled_is_foretold_to_be_broken_and_not_to_compile():
     )
 
 
-def of_gpu(architectures):
-    return make.facts(gpus=make.gpu_facts(make.gpu()), flashinfer=make.flashinfer(architectures=architectures))
+def of_gpu(architectures, **changes):
+    package = make.flashinfer(architectures=architectures)
+    return make.facts(gpus=make.gpu_facts(make.gpu()), flashinfer=package, **changes)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +68,10 @@ def of_gpu(architectures):
         (without_compiler(), ("norm.rmsnorm",)),
         (without_compiler(cached_modules=("norm",)), ()),
         (of_gpu(make.missing("nothing names one")), ("norm.rmsnorm",)),
+        (of_gpu(("90a",), packages={"torch": make.missing("not installed")}), ("norm.rmsnorm",)),
         (of_gpu(("90a",)), ()),
     ],
-    ids=["old-nvcc", "in-image", "no-architecture", "compiles"],
+    ids=["old-nvcc", "in-image", "no-architecture", "no-torch", "compiles"],
 )
 def test_a_first_start_tells_what_cannot_be_compiled_from_what_is_nothing_to_compile(facts, cannot):
     request = replace(STATIC, required=("norm.rmsnorm",))

@@ -12,6 +12,7 @@ from fi_doctor.conditions.compilers import SINCE, TOOLKITS
 from fi_doctor.conditions.drivers import BRANCHES
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.errors import UsageError
+from fi_doctor.explaining.gpus import sm_of
 from fi_doctor.knowledge import gpus, pins
 from fi_doctor.model.targets import Target
 
@@ -28,11 +29,13 @@ _MOST_GPUS = 1024
 _RENAMED = {101: 110}  # Thor, in CUDA 13
 # Those of Kepler, Maxwell, Pascal and Xavier: https://developer.nvidia.com/cuda-legacy-gpus.
 _OLDER = frozenset({30, 32, 35, 37, 50, 52, 53, 60, 61, 62, 72})
+_TOO_OLD = "FlashInfer takes no GPU older than SM75"
 _A_CAPABILITY = re.compile(r"sm_?\d{2,3}[af]?|\d{1,2}\.\d", re.ASCII | re.IGNORECASE)
 _A_NUMBER_OF = re.compile(
     r"(?P<first>\d{1,4}) ?x ?(?P<name>.+)|(?P<other>.+?) ?x ?(?P<last>\d{1,4})", re.ASCII | re.IGNORECASE
 )
 _DRIVER = re.compile(r"(\d{3,4})(?:\.\d{1,4}){0,2}", re.ASCII)
+_PATCH = re.compile(r"(\d{1,2}\.\d)\.\d{1,3}", re.ASCII)
 _OF_CUDA = re.compile(r"[^+]*\+cu(\d+)(\d)", re.ASCII)
 _VERSION = re.compile(r"\d+(?:\.\d+)*[A-Za-z0-9.+-]*", re.ASCII)
 
@@ -109,12 +112,25 @@ def _gpu(name: str, words: Mapping[str, str]) -> gpus.Named:
     if found:
         several = " and ".join(f"{one.name} (SM{one.sm})" for one in found)
         raise _wrong(f"{name!r} fits {several}", todo=_with(words, "gpu", _word(found[-1].name)))
+    if sms := gpus.of_generation(name):
+        why = f"its GPUs have compute capability {_listed(sms)}"
+        more = ", or another of these" if len(sms) > 1 else ""
+        raise _wrong(f"{name!r} is a generation of GPUs", why=why, todo=f"{_by_number(words, sms[0])}{more}")
+    if sm := sm_of(name):  # one that is like it by name may be another GPU
+        if sm in _OLDER:
+            raise _wrong(f"{name!r} is of SM{sm}: {_TOO_OLD}", todo=_by_number(words, 75))
+        raise _wrong(f"no GPU is known as {name!r}", why=f"by its name it is of SM{sm}", todo=_by_number(words, sm))
     near = gpus.near(name)
     raise _wrong(
         f"no GPU is known as {name!r}",
         why=f"near to it are {', '.join(near)}" if near else "it is none of those that fi-doctor knows",
-        todo=_with(words, "gpu", _word(near[0])) if near else "--target sm=90, by its compute capability",
+        todo=_with(words, "gpu", _word(near[0])) if near else "--target sm=NN, by its compute capability: 90 for 9.0",
     )
+
+
+def _by_number(words: Mapping[str, str], sm: int) -> str:
+    """The line that was given with a compute capability in place of the GPU's name."""
+    return _with({("sm" if key == "gpu" else key): value for key, value in words.items()}, "sm", str(sm))
 
 
 def _sm(value: str, words: Mapping[str, str]) -> int:
@@ -128,7 +144,7 @@ def _sm(value: str, words: Mapping[str, str]) -> int:
         now = _RENAMED[sm]
         raise _wrong(f"sm={value}: since CUDA 13 it is called SM{now}", todo=_with(words, "sm", str(now)))
     if sm in _OLDER:
-        raise _wrong(f"sm={value}: FlashInfer takes no GPU older than SM75", todo=_with(words, "sm", "75"))
+        raise _wrong(f"sm={value}: {_TOO_OLD}", todo=_with(words, "sm", "75"))
     near = sorted(sorted(known, key=lambda one: abs(one - sm))[:2]) if sm else known
     raise _wrong(
         f"sm={value}: no GPU has that compute capability",
@@ -158,12 +174,15 @@ def _driver(value: str, words: Mapping[str, str]) -> str:
 
 
 def _cuda(value: str, words: Mapping[str, str]) -> str:
+    """A release of the toolkit; of a patch of it, as images are called, "12.8.1", the release: "12.8"."""
     if not value:
         return ""
-    if value in TOOLKITS:
-        return value
-    near = [one for one in TOOLKITS if value.startswith(f"{one}.")]  # a patch of it
-    near = near or [one for one in TOOLKITS if one.partition(".")[0] == value.partition(".")[0]] or [*TOOLKITS[-2:]]
+    release = _PATCH.fullmatch(value)
+    if (release[1] if release else value) in TOOLKITS:
+        return release[1] if release else value
+    runs = Version(BRANCHES.get(words.get("driver", "").partition(".")[0], TOOLKITS[-1]))
+    known = [one for one in TOOLKITS if Version(one) <= runs]
+    near = [one for one in known if one.partition(".")[0] == value.partition(".")[0]] or [*known[-2:]]
     raise _wrong(
         f"cuda={value}: no such release of the toolkit is known",
         why=f"near to it {'are' if len(near) > 1 else 'is'} {_listed(near)}",

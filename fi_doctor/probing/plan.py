@@ -29,7 +29,7 @@ from fi_doctor.model.phrases import UNANSWERED
 from fi_doctor.probing import foreign
 
 OTHER_GPUS = "needs compute capability"  # how it begins that a probe is for other GPUs
-UNBUILDABLE = "cannot be built: "
+NO_VARIANT = "none of its variants applies here"
 STATIC = "nothing is built or run at depth static"
 ONLY_WHEN_CALLED = "it is compiled only when it is called"
 
@@ -95,7 +95,7 @@ def _place(spec: ProbeSpec, facts: Facts, sm: int | Missing, uuids: tuple[str, .
     if obstacle := whole or _obstacle(spec.requires, facts, sm):
         return replace(planned, skip=obstacle)
     if not planned.variants:
-        return replace(planned, skip=f"none of its variants applies here: {next(iter(obstacles.values()))}")
+        return replace(planned, skip=f"{NO_VARIANT}: {next(iter(obstacles.values()))}")
     return _deepen(planned, facts, depth, seen=seen)
 
 
@@ -114,7 +114,7 @@ def _deepen(planned: PlannedProbe, facts: Facts, depth: Depth, seen: int) -> Pla
 
 
 def _unbuildable(obstacle: str) -> str:
-    return f"{UNBUILDABLE}{obstacle}"
+    return f"cannot be built: {obstacle}"
 
 
 def _visible_gpus(facts: Facts) -> list[tuple[int | Missing, tuple[str, ...]]]:

@@ -7,6 +7,7 @@ import shlex
 
 from fi_doctor.model import CellOutcome, Depth, Ending, Facts, Missing, Outcome, Report, Verdict
 from fi_doctor.model.phrases import UNPROBED
+from fi_doctor.model.targets import Target
 from fi_doctor.reports.answer import not_installed, visible_gpus
 from fi_doctor.reports.text import clean, clean_lines, names
 
@@ -84,6 +85,8 @@ def how_to_settle(report: Report) -> list[tuple[str, str]]:
     rows = [row for row in report.features if row.verdict is Verdict.UNKNOWN and UNPROBED not in row.why]
     if not rows or not_installed(report):
         return []
+    if report.target is not None:
+        return _elsewhere(report, report.target)
     if report.request.depth is Depth.STATIC:
         return [("check without --depth static", _check(report))]
     hints = []
@@ -96,6 +99,19 @@ def how_to_settle(report: Report) -> list[tuple[str, str]]:
         only = " ".join(f"--feature {shlex.quote(clean(feature, 100))}" for feature in late)
         minutes = max(1, round(2 * report.request.budget_s / 60))
         hints.append(("give it more time", f"{_check(report, selected=False)} --budget {minutes}m {only}"))
+    return hints
+
+
+def _elsewhere(report: Report, target: Target) -> list[tuple[str, str]]:
+    """The same for a machine that is not here: nobody asked for a static check, and this machine has no such GPU."""
+    gpu = clean(target.name or f"SM{target.sm}", 60)
+    named = ", and what else --target names" if target.versions or target.cuda or target.driver else ""
+    hints = [(f"check on a machine with {gpu}{named}", _check(report))]
+    if report.request.depth is Depth.STATIC:
+        words = shlex.quote(clean(target.words, 300))
+        line = f"{_check(report)} --target {words} --depth build"
+        installed = " where what --target names is installed" if target.versions or target.cuda else ""
+        hints.append((f"as far as compiling does, and without a GPU, compile{installed}", line))
     return hints
 
 

@@ -46,7 +46,7 @@ def lost():
         ({"to": "vlm=0.33.0"}, "did you mean vllm", "fi-doctor plan --to"),
         ({"to": "vllm=0.99"}, "vllm=0.99: of that release nothing is known", "--to"),
         ({"to": "sm=95"}, "sm=95: no GPU has", "--to sm=90"),
-        ({"to": "cuda=14,driver=535"}, "cuda=14: no such release", "cuda=13.5"),
+        ({"to": "cuda=14,driver=535"}, "cuda=14: no such release", "cuda=12.2"),
         ({"to": ("b200", "h100")}, "gpu is given twice", "leave one"),
         ({"to": "b200", "example": None, "source": "nosuch"}, "--from: no GPU is known as 'nosuch'", "--from"),
         ({"to": "b200", "source": "h100"}, "--from and --example", "leave one"),

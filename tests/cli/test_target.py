@@ -61,6 +61,12 @@ FACTS = document.read(examples.data("h200"), "an example").facts
         ("3090 Ti", "NVIDIA GeForce RTX 3090 Ti", 86),
         ("RTX 5000 Ada", "NVIDIA RTX 5000 Ada Generation", 89),
         ("L20", "NVIDIA L20", 89),
+        ("L2", "NVIDIA L2", 89),
+        ("rtx 6000 pro", "NVIDIA RTX PRO 6000", 120),
+        ("RTX PRO 2000 Blackwell", "NVIDIA RTX PRO 2000", 120),
+        ("TITAN RTX", "NVIDIA TITAN RTX", 75),
+        ("RTX 2080 Ti", "NVIDIA GeForce RTX 2080 Ti", 75),
+        ("RTX 4080 SUPER", "NVIDIA GeForce RTX 4080 Super", 89),
     ],
 )
 def test_gpus_go_by_the_names_that_people_give_them(words, name, sm):
@@ -103,8 +109,19 @@ def test_all_that_can_be_named():
 @pytest.mark.parametrize(
     ("words", "said", "near"),
     [
-        ("rtx", "no GPU is known as 'rtx'", "sm=90, by its compute capability"),
-        ("MI300X", "no GPU is known as 'MI300X'", "sm=90, by its compute capability"),
+        ("rtx", "no GPU is known as 'rtx'", "sm=NN, by its compute capability"),
+        ("MI300X", "no GPU is known as 'MI300X'", "sm=NN, by its compute capability"),
+        (
+            "Blackwell,driver=580",
+            "'Blackwell' is a generation of GPUs",
+            "sm=100,driver=580, or another of these",
+        ),
+        ("RTX 3080 SUPER", "no GPU is known as 'RTX 3080 SUPER'", "--target sm=86"),
+        ("GTX 1080", "'GTX 1080' is of SM61: FlashInfer takes no GPU older", "--target sm=75"),
+        ("rtx pro 600", "no GPU is known as", "--target rtx-pro-6000"),
+        ("h200,driver=580.95.05,cuda=13", "cuda=13: no such release", "cuda=13.0"),
+        ("h200,driver=565,cuda=12.7", "cuda=12.7: no such release", "cuda=12.6"),
+        ("h200,cuda=12.7.1", "cuda=12.7.1: no such release", "cuda=12.9"),
         ("sm=61", "FlashInfer takes no GPU older than SM75", "sm=75"),
         ("gpus=4,h100x8", "gpus is given twice", "leave one of the two out"),
         ("h200,cubin=0.1", "cubin=0.1: of that release nothing is known", "cubin=0.5.0"),
@@ -117,7 +134,6 @@ def test_all_that_can_be_named():
         ("sm=abc", "no GPU has that compute capability", "sm=70"),
         ("h200,sm=100", "NVIDIA H200 is of SM90", "leave one of the two out"),
         ("h200,cuda=14", "cuda=14: no such release", "cuda=13.5"),
-        ("h200,cuda=13.0.2", "cuda=13.0.2: no such release", "cuda=13.0"),
         ("sm=101", "since CUDA 13 it is called SM110", "sm=110"),
         ("sm=٩٠", "no GPU has that compute capability", "sm=70"),
         ("h200,gpus=٣", "a number from 1", "gpus=2"),
@@ -151,6 +167,15 @@ def test_words_that_mean_nothing_name_what_is_near(words, said, near):
         reading.target(words)
     assert said in raised.value.what
     assert near in raised.value.todo
+
+
+def test_no_name_that_is_near_fits_several_gpus():
+    assert all(len(gpus.named(near)) == 1 for words in ("rtx 600", "rtx 60000", "a600") for near in gpus.near(words))
+
+
+@pytest.mark.parametrize(("words", "release"), [("12.8.1", "12.8"), ("13.0.2", "13.0"), ("12.8", "12.8")])
+def test_a_tag_of_an_image_names_its_release_of_the_toolkit(words, release):
+    assert reading.target(f"h200,cuda={words}").cuda == release
 
 
 def test_the_driver_of_the_target_runs_the_cuda_of_its_branch():

@@ -38,9 +38,10 @@ from fi_doctor.model import (
     Stage,
     Verdict,
 )
+from fi_doctor.model.targets import Target
 from fi_doctor.reports import render
 from fi_doctor.reports.answer import tally
-from fi_doctor.reports.failures import deciding_lines
+from fi_doctor.reports.failures import deciding_lines, how_to_settle
 from fi_doctor.reports.table import fold
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -411,6 +412,7 @@ def test_of_many_error_lines_the_first_and_the_last_are_shown():
     assert len(shown) == 5
 
 
+HERE = "fi-doctor check --python /venv/bin/python --feature 'norm.*'"
 OPEN = row("norm.rmsnorm", Verdict.UNKNOWN, Evidence.NONE, "not run")
 
 
@@ -430,6 +432,30 @@ def test_a_static_check_is_settled_by_leaving_static_out(gpus):
         "  fi-doctor check --python /venv/bin/python --feature 'norm.*'",
     ]
     assert not any("GPU can be used" in line for line in text)
+
+
+@pytest.mark.parametrize(
+    ("target", "depth", "said"),
+    [
+        (
+            Target(words="h200,cuda=13.0", sm=90, name="NVIDIA H200", cuda="13.0"),
+            Depth.STATIC,
+            [
+                ("check on a machine with NVIDIA H200, and what else --target names", HERE),
+                (
+                    "as far as compiling does, and without a GPU, compile where what --target names is installed",
+                    f"{HERE} --target h200,cuda=13.0 --depth build",
+                ),
+            ],
+        ),
+        (Target(words="sm=90", sm=90), Depth.BUILD, [("check on a machine with SM90", HERE)]),
+    ],
+    ids=["static", "built"],
+)
+def test_what_is_open_for_a_machine_that_is_not_here_is_settled_there_or_by_compiling(target, depth, said):
+    request = Request(depth=depth, features=("norm.*",))
+    found = report((OPEN,), facts=facts(gpu_facts(gpu())), outcomes=(), request=request)
+    assert how_to_settle(replace(found, target=target)) == said
 
 
 def test_nothing_is_said_to_settle_a_row_that_no_probe_is_for():
