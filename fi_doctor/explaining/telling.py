@@ -13,6 +13,7 @@ from fi_doctor.explaining.patterns import every, search
 from fi_doctor.explaining.readers import READERS, Reader
 from fi_doctor.model import LogFact, secrets
 
+_SHOWN = ("argument", "env", "model")  # told without their value, where that is a secret
 ENGINES = ("vllm", "sglang", "tensorrt-llm")
 # How the engines call their processes, in what stands before a line.
 _PROCESSES = (
@@ -42,6 +43,8 @@ def told(line: Line, found: tuple[bytes, ...]) -> Iterator[LogFact]:
             if fact := _fact(reader, groups, line):
                 shown = secrets.hidden(line.text) if shown is None else shown
                 if secrets.is_secret(fact.key, fact.value) or groups["value"] not in shown:
+                    if fact.name not in _SHOWN:
+                        continue  # a release or a number in what is hidden tells nothing
                     fact = replace(fact, value=secrets.HIDDEN)
                 yield fact
                 yield from _following(fact)

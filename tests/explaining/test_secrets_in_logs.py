@@ -39,6 +39,14 @@ def test_a_fact_has_no_value_that_its_name_makes_a_secret(key, is_environment):
 
 
 @pytest.mark.parametrize(
+    "text", ["VLLM_API_KEY=arch=sm90,x", "-----BEGIN PRIVATE KEY----- compute capability 9.0 vllm==0.11.0"]
+)
+def test_what_stands_in_a_secret_is_no_number_and_no_release(text):
+    lines = f"{text}\nRuntimeError: Could not find nvcc and default cuda_home=/x\n"
+    assert {fact.name for fact in found(lines).facts} <= {"env"}
+
+
+@pytest.mark.parametrize(
     ("text", "key", "value"),
     [
         ("VLLM_PROXY=http://proxy.example:3128", "VLLM_PROXY", "http://proxy.example:3128"),
