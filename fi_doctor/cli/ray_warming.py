@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 
 from fi_doctor.cli import emit
 from fi_doctor.cli.ray_nodes import grid, teller
 from fi_doctor.cli.ray_options import AskedRay
 from fi_doctor.cluster import rounds, warming
+from fi_doctor.model import secrets
 from fi_doctor.reports.text import amount, clean, wrap
 
 _READ_S = 120.0
@@ -20,7 +22,11 @@ def warm(asked: AskedRay, wanted: warming.Asked, *, is_json: bool) -> int:
         read = rounds.Ask(words=_interpreter(wanted.words), limit_s=_READ_S, address=asked.address)
         answers = [*rounds.Rounds(found, read, tell).answers()]
         kinds, left = warming.kinds(answers)
-        done = [*warming.warm(found, kinds, wanted, tell), *left]
+        known = secrets.held(os.environ)
+        done = [
+            one._replace(said=secrets.hidden(one.said, known), kind=secrets.hidden(one.kind, known))
+            for one in (*warming.warm(found, kinds, wanted, tell), *left)
+        ]
     codes = {one.code for one in done}
     code = 0 if codes == {0} else 1 if codes - {3} else 3
     whole = sum(one.code == 0 for one in done)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from fi_doctor.cluster.grid import Ended, Grid, Lost, Node, Order, Result, Ticke
 from fi_doctor.cluster.places import Placement, groups, place
 from fi_doctor.cluster.rounds import GRACE_S
 from fi_doctor.errors import CannotTellError
+from fi_doctor.model import secrets
 from fi_doctor.model.collectives import COLLECTIVES_SCHEMA, Collectives, NcclLog, RankPlace
 from fi_doctor.model.words import Verdict
 
@@ -63,7 +65,7 @@ def run(grid: Grid, asked: Asked, tell: Callable[[str], None]) -> Collectives:
 def of_logs(texts: list[tuple[str, str]], tp: int, pp: int) -> Collectives:
     """What logs of NCCL alone tell, (source, text) each: which ways were taken, and nothing of the numbers."""
     logs = tuple(nccl.parse(text, source) for source, text in texts)
-    return Collectives(
+    done = Collectives(
         schema=COLLECTIVES_SCHEMA,
         tp=tp,
         pp=pp,
@@ -74,6 +76,7 @@ def of_logs(texts: list[tuple[str, str]], tp: int, pp: int) -> Collectives:
         if any(log.links for log in logs)
         else "no log tells which way NCCL took: they have to be written with NCCL_DEBUG=INFO",
     )
+    return _shown(done)
 
 
 def _ranks(
@@ -160,7 +163,7 @@ def _told(asked: Asked, placement: str, found: tuple[ranks.Rank, ...], reason: s
     if not reason:
         unknown = len(rows) - len(failed) - len(works)
         reason = f"{len(works)} collectives work, {len(failed)} do not, {unknown} are unknown"
-    return Collectives(
+    done = Collectives(
         schema=COLLECTIVES_SCHEMA,
         tp=asked.tp,
         pp=asked.pp,
@@ -171,6 +174,12 @@ def _told(asked: Asked, placement: str, found: tuple[ranks.Rank, ...], reason: s
         code=1 if failed else 0 if works else 3,
         reason=reason,
     )
+    return _shown(done)
+
+
+def _shown(done: Collectives) -> Collectives:
+    """The same without secrets, which NCCL and torch write with addresses and variables."""
+    return secrets.without(done, secrets.held(os.environ))
 
 
 def _logs(found: tuple[ranks.Rank, ...]) -> tuple[NcclLog, ...]:

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 
 from fi_doctor.model.collectives import NcclLog
+from fi_doctor.model.numbers import whole
 
 _MOST = 20  # warnings and devices that are kept
 _INFO = re.compile(r"NCCL INFO (?P<words>.*)")
@@ -40,7 +41,7 @@ def parse(text: str, source: str) -> NcclLog:
         network = _first(_NETWORK, words).strip() or network
         if listed := _DEVICES.match(words):
             devices.update(dict.fromkeys(_DEVICE.findall(listed["devices"])))
-        nodes = max(nodes, int(_first(_NODES, words) or 0))
+        nodes = max(nodes, whole(_first(_NODES, words)) or 0)
     return NcclLog(
         source=source,
         version=version,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from fi_doctor.cluster import nccl
 from fi_doctor.cluster.grid import Ended, Result
 from fi_doctor.cluster.places import groups
+from fi_doctor.model import secrets
 from fi_doctor.model.collectives import CollectiveRow
 from fi_doctor.model.words import Evidence, Verdict
 
@@ -181,7 +182,8 @@ def _ending(result: Result) -> str:
     if b"Timeout (" in result.stderr:  # faulthandler
         return _ITSELF
     how = f"signal {result.signal}" if result.signal else f"code {result.code}"
-    lines = [line.strip() for line in result.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    errors = secrets.hidden(result.stderr.decode("utf-8", "replace"))  # before it is cut
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
     return f"it ended with {how}{': ' + lines[-1][:300] if lines else ''}"
 
 

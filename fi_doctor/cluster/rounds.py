@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from fi_doctor.cluster.grid import Ended, Grid, Lost, Node, Order, Result, Ticket
 from fi_doctor.errors import CannotTellError, DoctorError, UsageError
+from fi_doctor.model import secrets
 
 GRACE_S = 20.0  # beside its own limit: a worker has to start, and what was shipped is unpacked
 _POLL_S = 0.5
@@ -226,8 +227,8 @@ def waiting(tickets: list[Ticket], free: Mapping[str, float]) -> str:
 
 
 def last_words(stderr: bytes) -> str:
-    """What a child said at its end: from its "error: " on, where it ended with one of ours; else the last of it."""
-    words = " ".join(stderr.decode("utf-8", "replace").split())
+    """What a child said at its end, secrets hidden: from its "error: " on, if it is one of ours; else the last."""
+    words = " ".join(secrets.hidden(stderr.decode("utf-8", "replace")).split())  # before it is cut
     before, ours, error = words.rpartition("error: ")
     if ours and not before.endswith(("Error", "Exception")):
         return f"{ours}{error[:_MOST_WORDS]}"

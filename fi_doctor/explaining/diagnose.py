@@ -31,7 +31,7 @@ from fi_doctor.explaining.ranking import Candidate
 from fi_doctor.explaining.servers import Servers
 from fi_doctor.explaining.stream import Hit, Readable
 from fi_doctor.knowledge import faults
-from fi_doctor.model import Confidence, Event, Explanation, LogFact, LogFacts, Read, Used
+from fi_doctor.model import Confidence, Event, Explanation, LogFact, LogFacts, Read, Used, secrets
 
 # What is kept of each kind: a log that was made to harm has millions of lines that differ.
 _MOST = 5_000
@@ -185,8 +185,9 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
             seen.given += telling.told(line, hit.literals) if len(seen.given) < _MOST else ()
         elif not _is_sent(line, hit):
             frame = frame if tracebacks.LITERALS.isdisjoint(hit.literals) else line
-            for part in lines.parts(spoken.unspoken(line)):
-                _keep(part, hit, seen)
+            for raw in lines.parts(spoken.unspoken(line)):
+                _keep(raw, hit, seen)
+                part = _shown(raw)
                 is_error = bool(own) and _note(part, seen, is_fenced=fenced.is_inside)
                 slight.add(part, hit, seen.errors[-1] if is_error else None)
                 if signed := signs.keys() & own:
@@ -202,9 +203,14 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
     seen.of_requests |= {(one.file, one.line) for one in requests}
     seen.errors += [one for one in requests if (one.file, one.line) not in told]
     seen.errors += slight.stopped
-    if frame is not None and len(seen.errors) == before and (ended := events.cut_off(frame)) is not None:
+    if frame is not None and len(seen.errors) == before and (ended := events.cut_off(_shown(frame))) is not None:
         seen.errors.append(ended)
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))
+
+
+def _shown(line: Line) -> Line:
+    """The line without secrets: before it is cut, since half of one may not look so."""
+    return line._replace(text=secrets.hidden(line.text))
 
 
 def _note(line: Line, seen: Seen, *, is_fenced: bool) -> bool:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from fi_doctor.explaining.gpus import sm_of
 from fi_doctor.explaining.lines import Line
 from fi_doctor.explaining.patterns import every, search
 from fi_doctor.explaining.readers import READERS, Reader
-from fi_doctor.model import LogFact
+from fi_doctor.model import LogFact, secrets
 
+_SHOWN = ("argument", "env", "model")  # told without their value, where that is a secret
 ENGINES = ("vllm", "sglang", "tensorrt-llm")
 # How the engines call their processes, in what stands before a line.
 _PROCESSES = (
@@ -25,8 +28,9 @@ def literals() -> frozenset[bytes]:
 
 
 def told(line: Line, found: tuple[bytes, ...]) -> Iterator[LogFact]:
-    """What a line tells in which these literals stand, with what follows from it."""
+    """What a line tells in which these literals stand, with what follows from it; no value that is a secret."""
     standing = {literal.decode() for literal in found}
+    shown: str | None = None
     for engine, named in _PROCESSES if line.rank else ():
         if named.match(line.rank) is not None:
             yield LogFact(name="engine", value=engine, file=line.file, line=line.number)
@@ -37,6 +41,11 @@ def told(line: Line, found: tuple[bytes, ...]) -> Iterator[LogFact]:
             continue
         for groups in every(reader.pattern, line.text):
             if fact := _fact(reader, groups, line):
+                shown = secrets.hidden(line.text) if shown is None else shown
+                if secrets.is_secret(fact.key, fact.value) or groups["value"] not in shown:
+                    if fact.name not in _SHOWN:
+                        continue  # a release or a number in what is hidden tells nothing
+                    fact = replace(fact, value=secrets.HIDDEN)
                 yield fact
                 yield from _following(fact)
 

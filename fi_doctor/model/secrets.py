@@ -64,7 +64,10 @@ _VARIABLE = (
     rf"(?<![A-Za-z0-9_])(?-i:{_LAST}(?:[0-9_][A-Z0-9_]{{0,80}})?=|(?=[A-Z0-9]{{1,40}}_){_LAST}:\s)"
     r"(?!\s{0,20}[\"']?[/~.])"
 )
-_OPTION = r"(?<!-)--[\w-]{0,40}(?:api-key|access-key|token|secret|password|passphrase)"
+_OPTION = (
+    r"(?<!-)--[\w-]{0,40}(?:api-key|access-key|token|secret|password|passphrase"
+    r"|(?<=-)(?:auth|pwd|pass|cookie|creds|credentials)(?!\s+-))"
+)
 # Who logs in where, in a URL; a path that a URL was taken for has one of its two slashes: "redis:/user:password@host".
 _PAIR = r"[^/\s@:\"'<]{0,200}:[^/\s@\"'<]{1,500}"
 _USER = rf"(?:{_PAIR}|[^/\s:@\"'<]{{16,500}})"
