@@ -187,7 +187,7 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
             frame = frame if tracebacks.LITERALS.isdisjoint(hit.literals) else line
             for raw in lines.parts(spoken.unspoken(line)):
                 _keep(raw, hit, seen)
-                part = _shown(raw)
+                part = _shown(raw) if own else raw
                 is_error = bool(own) and _note(part, seen, is_fenced=fenced.is_inside)
                 slight.add(part, hit, seen.errors[-1] if is_error else None)
                 if signed := signs.keys() & own:

@@ -11,7 +11,7 @@ from fi_doctor.explaining import events, lines
 from fi_doctor.explaining.overcoming import STICKY
 from fi_doctor.explaining.patterns import same, search
 from fi_doctor.explaining.stream import Hit
-from fi_doctor.model import Event
+from fi_doctor.model import Event, secrets
 
 REQUEST, STOPPED = "request", "stopped"  # kinds of events
 # The modules of vLLM that handle one request, as its logger names them. Sources: vllm/entrypoints/openai (0.11.0 to
@@ -61,7 +61,8 @@ class Harmless:
         if _HANDLING.match(line.text) is not None:
             self._handling = (hit.number, hit.head)
         if event is None and _TOLD.match(hit.raw) is not None:
-            event = Event(kind="logger", line=line.number, text=line.text.strip()[:_LONGEST], file=line.file)
+            text = secrets.hidden(line.text).strip()[:_LONGEST]
+            event = Event(kind="logger", line=line.number, text=text, file=line.file)
         if event is None or event.kind not in _KINDS or event.follows or search(STICKY, event.text) is not None:
             return
         if _HANDLER.search(hit.raw) is not None or self._is_of_handler(hit, event):

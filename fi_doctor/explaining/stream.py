@@ -131,7 +131,7 @@ def _in_block(block: bytes, cut: int, searched: _Searched, before: int, records:
         first = block.rfind(b"\n", max(0, start - _LINE), start) + 1 or max(0, start - _LINE)
         last = block.find(b"\n", end, end + _LINE)
         at = last if last >= 0 else min(end + _LINE, len(block))
-        line = block[first:at].rstrip(b"\r")
+        line = _whole_words(block, first, found, at).rstrip(b"\r")
         hit = Hit(number, line, searched.literals.among(line))
         if (alike := searched.alike(hit)) <= _ALIKE:
             above = block[max(0, first - _ABOVE) : first] if line[:1] in _BLANKS else b""
@@ -139,6 +139,16 @@ def _in_block(block: bytes, cut: int, searched: _Searched, before: int, records:
             yield hit if begins_record(line) else records.placed(hit, block, first)
     records.head(block, cut)
     records.seen = 0
+
+
+def _whole_words(block: bytes, first: int, found: tuple[int, int], last: int) -> bytes:
+    """A line with what was found in it; where it is cut, so at a blank: half of a secret may not look like one."""
+    start, end = found
+    if first and block[first - 1 : first] != b"\n":
+        first = block.find(b" ", first, start) + 1 or first
+    if last < len(block) and block[last : last + 1] != b"\n":
+        last = blank if (blank := block.rfind(b" ", end, last)) >= 0 else last
+    return block[first:last]
 
 
 class _Records:

@@ -19,6 +19,7 @@ import json
 import os
 import socket
 import sys
+import textwrap
 import time
 from types import TracebackType
 from typing import Any
@@ -142,7 +143,7 @@ class Step:
         if kind is None:
             tell(kind="done", step=self.name, seconds=seconds, wrong=self.wrong)
             return
-        words = " ".join(str(error).split())[:500]
+        words = textwrap.shorten(str(error), 500, placeholder=" ...")  # half of a secret may not look like one
         tell(kind="raised", step=self.name, seconds=seconds, error=f"{kind.__name__}: {words}")
         os._exit(1)
 

@@ -1,11 +1,14 @@
 """What NCCL, torch and a child of another node wrote reaches no output with a secret in it."""
 
+import contextlib
+
 import pytest
 from fake_grid import ended, node
 from test_collectives import Ranks, line, run
 
 from fi_doctor.cluster import collectives, nccl, ranks
 from fi_doctor.cluster.rounds import last_words
+from fi_doctor.inside import rank as script
 from fi_doctor.reports.collectives import FORMATS, render
 
 SEEDS = ("hunter2pass", "plainsecret9", "hf_abcdefghijklmnopqrstuvwxyz012345", "heldsecret")
@@ -66,6 +69,17 @@ def test_the_last_words_of_a_child_are_hidden_before_they_are_cut():
     password = "hunter2pass" * 40
     assert "hunter2" not in last_words(f"error: http://user:{password}@host refused".encode())
     assert last_words(b"error: the host refused") == "error: the host refused"
+
+
+def test_an_error_of_a_rank_is_cut_at_a_blank(monkeypatch, capfd):
+    monkeypatch.setattr(script.os, "_exit", lambda code: None)
+    for before in ("", "x" * 470):
+        with contextlib.suppress(RuntimeError), script.Step("a", 60.0):
+            raise RuntimeError(f"{before} http://user:hunter2pass@host refused {'y ' * 250}")
+    short, cut = (said for said in capfd.readouterr().out.splitlines() if '"raised"' in said)
+    assert "http://user:hunter2pass@host refused" in short  # it is hidden where ranks are read
+    assert "xxx" in cut
+    assert "user" not in cut
 
 
 @pytest.mark.parametrize(("digits", "nodes"), [("9" * 5001, 0), ("16", 16), ("\u0663", 0)])

@@ -74,6 +74,16 @@ def test_lines_that_are_shown_hold_none_wherever_they_are_cut(name, secret):
     assert SEED[:6] not in msgspec.json.encode(told).decode()
 
 
+@pytest.mark.parametrize("is_before", [True, False])
+def test_a_line_that_is_too_long_is_cut_beside_one(is_before):
+    secret, sign = f"http://user:{SEED}@host", "RuntimeError: Could not find nvcc and default cuda_home=/x"
+    for pad in range(4020, 4110, 5):  # 4096 bytes on either side of what is found are looked at
+        text = f"{'y' * 60} {secret} {'x' * pad} {sign}" if is_before else f"{sign} {'x' * pad} {secret} {'y' * 60}"
+        told = found(f"{text}\n")
+        assert told.diagnoses
+        assert SEED[:6] not in msgspec.json.encode(told).decode()
+
+
 def test_the_place_of_a_sign_is_that_in_the_line_as_it_is_shown():
     one = (
         found(f"RuntimeError: http://u:{SEED}@h Could not find nvcc and default cuda_home=/x\n").diagnoses[0].matched[0]
