@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import functools
 import os
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +23,7 @@ _NEEDED = {0: "CAP_CHOWN", 5: "CAP_KILL", 6: "CAP_SETGID", 7: "CAP_SETUID"}
 _SEARCHED, _OWN = 0o711, 0o700
 _INNER = "own"
 _MOST_BYTES = 8 << 20  # of an answer
-_LEFT_S = 3600.0  # after which a folder that nobody holds was left by a command that was killed
+_HELD = "held"
 
 
 class Account(NamedTuple):
@@ -99,16 +97,14 @@ def folder(
 
     Nothing may be written there by this process once it is another user's, who may have put a link in its way: what
     it needs is made beforehand. Both are the same where it is nobody else's. They are removed afterwards, which follows
-    no links; what a command that was killed left is removed by the next one that needs such a folder. Raises OSError.
+    no links, as are those of commands that were killed. Raises OSError.
     """
-    base = place or tempfile.gettempdir()
-    tidy(prefix, base)
-    outer = Path(tempfile.mkdtemp(prefix=prefix, dir=base)).absolute()
+    outer = Path(tempfile.mkdtemp(prefix=prefix, dir=place)).absolute()
     inner = outer / _INNER if account else outer
-    held = os.open(outer, os.O_RDONLY | os.O_DIRECTORY)
+    stack = contextlib.ExitStack()
     try:
-        with contextlib.suppress(OSError):  # a file system without locks: the folder is young
-            fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        stack.callback(os.close, _hold(outer))
+        remove_left(prefix, outer.parent)
         if account:
             outer.chmod(_SEARCHED)
             inner.mkdir(mode=_OWN)
@@ -121,31 +117,34 @@ def folder(
                 os.chown(path, account.uid, account.gid, follow_symlinks=False)
         yield outer, inner
     finally:
-        os.close(held)
+        with contextlib.suppress(OSError):
+            (outer / _HELD).unlink()  # while it is locked: nobody else removes what has it no longer
+        stack.close()
         shutil.rmtree(outer, ignore_errors=True)
 
 
-@functools.cache
-def tidy(prefix: str, base: str) -> None:
-    """Remove this user's folders of that name that are an hour old and that no process holds; once in a process."""
-    with contextlib.suppress(OSError), os.scandir(base) as entries:
-        for entry in entries:
-            if not entry.name.startswith(prefix):
-                continue
-            with contextlib.suppress(OSError):
-                _remove_left(entry)
-
-
-def _remove_left(entry: os.DirEntry[str]) -> None:
-    told = entry.stat(follow_symlinks=False)
-    if not stat.S_ISDIR(told.st_mode) or told.st_uid != os.getuid() or time.time() - told.st_mtime < _LEFT_S:
-        return
-    held = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
+def _hold(folder: Path) -> int:
+    """A descriptor that says, as long as this process lives, that its folder is in use."""
+    made = folder / "made"
+    held = os.open(made, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+    with contextlib.suppress(OSError):  # a file system without locks: without that name nobody removes it
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(entry.path, ignore_errors=True)
-    finally:
-        os.close(held)
+        made.rename(folder / _HELD)  # locked before anybody sees it by this name
+    return held
+
+
+def remove_left(prefix: str, place: Path) -> None:
+    """Remove what commands left that were killed at once, if they were this user's."""
+    for path in place.glob(f"{prefix}*/{_HELD}"):
+        with contextlib.suppress(OSError):  # in use, another user's, or gone meanwhile
+            if path.parent.is_symlink() or path.parent.stat().st_uid != os.getuid():
+                continue
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path.parent, ignore_errors=True)
+            finally:
+                os.close(descriptor)
 
 
 def read_answer(path: Path) -> bytes:

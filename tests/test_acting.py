@@ -178,13 +178,11 @@ def test_only_root_becomes_another_user(monkeypatch, proc):
 
 @pytest.fixture
 def left(tmp_path):
-    """A folder as a killed command leaves it, hours ago."""
-    acting.tidy.cache_clear()
+    """A folder as a killed command leaves it."""
     path = tmp_path / "fi-doctor-x-abc"
     (path / "deep").mkdir(parents=True)
-    os.utime(path, (1_700_000_000, 1_700_000_000))
-    yield path
-    acting.tidy.cache_clear()
+    (path / "held").touch()
+    return path
 
 
 def test_what_a_killed_command_left_is_removed_by_the_next(left, tmp_path):
@@ -198,21 +196,15 @@ def test_what_is_held_is_young_or_is_another_thing_stays(left, tmp_path):
     young.mkdir()
     other.mkdir()
     link.symlink_to(other)
-    for path in (other, link):
-        os.utime(path, (1_700_000_000, 1_700_000_000), follow_symlinks=False)
-    held = os.open(left, os.O_RDONLY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_SH)
-        acting.tidy("fi-doctor-x-", str(tmp_path))
-    finally:
-        os.close(held)
+    (other / "held").touch()
+    with (left / "held").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        acting.remove_left("fi-doctor-x-", tmp_path)
     assert all(path.is_dir() for path in (left, young, other, link))
 
 
 def test_a_folder_in_use_is_held(left, tmp_path):
     with acting.folder("fi-doctor-x-", None, place=str(tmp_path)) as (ours, _):
-        os.utime(ours, (1_700_000_000, 1_700_000_000))
-        acting.tidy.cache_clear()
-        acting.tidy("fi-doctor-x-", str(tmp_path))
+        acting.remove_left("fi-doctor-x-", tmp_path)
         assert ours.is_dir()
     assert not ours.exists()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import resource
 import shlex
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -37,7 +35,6 @@ CACHES = {
 OWN_FOLDER = "FI_DOCTOR_SCRATCH"
 _RUN = "fi-doctor-run-"
 _RECORD_BYTES = 64 << 10  # what a record may take
-_HELD = "held"
 _REPRODUCED = ("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
@@ -78,37 +75,8 @@ def own_folder(environ: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
 def _folder(environ: Mapping[str, str], *folders: str) -> Iterator[Path]:
     """A folder of this run, removed afterwards, as are those of runs that were killed. Raises OSError."""
     with acting.folder(_RUN, acting.account_of(environ), folders=folders) as (ours, theirs):
-        held = _hold(ours)
-        try:
-            sandbox.remove_when_killed(str(ours))
-            _remove_left(ours.parent)
-            yield theirs
-        finally:
-            os.close(held)
-
-
-def _hold(folder: Path) -> int:
-    """A descriptor that says, as long as this process lives, that its folder is in use."""
-    made = folder / "made"
-    held = os.open(made, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
-    with contextlib.suppress(OSError):  # a file system without locks: without that name nobody removes it
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        made.rename(folder / _HELD)  # locked before anybody sees it by this name
-    return held
-
-
-def _remove_left(place: Path) -> None:
-    """Remove what runs left that were killed at once, if they were this user's."""
-    for path in place.glob(f"{_RUN}*/{_HELD}"):
-        with contextlib.suppress(OSError):  # in use, another user's, or gone meanwhile
-            if path.parent.is_symlink() or path.parent.stat().st_uid != os.getuid():
-                continue
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path.parent, ignore_errors=True)
-            finally:
-                os.close(descriptor)
+        sandbox.remove_when_killed(str(ours))
+        yield theirs
 
 
 def record_file() -> IO[bytes]:
