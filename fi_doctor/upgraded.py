@@ -15,7 +15,6 @@ from fi_doctor.model import Calls, Facts, FlashInfer, Library, Missing, Named, P
 from fi_doctor.model.registry import Registered
 from fi_doctor.model.targets import JIT_CACHE_UNREAD
 
-_FLASHINFER = "flashinfer-python"
 _JIT_CACHE = "flashinfer-jit-cache"
 _MADE_ANEW = "it would be installed anew"
 
@@ -29,8 +28,8 @@ def facts_with(facts: Facts, versions: dict[str, str]) -> Facts:
     moved = with_versions(facts, {name: version for name, version in versions.items() if version})
     packages = {**moved.packages, **{name: _package(name, version, facts) for name, version in versions.items()}}
     moved = replace(moved, packages=packages, site=Missing(reason=_MADE_ANEW))
-    moved = replace(moved, packages=_without_brought(moved, versions))
     if "flashinfer-python" in versions:
+        moved = replace(moved, packages=_without_brought(moved))
         moved = replace(moved, flashinfer=_flashinfer(facts.flashinfer, versions["flashinfer-python"]))
     if "vllm" in versions:
         moved = replace(moved, vllm=_vllm(facts.vllm, versions["vllm"]))
@@ -41,18 +40,17 @@ def facts_with(facts: Facts, versions: dict[str, str]) -> Facts:
     return replace(moved, calls=_calls(moved), binaries=Missing(reason=_MADE_ANEW))
 
 
-def _without_brought(facts: Facts, versions: dict[str, str]) -> dict[str, Package | Missing]:
+def _without_brought(facts: Facts) -> dict[str, Package | Missing]:
     """The packages; that one is not here says nothing where a FlashInfer that is installed anew brings it along.
 
     Not so torch, which is named itself where it moves: without it nothing is known of what would run.
     """
-    brought = versions.keys() & {_FLASHINFER}
     return {
         name: package
         for name, package in facts.packages.items()
         if isinstance(package, Package)
         or name == "torch"
-        or not any(requirements.required(name, facts, by=one) for one in brought)
+        or not requirements.required(name, facts, by="flashinfer-python")
     }
 
 

@@ -28,8 +28,8 @@ _MAJOR = 1
 _INVISIBLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _REWRITE = "fi-doctor report --{0} -o report.{0} (on the machine in question), then use that file"
 # Numbers beyond 64 bits are not portable JSON; only measurements, which may be words too, can hold them.
-_ENDLESS = re.compile(r"\d{1000}")
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
+_ENDLESS = re.compile(r"\d{1000}")  # Python converts none of 4300 digits
 
 
 def to_builtins(report: Report) -> dict[str, Any]:
