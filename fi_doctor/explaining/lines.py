@@ -79,6 +79,12 @@ _VLLM = re.compile(
     r" (?P<time>\d\d-\d\d \d\d:\d\d:\d\d) \[[\w./-]{1,120}\.py:\d+\]:? ?",
     re.ASCII,
 )
+# The same of SGLang.
+_SGLANG = re.compile(
+    r"\[\d{4}-(?P<time>\d\d-\d\d \d\d:\d\d:\d\d)(?P<rank>(?: [A-Z]{2}\d+)*)\] *"
+    r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) [\w./-]{1,120}\.py:\d+: )?",
+    re.ASCII,
+)
 # How a line begins that has any of the prefixes: most have none, and are not searched for each of them.
 _MAYBE = re.compile(
     r"\s*\d|[\[(]|> |- |(?:DEBUG|INFO|WARN|ERROR|CRITICAL|FATAL|[DIWEF])\b|[A-Z][a-z]{2} [ \d]\d "
@@ -131,8 +137,9 @@ def read(file: str, number: int, raw: bytes, *, place: int = 0) -> Line:
     """The line as text: what is not UTF-8 as escapes, prefixes away. A record of JSON may hold several lines."""
     text = raw.decode("utf-8", "backslashreplace")
     rank, level, time, origin, is_quiet = "", Level.NONE, "", "", False
-    if (first := _VLLM.match(text)) is not None:
-        rank, level, time = first["rank"] or "", _LETTERS.get(first["level"][0], Level.ERROR), first["time"]
+    if (first := _VLLM.match(text) or _SGLANG.match(text)) is not None:
+        rank, time = (first["rank"] or "").strip(), first["time"]
+        level = _LETTERS.get(first["level"][0], Level.ERROR) if first["level"] else Level.NONE
         text = text[first.end() :]
     for _ in range(_MOST):
         if text.startswith("{") and (record := unpacked(text)) is not None:

@@ -32,7 +32,6 @@ class Literals:
         self._literals = tuple(sorted(set(literals)))
         self._left = frozenset(self._literals)
         self._is_whole = True
-        self._any = _one_of(self._literals)
 
     def find(self, block: bytes, start: int, end: int) -> tuple[int, int] | None:
         """Where the next one stands in a block."""
@@ -44,21 +43,26 @@ class Literals:
         found = [self._literals[at] for at in self._every.Match(line) or ()]
         return tuple(found if self._is_whole else [literal for literal in found if literal in self._left])
 
+    # Looked up once each: to look them up takes as long as to hash all literals, and a line asks for it.
+
+    @functools.cached_property
+    def _any(self) -> re2._Regexp[bytes]:
+        return _one_of(tuple(sorted(self._left)))
+
     @functools.cached_property
     def _every(self) -> re2.Set:
-        """Looked up once: to look it up takes as long as to hash all literals, and a line asks for it."""
         return _every_of(self._literals)
 
     def leave_out(self, literals: Iterable[bytes]) -> None:
         """Look no longer for these."""
         self._left -= frozenset(literals)
         self._is_whole = False
-        self._any = _one_of(tuple(sorted(self._left)))
+        self.__dict__.pop("_any", None)
 
 
 @functools.lru_cache(maxsize=4)
 def _every_of(literals: tuple[bytes, ...]) -> re2.Set:
-    """Which of them stand in a text; it costs as much as the other again, and is for lines that have one."""
+    """Which of them stand in a text: of a line it is told faster than where one is, of a long text much slower."""
     every = re2.Set.SearchSet(_options())
     for literal in literals:
         every.Add(re2.escape(literal))

@@ -20,6 +20,7 @@ _ENOUGH, _MOST = 200, 20_000
 _ALIKE = 100  # lines that are the same but for numbers: as many as there may be ranks
 # Lines after which it is looked at what is found too often: the first time, and in the end.
 _LOOK, _SELDOM = 2_000, 16_000
+_DENSE = 4  # where one line of so many has a literal, each line is asked
 _RECORD = 500  # lines of one record: text that has more is taken for lines of their own
 _ABOVE = 1 << 13  # bytes before a line in which it may be told whose block of text it is
 _BLANKS = (b" ", b"\t")
@@ -51,6 +52,15 @@ class Hit(NamedTuple):
     alike: int = 1  # how many lines were the same but for numbers, this one included
 
 
+class _Found(NamedTuple):
+    """A line of a block, or of a very long one a part."""
+
+    number: int  # counted from 1 where the search began
+    first: int  # where it begins in the block
+    line: bytes
+    literals: tuple[bytes, ...]
+
+
 class Reading:
     """What was seen of a log once `hits` is through."""
 
@@ -68,8 +78,11 @@ def hits(stream: Readable, literals: Iterable[bytes], reading: Reading) -> Itera
         reading.bytes += len(chunk)
         block = rest + (_ESCAPE.sub(b"", chunk) if b"\x1b" in chunk else chunk)
         cut = _cut(block) if chunk else len(block)
+        before = searched.found
         yield from _in_block(block, cut, searched, reading.lines, records)
-        reading.lines += block.count(b"\n", 0, cut)
+        lines = block.count(b"\n", 0, cut)
+        searched.is_dense = _DENSE * (searched.found - before) >= lines
+        reading.lines += lines
         rest = block[cut:]
         if not chunk:
             reading.lines += bool(block) and not block.endswith(b"\n")
@@ -81,22 +94,24 @@ class _Searched:
 
     def __init__(self, literals: Iterable[bytes]) -> None:
         self.literals = Literals(literals)
+        self.found = 0  # lines that have one
+        self.is_dense = True  # whether many lines of the last block had one
         self._forms = Counter[int]()
         self._same = Counter[bytes]()
         self._all = Counter[bytes]()
         self._since = 0
         self._look = _LOOK
 
-    def alike(self, hit: Hit) -> int:
+    def alike(self, line: bytes, literals: tuple[bytes, ...]) -> int:
         """How many lines there were that are the same but for numbers, this one included."""
-        form = hash(hit.raw.translate(None, _DIGITS))
+        form = hash(line.translate(None, _DIGITS))
         is_known = form in self._forms
-        for literal in hit.literals:
-            self._all[literal] += 1
-            if is_known:
-                self._same[literal] += 1
+        self._all.update(literals)
+        if is_known:
+            self._same.update(literals)
         if is_known or len(self._forms) < _MOST:
             self._forms[form] += 1
+        self.found += 1
         self._since += 1
         if self._since >= self._look:
             self._tire()
@@ -120,9 +135,42 @@ def _cut(block: bytes) -> int:
 
 
 def _in_block(block: bytes, cut: int, searched: _Searched, before: int, records: _Records) -> Iterator[Hit]:
-    at = counted = 0
-    number = before + 1
-    while found := searched.literals.find(block, at, len(block)):
+    for number, first, line, literals in _lines(block, cut, searched):
+        alike = searched.alike(line, literals)
+        if alike <= _ALIKE:
+            above = block[max(0, first - _ABOVE) : first] if line[:1] in _BLANKS else b""
+            if begins_record(line):
+                yield Hit(before + number, line, literals, above=above, alike=alike)
+            else:
+                yield Hit(before + number, line, literals, *records.before(block, first), above, alike)
+    records.head(block, cut)
+    records.seen = 0
+
+
+def _lines(block: bytes, cut: int, searched: _Searched) -> Iterator[_Found]:
+    """The lines of a block that have a literal, in their order.
+
+    Where many have one, each line is asked, which takes less time than to search for the next place again and again.
+    """
+    literals = searched.literals
+    if not searched.is_dense:
+        yield from _placed(block, 0, cut, literals)
+        return
+    at = 0
+    for number, line in enumerate(block[:cut].split(b"\n")):
+        end = at + len(line)
+        if len(line) > _LINE:
+            for found in _placed(block, at, end, literals):
+                yield found._replace(number=number + found.number)
+        elif among := literals.among(line):
+            yield _Found(number + 1, at, line.rstrip(b"\r"), among)
+        at = end + 1
+
+
+def _placed(block: bytes, at: int, cut: int, literals: Literals) -> Iterator[_Found]:
+    """Those in which a literal begins between two places, of which the second may be within a line."""
+    counted, number = at, 1
+    while found := literals.find(block, at, len(block)):
         start, end = found
         if start >= cut:
             break
@@ -132,13 +180,7 @@ def _in_block(block: bytes, cut: int, searched: _Searched, before: int, records:
         last = block.find(b"\n", end, end + _LINE)
         at = last if last >= 0 else min(end + _LINE, len(block))
         line = _whole_words(block, first, found, at).rstrip(b"\r")
-        hit = Hit(number, line, searched.literals.among(line))
-        if (alike := searched.alike(hit)) <= _ALIKE:
-            above = block[max(0, first - _ABOVE) : first] if line[:1] in _BLANKS else b""
-            hit = hit._replace(alike=alike, above=above)
-            yield hit if begins_record(line) else records.placed(hit, block, first)
-    records.head(block, cut)
-    records.seen = 0
+        yield _Found(number, first, line, literals.among(line))
 
 
 def _whole_words(block: bytes, first: int, found: tuple[int, int], last: int) -> bytes:
@@ -161,12 +203,10 @@ class _Records:
         self.is_in_turn = False  # whether somebody began to speak in it
         self.is_in_answer = False  # whether the last one who did is a model
 
-    def placed(self, hit: Hit, block: bytes, first: int) -> Hit:
-        """A line that is no record of its own, with the line that its record begins with."""
+    def before(self, block: bytes, first: int) -> tuple[bytes, bool, bool, bool]:
+        """Of a line that is no record of its own: how its record begins, and what was seen of it."""
         head = self.head(block, first)
-        return hit._replace(
-            head=head, is_closed=self.is_closed, is_in_turn=self.is_in_turn, is_in_answer=self.is_in_answer
-        )
+        return head, self.is_closed, self.is_in_turn, self.is_in_answer
 
     def head(self, block: bytes, first: int) -> bytes:
         """The line that the record before a place in the block begins with; empty where none is known."""

@@ -27,7 +27,7 @@ _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 _CAUSE = re.compile(r"[a-z0-9.]+(-[a-z0-9.]+)+")  # "needs-cuda-12.6"
 # Every `text` and `near` stands on a line of its own, so that it is found without a YAML parser, which takes a
 # thousand times as long.
-_LITERAL = re.compile(rb"^ *(?:- )?(?:text|near): +(.+?) *$", re.MULTILINE)
+_LITERAL = re.compile(rb"^ *(?:- )?(text|near): +(.+?) *$", re.MULTILINE)
 _CAUSE_LINE = re.compile(rb"^cause: +([a-z0-9.-]+) *$", re.MULTILINE)
 # The samples of a fault, which only tests look at, and which are the half of its file.
 _SAMPLES = re.compile(rb"^(?:fires|silent):.*?(?=^[a-z_]+:|\Z)", re.MULTILINE | re.DOTALL)
@@ -55,11 +55,11 @@ def causes(folder: Path = FOLDER) -> dict[str, list[Path]]:
 
 
 def literals(folder: Path = FOLDER) -> dict[bytes, list[Path]]:
-    """Each literal of a sign, in UTF-8, with the files that have it."""
+    """Each literal of a sign, in UTF-8, with the files that it may tell: of one that only stands near, none."""
     found: dict[bytes, list[Path]] = {}
     for path in sorted(folder.glob("*/*.yaml")):
-        for written in _LITERAL.findall(path.read_bytes()):
-            found.setdefault(_scalar(written.decode()).encode(), []).append(path)
+        for key, written in _LITERAL.findall(path.read_bytes()):
+            found.setdefault(_scalar(written.decode()).encode(), []).extend([path] if key == b"text" else ())
     return found
 
 

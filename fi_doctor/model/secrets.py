@@ -42,9 +42,9 @@ _RUN = re.compile(r"[A-Za-z0-9_-]{32,}")
 _BASE64 = re.compile(r"[A-Za-z0-9+][A-Za-z0-9+/]{38,}={0,2}")
 # Without one of these nothing of it can be there: to look for them costs a hundredth of what the patterns do.
 _MARKS = (
-    *("hf_", "gh", "glpat", "nvapi", "npm", "pypi", "xox", "dckr", "dop_", "gsk", "r8", "wandb", "sk-", "akia"),
-    *("asia", "aiza", "eyj", ":/", "bearer", "basic", "-----begin", "sig", "key", "auth", "token", "secret", "pass"),
-    *("pwd", "cookie", "cred"),
+    *("hf_", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_pat", "glpat", "nvapi", "npm_", "pypi", "xox", "dckr_"),
+    *("dop_", "gsk_", "r8_", "wandb", "sk-", "akia", "asia", "aiza", "eyj", ":/", "bearer", "basic", "sig="),
+    *("signature", "key", "auth", "token", "secret", "pass", "pwd", "cookie", "cred"),
 )
 # The same within text that is shown: what stands before the secret stays, and so does what follows.
 _LOOKS = (

@@ -42,6 +42,19 @@ def test_a_line_is_found_once_however_the_log_is_cut(block, monkeypatch):
     assert (reading.lines, reading.bytes) == (5, 46)
 
 
+@pytest.mark.parametrize("block", [1 << 13, 1 << 20])
+def test_lines_are_the_same_whether_each_is_asked_or_places_are_searched(block, monkeypatch):
+    monkeypatch.setattr(stream, "_BLOCK", block)
+    long = b" pin".join(b"word " * times for times in range(1000, 4000, 200))
+    log = b"\n".join([b"a needle\r", b"", b"  b pin", b"none", b"needle pin", long, b"c", b"x needle", b"\x00pin"] * 5)
+    monkeypatch.setattr(stream, "_DENSE", 1 << 20)
+    asked, _ = found(log, b"needle", b"pin")
+    monkeypatch.setattr(stream._Searched, "is_dense", property(lambda _: False, lambda *_: None), raising=False)
+    searched, _ = found(log, b"needle", b"pin")
+    assert asked == searched
+    assert len({hit.number for hit in asked}) == 5 * 6
+
+
 def test_every_literal_of_a_line_is_told():
     [hit], _ = found(b"needles and needle and pin\n", b"needle", b"needles", b"pin", b"thread")
     assert hit.literals == (b"needle", b"needles", b"pin")
