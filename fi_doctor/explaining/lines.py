@@ -28,7 +28,8 @@ _PREFIXES = (
     rf"^(?P<origin>{_DEPLOYED} [a-z0-9][a-z0-9-]{{0,62}}|{_COUNTED} {_CALLED}[a-z0-9-]{{0,40}}) ",  # stern
     r"^(?P<origin>[a-z][\w./-]{0,200}(?: (?:\x{203a} )?[\w./-]{1,80})?) *\x{2502} ?",  # stern, by templates
     r"^\[(?P<origin>[a-z][a-z0-9.-]{0,200}-[a-z0-9]{0,9}\d[a-z0-9]{0,9} [a-z0-9][a-z0-9-]{0,62})\] ",  # kubetail
-    r"^\((?P<rank>[A-Za-z_][\w .:-]{0,60}?pid=\d+)[^()]{0,80}\)",  # vLLM's processes, Ray's actors
+    # vLLM's processes, Ray's actors and operators
+    r"^\((?P<rank>[A-Za-z_][\w .:-]{0,60}?(?:\([\w .:()-]{1,60}\) )?pid=\d+)[^()]{0,80}\)",
     r"^\[(?P<rank>rank ?\d+)\]:? ?",
     r"^\[\d+,(?P<rank>\d+)\]<std(?:out|err)>: ?",  # mpirun --tag-output
     rf"^\[{_DAY}[T -]{_TIME}(?P<rank>(?: [A-Z]{{2}}\d+)*)\] ?",  # SGLang, TensorRT-LLM

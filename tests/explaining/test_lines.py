@@ -24,6 +24,11 @@ LINES = {
         Level.WARNING,
     ),
     "vllm-old": (f"INFO 01-07 11:20:12 selector.py:141] {SAID}", "", Level.INFO),
+    "ray-data": (
+        f"(MapWorker(MapBatches(vLLMEngineActor)) pid=1202, ip=10.53.120.118) {SAID}",
+        "MapWorker(MapBatches(vLLMEngineActor)) pid=1202",
+        Level.NONE,
+    ),
     "ray": (f"(RayWorkerWrapper pid=356, ip=10.0.0.7) {SAID}", "RayWorkerWrapper pid=356", Level.NONE),
     "sglang": (f"[2025-11-11 15:55:06 TP2] INFO server_args.py:938: {SAID}", "TP2", Level.INFO),
     "sglang-ranks": (f"[2025-11-11 15:55:06 DP1 TP2] {SAID}", "DP1 TP2", Level.NONE),
