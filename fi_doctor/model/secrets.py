@@ -53,7 +53,8 @@ _LOOKS = (
 )
 _NAMED = (
     r"api[-_]?key|access[-_]?key(?:[-_]id)?|secret(?:[-_]?key)?|passw(?:or)?d|passphrase"
-    r"|(?<=[-_])token|token(?=\s*=)|(?<=[\"'_-])(?:token|auth|pwd|pass|cookie|creds|credentials?)(?=\\?[\"'])"
+    r"|(?<=[-_])token|token(?=\s*=)|(?<=[-_])(?:pwd|pass|cookie|creds|credentials?)(?==)"
+    r"|(?<=[\"'_-])(?:token|auth|pwd|pass|cookie|creds|credentials?)(?=\\?[\"'])"
 )
 # VLLM_DB_PWD=X, NCCL_COOKIE: X: the names that `names_secret` means; a path is none.
 _LAST = (

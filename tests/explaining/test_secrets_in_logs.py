@@ -26,6 +26,21 @@ TOLD = {
 }
 
 
+IN_WORDS = [f"db_pwd={SEED}", f"redis-pass={SEED}", f"session_cookie={SEED}", f"aws_credentials={SEED}"]
+
+
+@pytest.mark.parametrize("said", IN_WORDS)
+def test_what_a_small_name_without_quotes_makes_a_secret_is_hidden(said):
+    told = found(f"RuntimeError: Could not find nvcc and default cuda_home=/x; {said} was refused\n")
+    assert SEED not in msgspec.json.encode(told).decode()
+
+
+@pytest.mark.parametrize("said", ["two_pass=True", "max_pass=3", "by-pass lane", "a_pass = quick"])
+def test_other_words_of_that_kind_are_shown(said):
+    told = found(f"RuntimeError: Could not find nvcc and default cuda_home=/x; {said}\n")
+    assert said in told.errors[0].text
+
+
 def found(text, *, is_environment=False):
     return diagnose([Source("log", io.BytesIO(text.encode()), is_environment), Source("more", io.BytesIO())])
 
