@@ -69,6 +69,16 @@ _BELOW = 40  # lines between FlashInfer's frame and that of a builder that it ca
 LITERALS = frozenset(
     (b"/flashinfer/", b"cached_ops/", b"flashinfer.", *(folder.encode() for folder in (*_OTHERS, *_BUILDERS)))
 )
+# What the sources of signs begin with, and the folders whose files raise their messages.
+_FOLDERS = {
+    "flashinfer-python ": "flashinfer/",
+    "flashinfer ": "flashinfer/",
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "nvidia-cutlass-dsl": "cutlass/",
+    "apache-tvm-ffi": "tvm_ffi/",
+}
+_IN_TENSORRT_LLM = r"[(\s/]tensorrt_llm/[\w./-]+\.(?:cpp|cu|cuh|h|py):\d+"
 _OWN_SOURCE = r"(?:^|of )(?:flashinfer|nvidia-cutlass-dsl)"
 
 
@@ -125,7 +135,8 @@ def package(text: str) -> str:
 def _open(deciding: Iterable[Match]) -> list[Match]:
     """The messages, where none of them is FlashInfer's own or names it."""
     matches = [match for match in deciding if not match.sign.named]
-    return [] if any(not _is_anybodys(match) or is_about(match.line) for match in matches) else matches
+    own = (not (_is_anybodys(match) or _is_raised_elsewhere(match)) or is_about(match.line) for match in matches)
+    return [] if any(own) else matches
 
 
 def _owner(line: Line, ties: list[Line]) -> str:
@@ -207,6 +218,17 @@ def is_named(matches: Iterable[Match], ties: Iterable[Line]) -> bool:
         or any(is_near(match.line, tie) for tie in found)
         for match in matches
     )
+
+
+def _is_raised_elsewhere(match: Match) -> bool:
+    """Whether a traceback, or the message itself, names a raiser that is not the one whose message it is said to be."""
+    line, sign = match.line, match.sign
+    if sign.frame or line.is_own or search(r"(?i)flashinfer|trtllm", f"{line.text} {line.frame}") is not None:
+        return False
+    if search(_IN_TENSORRT_LLM, line.text) is not None:
+        return "tensorrt" not in sign.source
+    folder = next((folder for name, folder in _FOLDERS.items() if sign.source.startswith(name)), "")
+    return bool(line.frame and folder) and f"/{folder}" not in line.frame
 
 
 def _is_anybodys(match: Match) -> bool:

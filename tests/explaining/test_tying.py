@@ -6,6 +6,7 @@ import pytest
 from fault_cases import diagnosed
 
 from fi_doctor.explaining import tying
+from fi_doctor.model import Confidence
 
 ERROR = "(EngineCore_DP0 pid=77) ERROR 11-20 02:11:22 [core.py:866] "
 INFO = "(EngineCore_DP0 pid=77) INFO 11-20 02:11:20 "
@@ -189,3 +190,51 @@ NO_NINJA = "RuntimeError: Ninja is required to load C++ extensions (pip install 
 def test_what_another_ones_file_raises_with_its_own_words_may_be_sure(raised, confidence):
     one = diagnosed(BUILDER.format("deep_ep/x.py", raised, NO_NINJA)).diagnoses[0]
     assert (one.rule, one.confidence, one.flashinfer_at_fault) == ("ninja-missing", confidence, False)
+
+
+def first(text):
+    return next(iter(diagnosed(text).diagnoses), None)
+
+
+ELSEWHERE = {
+    "a trainer": ("/v/site-packages/megatron/core/foo.py", "ValueError: Unsupported head_dim 80"),
+    "a user's script": ("/home/me/loss.py", "ValueError: Input logits contains NaN"),
+    "TensorRT-LLM": (
+        "/v/site-packages/tensorrt_llm/_torch/autotuner.py",
+        "AssertionError: All Given runners must be subclass of TunableRunner",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_what_another_raised_is_not_surely_flashinfers_whatever_its_words(case):
+    path, said = ELSEWHERE[case]
+    found = first(f'Traceback (most recent call last):\n  File "{path}", line 5, in f\n    raise\n{said}\n')
+    assert found is None or not (found.flashinfer_at_fault and found.confidence is Confidence.HIGH)
+
+
+@pytest.mark.parametrize(
+    "path", ["/v/site-packages/flashinfer/utils.py", "/v/site-packages/vllm/v1/attention/backends/flashinfer.py"]
+)
+def test_the_same_raised_in_flashinfer_or_where_it_is_called_is_sure(path):
+    said = "ValueError: Unsupported head_dim 80"
+    found = first(f'Traceback (most recent call last):\n  File "{path}", line 5, in f\n    raise\n{said}\n')
+    assert (found.cause, found.confidence) == ("head-dim-unsupported", Confidence.HIGH)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Assertion failed: Routing kernel expects topK experts <= 8 (/src/tensorrt_llm/cpp/runner.cu:80)",
+        "Assertion failed: Unsupported head_dim 80 (/src/tensorrt_llm/cpp/fmha.cpp:12)",
+    ],
+)
+def test_a_check_of_tensorrt_llms_own_files_is_not_surely_flashinfers(said):
+    found = first(f"RuntimeError: [TensorRT-LLM][ERROR] {said}\n")
+    assert found is None or not (found.flashinfer_at_fault and found.confidence is Confidence.HIGH)
+
+
+def test_the_same_in_the_copy_that_flashinfer_brings_is_sure():
+    path = "/v/flashinfer/data/csrc/nv_internal/tensorrt_llm/cpp/runner.cu"
+    found = first(f"RuntimeError: [TensorRT-LLM][ERROR] Assertion failed: Routing kernel expects topK ({path}:80)\n")
+    assert (found.flashinfer_at_fault, found.confidence) == (True, Confidence.HIGH)
