@@ -7,6 +7,8 @@ Each fault is a process of its own with an empty JIT cache, except where it need
 recorded is what it printed, its exit status and nothing else. The causes were written down before anything was run.
 """
 
+# ruff: noqa: E501 - programs and commands stand on a line each
+
 from __future__ import annotations
 
 import argparse
@@ -49,7 +51,10 @@ w.run(half(8, 32, 128, dtype=torch.bfloat16), half(4, 2, 16, 8, 128).to(torch.fl
 
 @dataclass(frozen=True)
 class Fault:
-    """causes: those that may stand first, by what is done. before: done to the cache folder, given as $1, by a shell."""
+    """causes: those that may stand first, by what is done. before: done to the cache folder, given as $1, by a shell.
+
+    environ: {base} is that folder; a PATH "without nvcc" has all that is on it but that.
+    """
 
     causes: tuple[str, ...]
     code: str
@@ -60,9 +65,9 @@ class Fault:
     at_fault: bool = True
 
 
-def path_without(*programs: str) -> str:
-    """PATH of a folder with links to everything that is on it but these."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="provoked-path-"))
+def path_without(folder: pathlib.Path, programs: list[str]) -> str:
+    """A folder with links to everything that is on PATH but these."""
+    folder.mkdir()
     for place in os.environ["PATH"].split(os.pathsep):
         for program in sorted(pathlib.Path(place).glob("*")) if place and pathlib.Path(place).is_dir() else ():
             link = folder / program.name
@@ -72,21 +77,20 @@ def path_without(*programs: str) -> str:
 
 
 def faults() -> dict[str, Fault]:
-    nowhere = path_without("nvcc")
     return {
         "cuda-home-is-nowhere": Fault(
-            ("nvcc-not-found", "cuda-home-malformed"), NORM, {"CUDA_HOME": "/opt/cuda-99", "PATH": nowhere}
+            ("nvcc-not-found", "cuda-home-malformed"), NORM, {"CUDA_HOME": "/opt/cuda-99", "PATH": "without nvcc"}
         ),
         "cuda-home-with-a-blank": Fault(("cuda-home-malformed",), NORM, {"CUDA_HOME": "/usr/local/cuda "}),
         "cuda-home-is-its-bin": Fault(
             ("cuda-home-malformed", "nvcc-not-found"), NORM, {"CUDA_HOME": "/usr/local/cuda/bin"}
         ),
-        "no-ninja": Fault(("ninja-not-on-path",), NORM, {"PATH": path_without("ninja")}),
+        "no-ninja": Fault(("ninja-not-on-path",), NORM, {"PATH": "without ninja"}),
         "no-host-compiler": Fault(
             ("no-host-compiler",),
             NORM,
             {
-                "PATH": path_without("g++", "c++", "gcc", "cc", "x86_64-linux-gnu-g++", "x86_64-linux-gnu-gcc"),
+                "PATH": "without g++ c++ gcc cc x86_64-linux-gnu-g++ x86_64-linux-gnu-gcc",
                 "CXX": "g++",
             },
         ),
@@ -152,8 +156,9 @@ def faults() -> dict[str, Fault]:
             ("sampler-nan-input",),
             "flashinfer.sampling.sampling_from_probs(torch.full((4, 100), float('nan'), device='cuda'), check_nan=True)",
         ),
+        # Where there is no network its cubins cannot be fetched, which comes first.
         "trtllm-decode-on-hopper": Fault(
-            ("trtllm-gen-attention-arch-unsupported",),
+            ("trtllm-gen-attention-arch-unsupported", "cubin-artifact-download-blocked"),
             "i = torch.zeros(1, 4, dtype=torch.int32, device='cuda')\nflashinfer.decode.trtllm_batch_decode_with_kv_cache(half(1, 32, 128, dtype=torch.bfloat16), half(4, 2, 8, 16, 128, dtype=torch.bfloat16), workspace(1 << 27), i, i[0, :1] + 4, 64, 1.0, 1.0, backend='trtllm-gen')",
         ),
         "fp4-product-on-hopper": Fault(
@@ -323,6 +328,8 @@ def done(fault: Fault) -> tuple[bytes, int | str, float]:
             )
         begun = time.monotonic()
         own = {name: value.replace("{base}", str(base)) for name, value in fault.environ.items()}
+        if (path := own.get("PATH", "")).startswith("without "):
+            own["PATH"] = path_without(base / "path", path.split()[1:])
         words = program(fault.code)
         text, status = ran(environ | own, fault.shell.replace("{code}", words[1]) or words)
         return text, status, time.monotonic() - begun
@@ -343,6 +350,7 @@ def ran(environ: dict[str, str], words: list[str] | str) -> tuple[bytes, int | s
     try:
         ended = subprocess.run(
             words,
+            check=False,
             shell=isinstance(words, str),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -9,7 +9,8 @@ from fi_doctor.model import Confidence
 
 NVCC = "RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist"
 MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
-TRACEBACK = f'Traceback (most recent call last):\n  File "/v/flashinfer/jit/cpp_ext.py", line 61, in get_cuda_path\n    raise\n{NVCC}'
+RAISED = '  File "/v/flashinfer/jit/cpp_ext.py", line 61, in get_cuda_path\n    raise\n'
+TRACEBACK = f"Traceback (most recent call last):\n{RAISED}{NVCC}"
 SAID = {
     "an assistant": f"Assistant: You get that since {NVCC}. Install a toolkit.",
     "an answer": f"A: {NVCC} means that there is none",

@@ -13,7 +13,8 @@ NVCC = "RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda
 MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 CRASH = "RuntimeError: CUDA error: an illegal memory access was encountered"
 LOOKUP = "AttributeError: module 'flashinfer' has no attribute 'fused_moe'"
-FRAME = 'Traceback (most recent call last):\n  File "/v/site-packages/flashinfer/jit/cpp_ext.py", line 61, in get_cuda_path\n    raise\n'
+RAISED = '  File "/v/site-packages/flashinfer/jit/cpp_ext.py", line 61, in get_cuda_path\n    raise\n'
+FRAME = f"Traceback (most recent call last):\n{RAISED}"
 HANDLING = "\nDuring handling of the above exception, another exception occurred:\n\n"
 SERVING = (
     "INFO:     Application startup complete.",
