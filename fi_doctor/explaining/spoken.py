@@ -88,10 +88,12 @@ _QUIET = re.compile(
 _ALARMED = re.compile(r"\b(?:ERROR|CRITICAL|FATAL|SEVERE|WARN(?:ING)?)\b")
 # A program that speaks of an error of its own, be it in an answer that it got.
 _LOUD = re.compile(r"ERROR|CRITICAL|FATAL|[Ee]rror|[Ee]xception|[Ff]ail|Traceback|stderr|[Ff]atal|crash|panic|killed")
-# What people and scripts type, comments, and tests that passed: they name an error, and tell of none.
+# What people and scripts type, comments, titles of changes, tests that passed: they name an error, and tell of none.
 _TYPED = re.compile(
     r"\s*(?:# |>>> |\++ (?:echo|printf|grep|egrep|rg|sed|awk|test|\[) |\$ \w)"
     r"|\s*[\w.-]{1,40}@[\w.-]{1,60}:\S{0,200} ?[$#] "
+    r"|\s*(?:[*-] |[0-9a-f]{7,40} )?(?:\[[\w /.-]{1,40}\] ?){0,3}"
+    r"(?:[Ff]ix(?:e[sd])?|[Bb]ug ?[Ff]ix|[Rr]evert|feat|chore|docs|perf|refactor)(?:\([\w/., -]{1,40}\))?!?:? \S"
     r"|.{0,300} (?:PASSED|XFAIL|SKIPPED)(?: +\[ *\d+%\])?\s*$"
 )
 # What grep finds in sources: a file with its line, and code.

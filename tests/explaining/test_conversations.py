@@ -67,6 +67,18 @@ OWN = {
 }
 
 
+TITLES = [
+    f"* Fix {NVCC} by @foo in #12",
+    f"3f2a9c1 fix(flashinfer): {NVCC}",
+    f"- [Bugfix] Fix {NVCC} (#2112)",
+]
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_titles_of_changes_are_not_sure(title):
+    assert all(one.confidence.value == "low" for one in diagnosed(title).diagnoses)
+
+
 @pytest.mark.parametrize("name", SAID)
 def test_words_of_somebody_are_no_sign(name):
     found = diagnosed(SAID[name])
