@@ -227,7 +227,8 @@ def _is_raised_elsewhere(match: Match) -> bool:
         return False
     if search(_IN_TENSORRT_LLM, line.text) is not None:
         return "tensorrt" not in sign.source
-    folder = next((folder for name, folder in _FOLDERS.items() if sign.source.startswith(name)), "")
+    source = sign.source.removeprefix("put together in ")
+    folder = next((folder for name, folder in _FOLDERS.items() if source.startswith(name)), "")
     return bool(line.frame and folder) and f"/{folder}" not in line.frame
 
 
