@@ -23,7 +23,7 @@ _NAMED = re.compile(_NAME)
 # Flags that tools and parts of the engines take which the settings of releases do not cover.
 _SHARED = frozenset(("--device", "--port", "--chat-template", "--tool-call-parser"))
 # Settings in a row, each with its values if any: those that are not read are left out of it.
-_VALUE = r"(?:[A-Z][A-Z0-9_]{3,}|auto|marlin|triton|cutlass|fp8)(?![\w-])"
+_VALUE = r"(?:[A-Z][A-Z0-9_]{3,}|auto|marlin|triton|cutlass|fp8|smaller|larger|\d+(?:\.\d+)?)(?![\w.-])"
 _ITEM = rf"{_NAME}(?:[ =]{_VALUE}(?:,? or {_VALUE})*)?"
 _JOINED = r"(?:, (?:and |or )?| and | or )"
 _ROW = re.compile(rf"{_ITEM}(?:{_JOINED}{_ITEM})+")

@@ -102,6 +102,8 @@ def test_flags_of_tools_are_kept_and_those_of_the_other_engine_are_not():
         == "another --moe-runner-backend"
     )
     assert left("--moe-runner-backend triton", "vllm") == ""
+    row = "--mem-fraction-static 0.9, --max-mamba-cache-size smaller, --max-running-requests smaller"
+    assert left(row, "sglang", sglang="0.5.5") == "--mem-fraction-static 0.9, --max-running-requests smaller"
     assert left("export VLLM_HOST_IP=10.0.0.1", "sglang") == ""
 
 
