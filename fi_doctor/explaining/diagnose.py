@@ -40,6 +40,7 @@ _TOLD = 3  # lines that are the same but for numbers: those after them tell no n
 
 # What stands in lines that say of others what they are.
 _OF_OTHERS = tying.LITERALS | overcoming.LITERALS
+_WAYS = stream.Ways(events.literals() | tracebacks.LITERALS, overcoming.LITERALS | events.STARTED)
 _SURROUNDING = _OF_OTHERS | events.STARTED | tracebacks.LITERALS | {fences.LITERAL}
 
 
@@ -94,15 +95,22 @@ def diagnose(
     ends = {place: read.lines for place, read in enumerate(seen.read)}
     own = crashing.weighed(fences.weighed(seen.kept.placed, seen.fenced), ends)
     placed = overcoming.weighed(own, seen.overcome)
-    errors = events.together(harmless.told(seen.errors, seen.of_requests))
+    files = [read.file for read in seen.read]
+    got_over = frozenset((files[place], line) for place, line in seen.overcome.got_over)
+    each = harmless.told(seen.errors, seen.of_requests, got_over)
+    slight = frozenset((one.file, one.line) for one in each if one.kind == harmless.REQUEST)
+    errors = events.together(each)
     ended = harmless.left(errors)
     known_faults = faults.load(paths, folder, is_checked=folder == faults.FOLDER)
     found = ranking.candidates(
-        ((fault, matches(fault, placed)) for fault in known_faults), facts, ended, given, seen.servers
+        ((fault, overcoming.standing(matches(fault, placed), slight)) for fault in known_faults),
+        facts,
+        ended,
+        given,
+        seen.servers,
     )
     causes = ranking.ranked(found, ended, seen.serving, seen.ties, is_failing=seen.servers.is_failing)
-    harmless_lines = {(one.file, one.line) for one in errors if one.kind == harmless.REQUEST}
-    causes = tuple(one for one in causes if not _is_of_request(one, harmless_lines))
+    causes = tuple(one for one in causes if not _is_of_request(one, slight))
     settings = faults.settings(folder) if causes else ()
     return answering.answer(
         answering.Findings(
@@ -161,51 +169,74 @@ def _goes_on(head: bytes) -> tuple[bool, bool]:
     return spoken.is_open(line), spoken.is_quoting(line)
 
 
+class _Watch:
+    """What is seen from line to line of one input."""
+
+    def __init__(self, name: str) -> None:
+        self.frames = tracebacks.Frames(name)
+        self.fenced = fences.Fences()
+        self.cut = crashing.Cut()
+        self.slight = harmless.Harmless()
+        self.frame: Line | None = None  # the last one of a traceback
+        self.is_told = False  # whether an error is told
+
+    def add(self, hit: Hit) -> None:
+        self.frames.add(hit)
+        self.fenced.add(hit)
+        self.cut.add(hit)
+
+
 def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
     """Read an input once, and keep what tells something."""
-    reading, frames, fenced = stream.Reading(), tracebacks.Frames(source.name), fences.Fences()
-    slight, cut = harmless.Harmless(), crashing.Cut()
+    reading, watch = stream.Reading(), _Watch(source.name)
     facts, using, failing = telling.literals(), usage.literals(), events.literals() | signs.keys()
     wanted = facts if source.is_environment else facts | using | failing | _SURROUNDING
     seen.environments += [source.name] if source.is_environment else []
-    before, frame = len(seen.errors), None
-    for hit in stream.hits(source.stream, wanted, reading):
-        own = failing.intersection(hit.literals)
-        frames.add(hit)
-        fenced.add(hit)
-        cut.add(hit)
+    for hit in stream.hits(source.stream, wanted, reading, _WAYS):
         if events.STARTED.intersection(hit.literals):
             seen.serving.add(source.name)
-            slight.serving(hit.number, hit.raw)
-        around = _OF_OTHERS.intersection(hit.literals)
-        if hit.alike > _TOLD and not own | around:
+            watch.slight.serving(hit.number, hit.raw)
+        own = failing.intersection(hit.literals)
+        if hit.alike:
+            watch.add(hit)
+        if (hit.alike > _TOLD or not hit.alike) and not own | _OF_OTHERS.intersection(hit.literals):
             continue
         line = lines.read(source.name, hit.number, hit.raw, place=len(seen.read))
         if source.is_environment:
-            seen.given += telling.told(line, hit.literals) if len(seen.given) < _MOST else ()
+            seen.given += telling.told(line, hit.literals) if len(seen.given) < _MOST and hit.alike else ()
+        elif not hit.alike:
+            _mark(line, hit, seen)
         elif not _is_sent(line, hit):
-            frame = frame if tracebacks.LITERALS.isdisjoint(hit.literals) else line
+            watch.frame = watch.frame if tracebacks.LITERALS.isdisjoint(hit.literals) else line
             for raw in lines.parts(spoken.unspoken(line)):
                 _keep(raw, hit, seen)
-                part = _shown(raw) if own else raw
-                is_error = bool(own) and _note(part, seen, is_fenced=fenced.is_inside)
-                slight.add(part, hit, seen.errors[-1] if is_error else None)
-                if signed := signs.keys() & own:
-                    weighed = _weighed(part, hit, signed, is_fenced=fenced.is_inside)
-                    weighed = cut.placed(weighed, hit, is_fenced=fenced.is_inside)
-                    seen.kept.add(fenced.placed(frames.placed(weighed)), signed)
-                if signed or is_error:
-                    seen.overcome.add(part)
-                    frames.end(part)
-    seen.overcome.end()
+                _judge(_shown(raw) if own else raw, hit, own, own.intersection(signs), (watch, seen))
+    seen.overcome.end(watch.slight.answered)
     told = {(one.file, one.line) for one in seen.errors}
-    requests = slight.requests()
+    requests = watch.slight.requests()
     seen.of_requests |= {(one.file, one.line) for one in requests}
-    seen.errors += [one for one in requests if (one.file, one.line) not in told]
-    seen.errors += slight.stopped
-    if frame is not None and len(seen.errors) == before and (ended := events.cut_off(_shown(frame))) is not None:
-        seen.errors.append(ended)
+    more = [*(one for one in requests if (one.file, one.line) not in told), *watch.slight.stopped]
+    seen.errors += more
+    if watch.frame is not None and not (watch.is_told or more):
+        ended = events.cut_off(_shown(watch.frame))
+        seen.errors += [ended] if ended is not None else []
     seen.read.append(Read(file=source.name, lines=reading.lines, bytes=reading.bytes))
+
+
+def _judge(line: Line, hit: Hit, own: frozenset[bytes], signed: frozenset[bytes], into: tuple[_Watch, Seen]) -> None:
+    """Keep a line that tells an error, or has the literal of one."""
+    watch, seen = into
+    is_fenced = watch.fenced.is_inside
+    is_error = bool(own) and _note(line, seen, is_fenced=is_fenced)
+    error = seen.errors[-1] if is_error else None
+    watch.is_told |= is_error
+    watch.slight.add(line, hit, error)
+    if signed:
+        weighed = watch.cut.placed(_weighed(line, hit, signed, is_fenced=is_fenced), hit, is_fenced=is_fenced)
+        seen.kept.add(watch.fenced.placed(watch.frames.placed(weighed)), signed)
+    if signed or is_error:
+        seen.overcome.add(line, error)
+        watch.frames.end(line)
 
 
 def _shown(line: Line) -> Line:
@@ -215,9 +246,11 @@ def _shown(line: Line) -> Line:
 
 def _note(line: Line, seen: Seen, *, is_fenced: bool) -> bool:
     """Whether a line tells an error, which is kept."""
-    event = events.read(line) if len(seen.errors) < _MOST else None
+    event = events.read(line)
     if event is None:
         return False
+    if len(seen.errors) >= _MOST:  # what ends a program is among the last ones
+        del seen.errors[_MOST // 2]
     seen.errors.append(event)
     seen.servers.fail(line, event)
     seen.fenced |= {line.place} if is_fenced else set()
@@ -228,11 +261,15 @@ def _keep(line: Line, hit: Hit, seen: Seen) -> None:
     """Keep what a line tells of FlashInfer, the machine and the server."""
     if len(seen.ties) < _MOST and tying.LITERALS.intersection(hit.literals) and tying.is_telling(line):
         seen.ties.append(line)
-    if overcoming.LITERALS.intersection(hit.literals):
-        seen.overcome.mark(line)
+    _mark(line, hit, seen)
     if hit.alike <= _TOLD and len(seen.told) < _MOST:
         facts = tuple(telling.told(line, hit.literals))
         seen.told += facts
         seen.servers.add(line, facts)
     if hit.alike <= _TOLD and len(seen.used) < _MOST:
         seen.used += usage.used(line, hit.literals)
+
+
+def _mark(line: Line, hit: Hit, seen: Seen) -> None:
+    if overcoming.LITERALS.intersection(hit.literals):
+        seen.overcome.mark(line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -14,7 +14,8 @@ from fi_doctor.explaining.patterns import same, search
 from fi_doctor.model import Event
 
 _LONGEST = 400  # characters of a line that are kept
-_MOST = 40  # errors that are kept
+_MOST, _LAST = 40, 10  # errors that are kept, and of more how many of the last ones: what ends a program stands there
+SLIGHT = ("request", "overcome")  # kinds of errors that ended nothing
 
 
 class _Form(NamedTuple):
@@ -99,7 +100,7 @@ _FORMS = (
         r"Back-off restarting failed|CrashLoopBackOff|exited, code=(?:exited, status=[1-9]|(?:killed|dumped), status="
         r"(?:[2-9]|1[0-46-9])\b)|(?:exited with code |Exit Code: +|Exited \()-?(?:[1-9]\d?|1[0-2]\d|13[1-9]|255)\b",
     ),
-    _Form("logger", ("ERROR", "CRITICAL", "FATAL", "[error", "level=error", '"error"'), r""),
+    _Form("logger", ("ERROR", "CRITICAL", "FATAL", "[error", "level=error", ': "error"', ':"error"'), r""),
 )
 # What servers, runners and builds say of an error that was before it. Sources: vllm/v1/engine/core.py and utils.py,
 # executor/multiproc_executor.py, device_communicators/shm_broadcast.py, sglang/srt/managers, ninja, collect2; of what
@@ -206,14 +207,17 @@ def together(events: Iterable[Event]) -> tuple[Event, ...]:
         key = same(event.text)
         first = found.get(key)
         found[key] = event if first is None else _joined(first, event)
-    return tuple(_first(found.values()))
+    return _most(tuple(found.values()))
 
 
-def _first(events: Iterable[Event]) -> Iterator[Event]:
-    for number, event in enumerate(events):
-        if number >= _MOST:
-            return
-        yield event
+def _most(events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """The first and the last of them, and of those that ended nothing as many as there is room for."""
+    if len(events) <= _MOST:
+        return events
+    own = [event for event in events if event.kind not in SLIGHT]
+    kept = own if len(own) <= _MOST else [*own[: _MOST - _LAST], *own[-_LAST:]]
+    kept += [event for event in events if event.kind in SLIGHT][: _MOST - len(kept)]
+    return tuple(sorted(kept, key=events.index))
 
 
 def _joined(first: Event, other: Event) -> Event:

@@ -13,7 +13,7 @@ from fi_doctor.explaining.patterns import same, search
 from fi_doctor.explaining.stream import Hit
 from fi_doctor.model import Event, secrets
 
-REQUEST, STOPPED = "request", "stopped"  # kinds of events
+(REQUEST, OVERCOME), STOPPED = events.SLIGHT, "stopped"  # kinds of events
 # The modules of vLLM that handle one request, as its logger names them. Sources: vllm/entrypoints/openai (0.11.0 to
 # 0.33.0: serving_chat.py, chat_completion/serving.py, tool_parsers), vllm/v1/engine/async_llm.py.
 _HANDLER = re.compile(
@@ -45,14 +45,14 @@ class Harmless:
 
     def __init__(self) -> None:
         self._failed: list[tuple[Event, str]] = []  # with the container
-        self._answered = (0, b"")  # the last line that tells an answer
+        self.answered: dict[str, int] = {}  # container -> the last line that tells an answer
         self._handling = (0, b"")  # the last frame of a handler, and the line that its record begins with
         self.stopped: tuple[Event, ...] = ()  # where Python raised what SIGINT brings, which Ctrl-C sends
 
     def serving(self, number: int, raw: bytes) -> None:
         """Look at a line with which servers tell that they serve."""
         if events.ANSWERED in raw or (events.CALLED in raw and _ANSWERED.search(raw) is not None):
-            self._answered = (number, raw)
+            self.answered[lines.read("", number, raw).origin] = number
 
     def add(self, line: lines.Line, hit: Hit, event: Event | None) -> None:
         """Look at a line with what errors are told with, and the error that it tells, if any."""
@@ -77,9 +77,7 @@ class Harmless:
 
     def requests(self) -> tuple[Event, ...]:
         """The errors after which the same server answered."""
-        number, raw = self._answered
-        origin = lines.read("", number, raw.rstrip()).origin if number else ""
-        return tuple(one for one, of in self._failed if one.line < number and of == origin)
+        return tuple(one for one, of in self._failed if one.line < self.answered.get(of, 0))
 
 
 def _interrupted(line: lines.Line) -> tuple[Event, ...]:
@@ -88,19 +86,23 @@ def _interrupted(line: lines.Line) -> tuple[Event, ...]:
     return (Event(kind=STOPPED, line=line.number, text=line.text.strip()[:100], file=line.file, follows=True),)
 
 
-def told(errors: Iterable[Event], of_requests: frozenset[tuple[str, int]]) -> tuple[Event, ...]:
-    """The errors, those of requests called so, unless the same one stands elsewhere, too."""
+def told(
+    errors: Iterable[Event], of_requests: frozenset[tuple[str, int]], got_over: frozenset[tuple[str, int]] = frozenset()
+) -> tuple[Event, ...]:
+    """The errors, those of requests and those that a server got over called so, unless the same stands elsewhere."""
     every = tuple(errors)
-    others = {same(one.text) for one in every if (one.file, one.line) not in of_requests}
-    are = {(one.file, one.line) for one in every if same(one.text) not in others}
-    return tuple(replace(one, kind=REQUEST) if (one.file, one.line) in are else one for one in every)
+    for kind, places in ((REQUEST, of_requests), (OVERCOME, got_over - of_requests)):
+        others = {same(one.text) for one in every if (one.file, one.line) not in places}
+        are = {(one.file, one.line) for one in every if same(one.text) not in others} & places
+        every = tuple(replace(one, kind=kind) if (one.file, one.line) in are else one for one in every)
+    return every
 
 
 def left(errors: Iterable[Event]) -> tuple[Event, ...]:
     """Those that are not harmless. What follows from others is none where nothing but a wanted end is before it."""
     every = tuple(errors)
     stopped = [one for one in every if one.kind == STOPPED]
-    rest = tuple(one for one in every if one.kind not in (REQUEST, STOPPED))
+    rest = tuple(one for one in every if one.kind not in (*events.SLIGHT, STOPPED))
     is_wanted = stopped and all(one.follows and one.kind == "exception" for one in rest)
     return () if is_wanted else rest
 
@@ -110,6 +112,9 @@ def sentence(errors: tuple[Event, ...]) -> str:
     requests = [one for one in errors if one.kind == REQUEST]
     stopped = [one for one in errors if one.kind == STOPPED]
     said = []
+    if past := [one for one in errors if one.kind == OVERCOME]:
+        first = min(one.line for one in past)
+        said.append(f"an error, first in line {first}, ended nothing: a server served after it, and answered")
     if requests:
         first = min(one.line for one in requests)
         said.append(f"a request failed or was refused, first in line {first}, and others were answered then")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from typing import NamedTuple
 
 from fi_doctor.explaining.lines import Level, Line
+from fi_doctor.explaining.matching import Match
 from fi_doctor.explaining.patterns import search
 from fi_doctor.explaining.tracebacks import is_raised
+from fi_doctor.model import Event, Strength
 
 # What servers say once, when they begin to serve. Sources: uvicorn/server.py and lifespan/on.py,
 # sglang/srt/entrypoints/http_server.py, tritonserver: src/grpc/grpc_server.cc.
@@ -25,8 +28,11 @@ _HANDLED = "During handling of the above exception"  # Python, of an exception t
 _IGNORED = "Exception ignored in"  # Python, of what is raised where nothing can catch it
 LITERALS = frozenset(word.encode() for word in (*_SERVING, *_ANOTHER, _HANDLED, _IGNORED))
 _SERVED, _WENT_ON = "a server served after it", "Python ignored it, and went on"
+_ANSWERED = "a server served after it, and answered requests"
 _TUNED = "the tuner went on with another kernel"
-FOR_SURE = (_SERVED, _WENT_ON, _TUNED)  # whatever else the log tells
+FOR_SURE = (_SERVED, _ANSWERED, _WENT_ON, _TUNED)  # whatever else the log tells
+# What pip says of packages that it installs all the same. Source: pip/_internal/commands/install.py.
+_INSTALLED = ", but you have "
 # A program that looks something up expects not to find it.
 _LOOKUP = r"^\s*(?:[\w.]+\.)?(?:KeyError|AttributeError|IndexError|LookupError|Stop(?:Async)?Iteration|Empty)\b"
 # After these the context or the memory of the GPU is gone, and what cleans up fails for it.
@@ -47,13 +53,20 @@ _MOST = 5_000
 Place = tuple[int, int, str]  # the file among the inputs, the line, and its text: a record of JSON has several
 
 
+class _Noted(NamedTuple):
+    place: Place
+    is_error: bool
+    may_end: bool  # whether a program may have ended of it: a logger's message is none of that kind
+
+
 class Overcome:
     """Where the errors stand that ended nothing, while a log is read."""
 
     def __init__(self) -> None:
         self.places: dict[Place, str] = {}  # -> why
         self.later: dict[Place, int] = {}  # those that ended a start -> the line in which a later one serves
-        self._open: dict[str, list[Place]] = {}  # container -> errors since its server began
+        self._open: dict[str, list[_Noted]] = {}  # container -> errors since its server began
+        self._past: list[tuple[str, Place]] = []  # errors after which a server of the container served
         self._starting: dict[str, list[Place]] = {}  # container -> errors before its server served, of loggers as well
         self._ended: dict[str, list[Place]] = {}  # container -> those of starts that came to nothing
         self._served: set[str] = set()  # containers whose server serves, so that what comes is not of its start
@@ -68,22 +81,27 @@ class Overcome:
         elif _HANDLED in line.text:
             self._handle(line)
         elif any(word in line.text for word in _SERVING):
-            self.places.update(dict.fromkeys(self._open.pop(line.origin, ()), _SERVED))
+            noted = self._open.pop(line.origin, ())
+            self.places.update(dict.fromkeys((one.place for one in noted), _SERVED))
+            self._past += [(line.origin, one.place) for one in noted if one.is_error]
             self.later.update(dict.fromkeys(self._ended.pop(line.origin, ()), line.number))
             self._starting.pop(line.origin, None)
             self._served.add(line.origin)
         elif any(word in line.text for word in _ANOTHER):
-            self._open.pop(line.origin, None)
+            is_first = line.origin not in self._served and any(word in line.text for word in _BEGUN)
+            noted = self._open.pop(line.origin, [])
+            self._open[line.origin] = [one for one in noted if is_first and not one.may_end]
             self._ended.setdefault(line.origin, []).extend(self._starting.pop(line.origin, ()))
             if any(word in line.text for word in _BEGUN):
                 self._served.discard(line.origin)
 
-    def add(self, line: Line) -> None:
-        """Note a line that tells an error or has a sign of a fault."""
+    def add(self, line: Line, error: Event | None) -> None:
+        """Note a line that tells an error, or has a sign of a fault."""
         place = _place(line)
         noted = self._open.setdefault(line.origin, [])
-        if line.level is Level.NONE and len(noted) < _MOST:
-            noted.append(place)
+        if line.level in (Level.NONE, Level.ERROR) and len(noted) < _MOST:
+            is_error = error is not None or line.level is Level.ERROR or _INSTALLED in line.text
+            noted.append(_Noted(place, is_error, may_end=error is not None and error.kind != "logger"))
         starting = self._starting.setdefault(line.origin, [])
         if line.origin not in self._served and len(starting) < _MOST:
             starting.append(place)
@@ -94,8 +112,14 @@ class Overcome:
             self.places[place] = why
         self._last[line.rank] = line
 
-    def end(self) -> None:
-        """The file is at its end: what comes is of another program."""
+    def end(self, answered: Mapping[str, int]) -> None:
+        """The file is at its end: what comes is of another program.
+
+        answered: for each container the last line in which a request was answered.
+        """
+        past = [place for origin, place in self._past if place[1] < answered.get(origin, 0)]
+        self.places.update(dict.fromkeys(past, _ANSWERED))
+        self._past = []
         self._open, self._last, self._next = {}, {}, {}
         self._starting, self._ended, self._served = {}, {}, set()
 
@@ -107,6 +131,24 @@ class Overcome:
             self.places[_place(last)] = "it was handled, and another one raised"
         elif search(STICKY, last.text) is not None:
             self._next[line.rank] = (line.number, "it came while a crash of the GPU was handled")
+
+    @property
+    def got_over(self) -> frozenset[tuple[int, int]]:
+        """The lines of errors after which a server served and answered: the file among the inputs, and the line."""
+        return frozenset(place[:2] for place, why in self.places.items() if why == _ANSWERED)
+
+
+def standing(matches: tuple[Match, ...], slight: Container[tuple[str, int]]) -> tuple[Match, ...]:
+    """Those that may be signs of what ended a program; none where all of them are of errors that a server got over.
+
+    slight: files and lines of errors of requests alone. What ended nothing supports nothing else.
+    """
+    own = [match for match in matches if match.sign.strength is not Strength.FOLLOWS_ON]
+    if own and all(match.line.overcome == _ANSWERED for match in own):
+        return ()
+    weak = [match for match in own if match.line.overcome or (match.line.file, match.line.number) in slight]
+    weak = [match for match in weak if match.sign.strength is Strength.SUPPORTS and not match.sign.name]
+    return matches if len(weak) == len(own) else tuple(match for match in matches if match not in weak)
 
 
 def weighed(placed: Mapping[str, Sequence[Line]], overcome: Overcome) -> dict[str, list[Line]]:

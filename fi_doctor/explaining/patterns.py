@@ -39,9 +39,9 @@ class Literals:
         return None if found is None else found.span()
 
     def among(self, line: bytes) -> tuple[bytes, ...]:
-        """Those that stand in a line."""
+        """Those that stand in a line, if one of them is still looked for."""
         found = [self._literals[at] for at in self._every.Match(line) or ()]
-        return tuple(found if self._is_whole else [literal for literal in found if literal in self._left])
+        return tuple(found) if self._is_whole or not self._left.isdisjoint(found) else ()
 
     # Looked up once each: to look them up takes as long as to hash all literals, and a line asks for it.
 
@@ -55,9 +55,10 @@ class Literals:
 
     def leave_out(self, literals: Iterable[bytes]) -> None:
         """Look no longer for these."""
-        self._left -= frozenset(literals)
-        self._is_whole = False
-        self.__dict__.pop("_any", None)
+        left = self._left.difference(literals)
+        if left != self._left:
+            self._left, self._is_whole = left, False
+            self.__dict__.pop("_any", None)
 
 
 @functools.lru_cache(maxsize=4)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from fi_doctor.explaining.lines import begins_record, is_record
+from fi_doctor.explaining.lines import begins_record, is_record, read
 from fi_doctor.explaining.patterns import Literals
 from fi_doctor.explaining.spoken import begins_answer, begins_turn
 
@@ -15,9 +15,11 @@ _BLOCK = 1 << 20
 _LINE = 1 << 12  # bytes of a line on either side of a literal that are looked at
 _OVERLAP = 1 << 10  # the longest literal
 # Lines with one literal that are the same but for numbers, and lines with it at all: those that come later tell
-# nothing new, and are no longer looked for. A log of gigabytes repeats itself.
+# nothing new, and are no longer looked for, but for what errors are told with. A log of gigabytes repeats itself.
 _ENOUGH, _MOST = 200, 20_000
 _ALIKE = 100  # lines that are the same but for numbers: as many as there may be ranks
+_BACK = 16  # lines with one literal that are looked at in its place where it is passed over: of other containers, too
+_HEX = b"0123456789abcdefABCDEF"
 # Lines after which it is looked at what is found too often: the first time, and in the end.
 _LOOK, _SELDOM = 2_000, 16_000
 _DENSE = 4  # where one line of so many has a literal, each line is asked
@@ -49,7 +51,7 @@ class Hit(NamedTuple):
     is_in_turn: bool = False  # whether somebody began to speak in a line of the record before this one
     is_in_answer: bool = False  # whether the last one who did is a model
     above: bytes = b""  # what stands before a line that is set in
-    alike: int = 1  # how many lines were the same but for numbers, this one included
+    alike: int = 1  # how many lines were the same but for numbers, this one included; 0 where they are not counted
 
 
 class _Found(NamedTuple):
@@ -69,9 +71,19 @@ class Reading:
         self.bytes = 0
 
 
-def hits(stream: Readable, literals: Iterable[bytes], reading: Reading) -> Iterator[Hit]:
+class Ways(NamedTuple):
+    """What is looked for otherwise than other literals."""
+
+    always: frozenset[bytes] = frozenset()  # however many lines have it: those that differ tell something new
+    last: frozenset[bytes] = frozenset()  # where lines with it are passed over, the last ones of them are told
+
+
+_NO_WAYS = Ways()
+
+
+def hits(stream: Readable, literals: Iterable[bytes], reading: Reading, ways: Ways = _NO_WAYS) -> Iterator[Hit]:
     """The lines in which a literal stands, each once, in their order; the same line but for numbers 100 times."""
-    searched, records = _Searched(literals), _Records()
+    searched, records = _Searched(literals, ways), _Records()
     rest = b""
     while True:
         chunk = stream.read(_BLOCK)
@@ -79,8 +91,9 @@ def hits(stream: Readable, literals: Iterable[bytes], reading: Reading) -> Itera
         block = rest + (_ESCAPE.sub(b"", chunk) if b"\x1b" in chunk else chunk)
         cut = _cut(block) if chunk else len(block)
         before = searched.found
-        yield from _in_block(block, cut, searched, reading.lines, records)
         lines = block.count(b"\n", 0, cut)
+        yield from _in_block(block, cut, searched, reading.lines, records)
+        yield from _passed(block, searched.at, cut, searched.passed, reading.lines + lines + 1)
         searched.is_dense = _DENSE * (searched.found - before) >= lines
         reading.lines += lines
         rest = block[cut:]
@@ -92,9 +105,12 @@ def hits(stream: Readable, literals: Iterable[bytes], reading: Reading) -> Itera
 class _Searched:
     """The literals that are looked for, less those that have been found often enough."""
 
-    def __init__(self, literals: Iterable[bytes]) -> None:
+    def __init__(self, literals: Iterable[bytes], ways: Ways) -> None:
         self.literals = Literals(literals)
+        self.passed = frozenset[bytes]()  # those of `ways.last` of which lines are passed over
+        self._ways = ways
         self.found = 0  # lines that have one
+        self.at = 0  # in the block, behind the last line that was told
         self.is_dense = True  # whether many lines of the last block had one
         self._forms = Counter[int]()
         self._same = Counter[bytes]()
@@ -105,16 +121,20 @@ class _Searched:
     def alike(self, line: bytes, literals: tuple[bytes, ...]) -> int:
         """How many lines there were that are the same but for numbers, this one included."""
         form = hash(line.translate(None, _DIGITS))
+        if form not in self._forms and len(self._forms) >= _MOST:  # names of requests, which are random
+            form = hash(line.translate(None, _HEX))
         is_known = form in self._forms
         self._all.update(literals)
         if is_known:
             self._same.update(literals)
-        if is_known or len(self._forms) < _MOST:
+        if is_known or len(self._forms) < 2 * _MOST:
             self._forms[form] += 1
         self.found += 1
         self._since += 1
         if self._since >= self._look:
             self._tire()
+        if self._forms[form] > _ALIKE:
+            self.passed |= self._ways.last.intersection(literals)
         return self._forms[form]
 
     def _tire(self) -> None:
@@ -122,8 +142,10 @@ class _Searched:
         self._since, self._look = 0, min(2 * self._look, _SELDOM)
         tired = {one for one, count in self._same.items() if count > _ENOUGH}
         tired |= {one for one, count in self._all.items() if count > _MOST}
+        tired -= self._ways.always
         if tired:
             self.literals.leave_out(tired)
+            self.passed |= tired & self._ways.last
         for one in tired:
             del self._same[one], self._all[one]
 
@@ -135,9 +157,12 @@ def _cut(block: bytes) -> int:
 
 
 def _in_block(block: bytes, cut: int, searched: _Searched, before: int, records: _Records) -> Iterator[Hit]:
+    searched.at = 0
     for number, first, line, literals in _lines(block, cut, searched):
         alike = searched.alike(line, literals)
         if alike <= _ALIKE:
+            yield from _passed(block, searched.at, first, searched.passed, before + number)
+            searched.at = first + len(line)
             above = block[max(0, first - _ABOVE) : first] if line[:1] in _BLANKS else b""
             if begins_record(line):
                 yield Hit(before + number, line, literals, above=above, alike=alike)
@@ -145,6 +170,28 @@ def _in_block(block: bytes, cut: int, searched: _Searched, before: int, records:
                 yield Hit(before + number, line, literals, *records.before(block, first), above, alike)
     records.head(block, cut)
     records.seen = 0
+
+
+def _passed(block: bytes, start: int, end: int, literals: frozenset[bytes], number: int) -> Iterator[Hit]:
+    """The last lines between two places that have these literals and were passed over, in their order.
+
+    number: of the line in which the second place is.
+    """
+    found: dict[int, tuple[bytes, tuple[bytes, ...]]] = {}
+    for literal in literals:
+        last = end
+        for _ in range(_BACK):
+            at = block.rfind(literal, start, last)
+            if at < 0:
+                break
+            last = max(start, block.rfind(b"\n", start, at) + 1, at - _LINE)
+            close = block.find(b"\n", at, at + _LINE)
+            line = block[last : close if close >= 0 else min(len(block), at + _LINE)].rstrip(b"\r")
+            found[last] = (line, (*found.get(last, (b"", ()))[1], literal))
+            if not read("", 0, line).origin:
+                break
+    for first, (line, among) in sorted(found.items()):
+        yield Hit(number - block.count(b"\n", first, end), line, among, alike=0)
 
 
 def _lines(block: bytes, cut: int, searched: _Searched) -> Iterator[_Found]:
