@@ -14,8 +14,8 @@ ANSWERED = '(APIServer pid=1) INFO:     10.0.0.3:33312 - "POST /v1/chat/completi
 GONE = "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above."
 ENGINE = "(EngineCore_DP0 pid=7) ERROR 11-20 02:11:03 "
 CAUGHT = {
-    "another backend": f"{ENGINE}[fa_utils.py:72] Cannot use FA version 2 is not supported due to FA2 is only supported "
-    "on devices with compute capability >= 8",
+    "another backend": f"{ENGINE}[fa_utils.py:72] Cannot use FA version 2 is not supported due to FA2 is only "
+    "supported on devices with compute capability >= 8",
     "one more try": f"{ENGINE}[repo_utils.py:47] Error retrieving file list: HTTPSConnectionPool("
     "host='huggingface.co', port=443): Max retries exceeded with url: /api/models/x, retrying 1 of 2",
     "the port of an exporter": f"{ENGINE}[exporter.py:9] metrics are not exported: [Errno 98] Address already in use",
