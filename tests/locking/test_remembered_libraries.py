@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fi_doctor.facts import libraries, packages, remembered
 from fi_doctor.locking import readings
@@ -21,7 +22,8 @@ def read(tmp_path, monkeypatch):
     build(tmp_path / "ld" / "libcudart.so.13", "libhelper.so.1")
     build(tmp_path / "ld" / "libhelper.so.1")
     environ = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path / "ld")}
-    survey = packages.survey(sys.executable, environ)
+    # Nothing of what is installed beside the tests: a torch with CUDA brings libraries of its own, which come first.
+    survey = replace(packages.survey(sys.executable, environ), sys_path=(), distributions=(), modules={})
     files = []
 
     def told(path):

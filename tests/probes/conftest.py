@@ -72,6 +72,8 @@ def started(request, monkeypatch):
         before = set(sys.modules)
         importlib.import_module("torch").set_num_threads(1)  # a pool of threads would be missed in the fork
         importlib.import_module("flashinfer.comm")
+        # A test before may have asked for GPUs, after which torch with CUDA distrusts each fork; the ranks use the CPU.
+        monkeypatch.setattr(sys.modules["torch"].cuda, "_is_in_bad_fork", lambda: False)
     yield request.param
     if request.param == "forked":
         for name in set(sys.modules) - before:
