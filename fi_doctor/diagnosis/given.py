@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from msgspec.structs import replace
 
 from fi_doctor.conditions.ranges import version_in
 from fi_doctor.conditions.vllm import is_for_others
-from fi_doctor.diagnosis import mends
+from fi_doctor.diagnosis import mends, unheld
 from fi_doctor.model import Finding, Missing, Severity
 from fi_doctor.model.given import Stated
 from fi_doctor.model.registry import Parse, Registered, Registry, Successor, equals_default, means, refuses
@@ -30,9 +29,6 @@ FORMER_IDS = ("vllm-variable-not-read", "vllm-variable-from-a-fork")
 OWNERS = {"VLLM_": "vllm", "FLASHINFER_": "flashinfer-python", "SGLANG_": "sglang"}  # prefix -> distribution
 CALLED = {"vllm": "vLLM", "flashinfer-python": "FlashInfer", "sglang": "SGLang"}
 _ON, _OFF = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
-# In some releases they are arguments of the engine, in others of the HTTP server, which the registry does not hold.
-_OF_THE_FRONT = {"--log-config-file", "--log-level", "--logits-processor-pattern", "--task"}
-_SHORTENED = {"--optimization-level"}  # written -O, which is an older release's --compilation-config
 # FlashInfer's C++ sources, its build and images read these (0.6.4 to 0.7.2.post1), and no Python file does.
 _BESIDE_PYTHON = re.compile(
     r"FLASHINFER_(?:ROUTING_|SSU_|TOPK_ALGO$|TRTLLM_MOE_OVERLAP|LOG_LEVEL$|BUILD_|DEV_|LOCAL_|VERSION|AOT|ENABLE_|SRC|COMMIT|IMAGE|CI_|\w*SERVICE|\w*PORT)"
@@ -128,7 +124,7 @@ def _unknown_variable(stated: Stated, source: Source) -> Iterator[Finding]:
             " vLLM warns of an unknown variable when it starts, and does not start with --fail-on-environ-validation."
         )
     fix = mends.in_its_place(stated, source.successors(stated.name), source.registry)
-    close = [] if fix else _close(stated.name, source)
+    close = () if fix else unheld.asked(stated.name, source.registry)
     yield _finding(
         UNKNOWN,
         Severity.WARNING,
@@ -236,8 +232,9 @@ def _flag(stated: Stated, sources: dict[str, Source]) -> Iterator[Finding]:
         return
     name = mends.key_name(stated.name, source.registry) or stated.name
     fix = mends.in_its_place(replace(stated, name=name), source.successors(name), source.registry)
-    is_told = bool(source.history(name) or source.successors(name))
-    if is_told and stated.name not in _OF_THE_FRONT | _SHORTENED and not _is_shortened(stated.name, source.registry):
+    if unheld.is_passed_over(stated.name, source.registry):
+        return
+    if source.history(name) or source.successors(name):
         yield _finding(
             UNKNOWN,
             Severity.ERROR,
@@ -246,12 +243,23 @@ def _flag(stated: Stated, sources: dict[str, Source]) -> Iterator[Finding]:
             (*fix, mends.taken_out(stated)),
             _proof(replace(stated, name=name), source, ""),
         )
+    elif stated.name.startswith("--") and "." not in stated.name:
+        yield _unknown_flag(stated, source, unheld.asked(stated.name, source.registry))
 
 
-def _is_shortened(name: str, registry: Registry) -> bool:
-    """Whether argparse may take it for the beginning of another flag."""
-    flags = (one for one in registry.settings.values() if one.kind == "flag")
-    return any(word.startswith(name) for one in flags for word in (one.name, *one.negations))
+def _unknown_flag(stated: Stated, source: Source, asked: tuple[str, ...]) -> Finding:
+    """Of one that no release had: misspelt, or of vLLM's HTTP server, whose flags are not known of each release."""
+    may_be = source.owner == "vllm" and not asked
+    rest = " The HTTP server's own flags of this release were not looked up: it may be one of those." if may_be else ""
+    what = f"{CALLED[source.owner]} does not start with a flag that it does not know."
+    return _finding(
+        UNKNOWN,
+        Severity.INFO if may_be else Severity.WARNING,
+        f"{source.called} {'may have' if may_be else 'has'} no {stated.name}",
+        f"{_history(stated.name, source)} {what}{rest}",
+        () if may_be else (*asked, mends.taken_out(stated)),
+        _proof(stated, source, ""),
+    )
 
 
 def _history(name: str, source: Source) -> str:
@@ -263,14 +271,6 @@ def _history(name: str, source: Source) -> str:
         return f"None of the releases of {called} from {first} to {last} that were read has it."
     told = known[0] if len(known) == 1 else f"{known[0]} to {known[-1]}"
     return f"In {called} {told}, not in {source.version}."
-
-
-def _close(name: str, source: Source) -> list[str]:
-    """A name that differs by a letter or two."""
-    if isinstance(source.registry, Missing):
-        return []
-    names = [word for word, one in source.registry.settings.items() if one.kind == "env"]
-    return [f"Is {word} meant?" for word in difflib.get_close_matches(name, names, n=1, cutoff=0.92)]
 
 
 def _proof(stated: Stated, source: Source, place: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from fi_doctor.model import Missing
 from fi_doctor.model.given import Stated
+from fi_doctor.model.nearness import nearest
 from fi_doctor.model.registry import Parse, Registered, Registry, Successor, refuses
 
 _BOOL = {"true": "1", "yes": "1", "on": "1", "false": "0", "no": "0", "off": "0"}
@@ -38,9 +39,11 @@ def another_value(stated: Stated, setting: Registered) -> tuple[str, ...]:
         return (f"add to the command line: {name}",) if name else (taken_out(stated),)
     if close is not None:
         return (_written(stated, close),)
+    near = nearest(stated.value, setting.choices)
+    asked = (f"Is {near} meant?",) if near else ()
     if setting.choices and len(setting.choices) <= _TAKES_ONE_OF:
-        return (f"It takes one of {', '.join(setting.choices)}", taken_out(stated))
-    return (taken_out(stated),)
+        return (*asked, f"It takes one of {', '.join(setting.choices)}", taken_out(stated))
+    return (*asked, taken_out(stated))
 
 
 def registered(name: str, registry: Registry) -> Registered | None:

@@ -6,6 +6,7 @@ import json
 import re
 
 from fi_doctor.model.base import Closed, Data, Missing, Strict
+from fi_doctor.model.nearness import nearest
 
 # What a setting is when nobody sets it. None: the code sees that it is unset, and chooses by itself.
 Value = bool | int | float | str | tuple[str, ...] | None
@@ -222,7 +223,9 @@ def _wrong_number(one: Registered, value: str, kind: str) -> str:
 
 
 def _none_of(one: Registered, value: str) -> str:
-    return f"{value!r} is none of {', '.join(one.choices)}"
+    near = nearest(value, one.choices)
+    first = [word for word in one.choices if word == near]
+    return f"{value!r} is none of {', '.join((*first, *(word for word in one.choices if word != near)))}"
 
 
 def _lower(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,8 +8,9 @@ import factory as make
 import pytest
 
 from fi_doctor import settings
-from fi_doctor.diagnosis import given
+from fi_doctor.diagnosis import given, unheld
 from fi_doctor.facts.registry import read_registry
+from fi_doctor.knowledge import registry
 from fi_doctor.model import Missing, Severity
 from fi_doctor.model.given import Stated
 from fi_doctor.model.registry import Parse, Registered, Registry
@@ -225,9 +226,48 @@ def test_a_flag_of_newer_releases_is_unknown():
     assert found("0.22.0", flag("--linear-backend", "marlin")) == ()
 
 
-@pytest.mark.parametrize("name", ["--port", "--host", "--api-key", "--no-such", "--log-level", "--task", "--max-num"])
+@pytest.mark.parametrize(
+    "name", ["--port", "--host", "--api-key", "--no-grpc", "--ssl-cert", "--log-level", "--task", "--max-num"]
+)
 def test_flags_that_the_registry_does_not_hold_are_passed_over(name):
     assert found("0.17.1", flag(name, "1")) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("--gpu-memory-utilisation", "--gpu-memory-utilization"), ("--attention-backendd", "--attention-backend")],
+)
+def test_a_misspelt_flag_is_told_with_the_one_that_is_meant(name, meant):
+    [one] = found("0.33.0", flag(name, "x"))
+    assert told([one]) == [("setting-unknown", "warning", f"vLLM 0.33.0 has no {name} (--vllm-args)")]
+    assert one.why.startswith("None of the releases of vLLM from 0.11.0 to 0.33.0 that were read has it.")
+    assert one.fix == (f"Is {meant} meant?", f"Take {name} out of --vllm-args")
+    assert found("0.33.0", flag(meant, "0.9" if "gpu" in meant else "FLASHINFER")) == ()
+
+
+def test_of_a_flag_like_no_other_it_is_told_that_the_http_servers_were_not_looked_up():
+    [one] = found("0.17.1", flag("--no-such", "1"))
+    assert told([one]) == [("setting-unknown", "info", "vLLM 0.17.1 may have no --no-such (--vllm-args)")]
+    assert one.why.endswith("The HTTP server's own flags of this release were not looked up: it may be one of those.")
+    assert one.fix == ()
+    facts = make.facts(packages={"sglang": "0.5.23"}, vllm=NOT_READ)
+    [one] = settings.find(facts, (flag("--no-such", server="sglang"),))  # its registry holds its HTTP server's, too
+    assert (one.severity, one.title) == (Severity.WARNING, "SGLang 0.5.23 has no --no-such (--vllm-args)")
+
+
+def test_no_flag_of_the_http_server_is_taken_for_a_misspelt_one():
+    releases = registry.releases("vllm")
+    asked = {unheld.asked(name, registry.at("vllm", one)) for name in unheld.HTTP_SERVER for one in releases[::8]}
+    assert asked == {()}
+
+
+def test_a_value_that_is_nearly_one_of_many_has_that_one_named_first():
+    [one] = found("0.33.0", flag("--attention-backend", "FLASHINFR"))
+    assert one.why.startswith("'FLASHINFR' is none of FLASHINFER, FLASH_ATTN, ")
+    assert one.fix[0] == "Is FLASHINFER meant?"
+    [one] = found("0.33.0", flag("--attention-backend", "nothing like it"))
+    assert "is none of FLASH_ATTN, " in one.why
+    assert len(one.fix) == 1
 
 
 def test_a_key_that_a_dotted_flag_reaches_is_judged_too():
