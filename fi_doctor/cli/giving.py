@@ -82,18 +82,22 @@ def _variables(given: Given) -> Iterable[Stated]:
             part=given.part,
             line=one.line,
             server=given.server,
+            image=given.image,
         )
 
 
 def _words(given: Given, say: Callable[[str], None]) -> Iterable[Stated]:
     """The flags of a part's command line; nothing of one that is no list of options, as a script's rest may be."""
+    from msgspec.structs import replace
+
     if not given.server:
         return ()
     try:
-        return _flags(given.words, given.file, given.server, part=given.part, line=given.line)
+        flags = _flags(given.words, given.file, given.server, part=given.part, line=given.line)
     except UsageError as error:
         say(f"warning: {given.origin}: its command line is not judged: {error.what.removeprefix(f'{VLLM_ARGS}: ')}")
         return ()
+    return [replace(one, image=given.image) for one in flags]
 
 
 def _typed(text: str) -> Iterable[Stated]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fi_doctor.model import Finding
+    from fi_doctor.model.given import Stated
 
 _WRONG, _UNTOLD = 1, 3
 
@@ -33,21 +34,18 @@ def lint(
     """What is wrong with policies and manifests.
 
     Nothing of this machine is read. Of a policy: whether it can be used, and all that is wrong with it. Of a manifest:
-    settings that the named releases do not know, never read, cannot read or take for something else. A pyproject.toml
-    without the table is passed over.
+    settings that the named releases do not know, never read, cannot read or take for something else; where none is
+    named, the release in the tag of vllm/vllm-openai or lmsysorg/sglang. A pyproject.toml without the table is passed
+    over.
 
     Exit codes: 0 nothing is wrong, 1 a setting is, 2 a file cannot be used, 3 of a named release nothing is known.
     """
     from fi_doctor.cli import emit, parse
-    from fi_doctor.errors import DoctorError, UsageError
+    from fi_doctor.errors import DoctorError
 
     named = {"--vllm": vllm, "--sglang": sglang, "--flashinfer": flashinfer}
     owners = {"--vllm": "vllm", "--sglang": "sglang", "--flashinfer": "flashinfer-python"}
     releases = {owners[option]: parse.version(text, option) for option, text in named.items() if text is not None}
-    manifests = [one for one in files if not one.endswith(".toml")]
-    if manifests and not releases:
-        why = "which settings there are depends on the release that is started"
-        raise UsageError(f"{manifests[0]} and no release", why=why, todo=f"fi-doctor lint --vllm 0.33.0 {manifests[0]}")
     errors: list[DoctorError] = []
     found: list[Finding] = []
     for name in files:
@@ -65,12 +63,36 @@ def _looked_at(name: str, releases: dict[str, str], knowledge: str | None) -> It
 
     path = Path(name)
     if not name.endswith(".toml"):
-        from fi_doctor import settings
         from fi_doctor.cli import emit, giving
 
-        return settings.find_in_releases(giving.read((), (name,), None, say=emit.say), releases)
+        return _judged(name, giving.read((), (name,), None, say=emit.say), releases)
     _check_policy(path, knowledge)
     return ()
+
+
+def _judged(name: str, stated: tuple[Stated, ...], releases: dict[str, str]) -> list[Finding]:
+    """By the releases that options name, else by those of the images' tags. Errors: UsageError where there is none."""
+    from fi_doctor import settings
+    from fi_doctor.cli import emit
+    from fi_doctor.diagnosis.given import CALLED
+    from fi_doctor.errors import UsageError
+    from fi_doctor.facts.serve_words import release_of
+
+    by_release: dict[tuple[tuple[str, str], ...], list[Stated]] = {}
+    for image in dict.fromkeys(one.image for one in stated):
+        tagged = release_of(image)
+        if tagged and tagged[0] not in releases:
+            option = f"--{tagged[0]}"
+            emit.say(f"{name}: judged by {CALLED[tagged[0]]} {tagged[1]}, the tag of {image}; {option} names another")
+        those = {**(dict([tagged]) if tagged else {}), **releases}
+        by_release.setdefault(tuple(those.items()), []).extend(one for one in stated if one.image == image)
+    if not any(by_release) and stated:
+        images = " and ".join(dict.fromkeys(repr(one.image) for one in stated if one.image))
+        why = "which settings there are depends on the release that is started"
+        why += f", and the tag of {images} names none" if images else ""
+        raise UsageError(f"{name} and no release", why=why, todo=f"fi-doctor lint --vllm 0.33.0 {name}")
+    judged = (settings.find_in_releases(tuple(some), dict(those)) for those, some in by_release.items())
+    return [one for found in judged for one in found]
 
 
 def _check_policy(path: Path, knowledge: str | None) -> None:

@@ -127,8 +127,8 @@ def read_dockerfile(path: Path, text: str) -> tuple[Given, ...]:
     line = now.line if served.server else 0
     own = {variable: Variable(value=value, line=line) for variable, value in served.variables.items()}
     variables = {**now.given.variables, **own}
-    given = msgspec.structs.replace(now.given, server=served.server, words=served.words, line=line, variables=variables)
-    return (given,)
+    told = {"server": served.server, "words": served.words, "line": line, "image": now.image}
+    return (msgspec.structs.replace(now.given, variables=variables, **told),)
 
 
 def _from(value: str) -> tuple[str, str]:

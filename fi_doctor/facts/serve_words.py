@@ -17,6 +17,8 @@ _MODULES = {
     "sglang.launch_server": "sglang",
 }
 _IMAGES = {"vllm-openai": "vllm"}  # whose entry point is `vllm serve`, or was the module of the server
+_RELEASED = {"vllm/vllm-openai": "vllm", "lmsysorg/sglang": "sglang"}  # the projects' images, whose tags are releases
+_TAG = re.compile(r"v?(\d+(?:\.\d+)+(?:\.?(?:post|rc|dev)\d+)?)(?:-[\w.-]+)?")  # v0.33.0, v0.5.3rc0-cu126
 _ENDS = {";", "&&", "||", "&", "|"}
 
 
@@ -38,6 +40,14 @@ def served_by(words: Sequence[str], image: str = "", *, has_entry: bool = False)
         return found
     known = next((server for name, server in _IMAGES.items() if name in image), "")
     return Served(known, tuple(words)) if known else found
+
+
+def release_of(image: str) -> tuple[str, str] | None:
+    """The distribution and version that the tag of a project's own image names; None where it names none."""
+    name, _, tag = image.partition("@")[0].rpartition(":")
+    owner = next((owner for own, owner in _RELEASED.items() if f"/{name}".endswith(f"/{own}")), None)
+    found = _TAG.fullmatch(tag)
+    return (owner, found[1]) if owner and found else None
 
 
 def _in_script(script: str) -> Served:

@@ -109,8 +109,8 @@ def _given(  # noqa: PLR0913 - what the two kinds of manifests call otherwise
     entry: str,
     rest: str,
 ) -> Given:
-    first, then = _get(node, entry), _get(node, rest)
-    found = served_by((*_words(first), *_words(then)), _word(_get(node, "image")), has_entry=first is not None)
+    first, then, image = _get(node, entry), _get(node, rest), _word(_get(node, "image"))
+    found = served_by((*_words(first), *_words(then)), image, has_entry=first is not None)
     at = then if then is not None else first
     line = at.start_mark.line + 1 if at is not None and found.server else 0
     own = {name: Variable(value=value, line=line) for name, value in found.variables.items()}
@@ -121,6 +121,7 @@ def _given(  # noqa: PLR0913 - what the two kinds of manifests call otherwise
         server=found.server,
         words=found.words,
         line=line,
+        image=image,
         unread=unread,
     )
 

@@ -21,6 +21,7 @@ class Given(Data, frozen=True, omit_defaults=True):
     server: str = ""  # "vllm" or "sglang", where its command line is told
     words: tuple[str, ...] = ()  # of that command line, behind `vllm serve`
     line: int = 0  # of the command line
+    image: str = ""  # that its container starts from, as it is written
     unread: dict[str, str] = {}  # what could not be told -> why
 
     @property
@@ -40,6 +41,7 @@ class Stated(Data, frozen=True, omit_defaults=True):
     part: str = ""  # "service vllm"
     line: int = 0
     server: str = ""  # "vllm" or "sglang", where it is told whom it is for
+    image: str = ""  # "vllm/vllm-openai:v0.33.0", where it is told what runs it
 
     @property
     def place(self) -> str:

@@ -40,6 +40,21 @@ def test_settings_that_the_release_does_not_have_are_1_with_place_and_cure(lint)
     assert said == "fi-doctor: 2 settings wrong in 1 file (exit 1)\n"
 
 
+def test_the_tag_of_the_image_names_the_release_where_no_option_does(lint):
+    code, out, said = lint(files={"compose.yaml": COMPOSE})
+    assert (code, "vLLM 0.33.0 has no --swap-space" in out) == (1, True)
+    first = "compose.yaml: judged by vLLM 0.33.0, the tag of vllm/vllm-openai:v0.33.0; --vllm names another\n"
+    assert said == f"{first}fi-doctor: 2 settings wrong in 1 file (exit 1)\n"
+    older = COMPOSE.replace("v0.33.0", "v0.14.0-x86_64")
+    assert lint(files={"compose.yaml": older})[:2] == (0, "")
+    both = older + COMPOSE.partition("\n")[2].replace("llm:", "newer:", 1)
+    code, out, _ = lint(files={"compose.yaml": both})
+    assert code == 1
+    assert "compose.yaml:9 (service newer)" in out
+    assert "service llm" not in out
+    assert lint(files={"Dockerfile": "FROM vllm/vllm-openai:v0.33.0\nENV VLLM_ATTENTION_BACKEND=FLASHINFER\n"})[0] == 1
+
+
 def test_another_release_has_them_and_all_is_well(lint):
     assert lint("--vllm", "0.14.0", files={"compose.yaml": COMPOSE})[:2] == (0, "")
     code, out, said = lint("--vllm", "0.33.0", files={"compose.yaml": GOOD, "fi-doctor.toml": POLICY})
@@ -67,17 +82,21 @@ def test_what_is_not_known_is_not_well(lint):
         3,
         "info settings-not-judged: the settings for vLLM that were given are not judged",
     )
-    code, _, said = lint(files={"compose.yaml": GOOD})
+    code, _, said = lint(files={"compose.yaml": GOOD.replace("v0.33.0", "latest")})
     assert code == 2
+    assert "error: compose.yaml and no release\n" in said
+    assert "and the tag of 'vllm/vllm-openai:latest' names none" in " ".join(said.split())
     assert "fi-doctor lint --vllm 0.33.0 compose.yaml" in said
     assert lint("--vllm", "soon", files={"compose.yaml": GOOD})[0] == 2
 
 
 def test_a_file_that_is_not_there_is_2(doctor):
-    done = doctor("lint", "--vllm", "0.33.0", "none.yaml", "none.toml")
+    done = doctor("lint", "none", "none.yaml", "none.toml")
     assert done.returncode == 2
-    assert "none.yaml" in done.stderr
+    for name in ("none", "none.yaml"):
+        assert f"error: '{name}' cannot be read\n  why: No such file or directory\n" in done.stderr
     assert "none.toml" in done.stderr
+    assert "release" not in done.stderr
 
 
 @pytest.mark.parametrize(

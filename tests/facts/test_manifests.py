@@ -4,6 +4,7 @@ import pytest
 
 from fi_doctor.errors import DataError
 from fi_doctor.facts import manifests
+from fi_doctor.facts.serve_words import release_of
 
 
 def read(tmp_path, name, text):
@@ -267,3 +268,20 @@ def test_variables_that_are_put_into_each_other_without_end_are_not_known(tmp_pa
 def test_what_a_shell_would_put_into_a_variable_is_not_known(tmp_path, written, value):
     [given] = read(tmp_path, "a.env", f"A=1\nexport C={written}\n")
     assert values(given) == {"A": "1", "C": value}
+
+
+@pytest.mark.parametrize(
+    ("image", "release"),
+    [
+        ("vllm/vllm-openai:v0.33.0", ("vllm", "0.33.0")),
+        ("mirror.corp:5000/vllm/vllm-openai:v0.14.0-x86_64@sha256:0af3", ("vllm", "0.14.0")),
+        ("lmsysorg/sglang:v0.5.1.post3-cu126", ("sglang", "0.5.1.post3")),
+        ("vllm/vllm-openai:latest", None),
+        ("vllm/vllm-openai", None),
+        ("vllm/vllm-openai:${TAG:-v0.33.0}", None),
+        ("ours/vllm-openai:v1.2.0", None),
+        ("", None),
+    ],
+)
+def test_the_tag_of_a_projects_own_image_names_a_release(image, release):
+    assert release_of(image) == release
