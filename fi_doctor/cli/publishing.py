@@ -62,7 +62,7 @@ def serve(  # noqa: PLR0913 - the options of a command
     """Serve the last report over HTTP, read-only.
 
     /healthz (200 where the gate holds, else 503 and why), /report.json, /metrics (Prometheus), / (HTML). Ends by a
-    signal: 143 after SIGTERM, 130 after Ctrl-C. Needs waitress, which fi-doctor[serve] brings.
+    signal: 143 after SIGTERM, 130 after Ctrl-C. Needs the package waitress.
     """
     from fi_doctor.cli import parse
     from fi_doctor.errors import UsageError

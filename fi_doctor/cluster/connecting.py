@@ -126,7 +126,7 @@ def _ray() -> Any:
         raise UsageError(
             "fi-doctor fleet --address needs Ray",
             why=f"{error} (in {sys.executable})",
-            todo=f"{_install('fi-doctor[fleet]')}, with the release of Ray that the cluster has; or fi-doctor fleet "
+            todo=f"{_install('ray[client]')}, with the release of Ray that the cluster has; or fi-doctor fleet "
             "--reports FOLDER, which needs none",
         ) from error
 

@@ -83,5 +83,5 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch):
     with pytest.raises(UsageError) as error, connecting.connected("auto"):
         raise AssertionError
     assert "No module named 'ray'" in error.value.why
-    assert "-m pip install 'fi-doctor[fleet]'" in error.value.todo
+    assert "-m pip install 'ray[client]'," in error.value.todo
     assert "--reports" in error.value.todo

@@ -8,7 +8,7 @@ import pytest
 from fi_doctor.cluster.grid import Order
 from fi_doctor.cluster.rounds import Ask, Rounds
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'fi-doctor[fleet]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'ray[client]'")
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # Ray's own
     pytest.mark.skipif(shutil.disk_usage("/dev/shm").free < 1 << 28, reason="Ray keeps its objects in /dev/shm"),
