@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from packaging.version import Version
@@ -21,10 +21,11 @@ from fi_doctor.conditions.relations import (
     targets_of,
     visible_sms,
 )
-from fi_doctor.model import Facts, Missing, Nvcc, OtherToolkit
+from fi_doctor.model import Facts, JitToolkit, Missing, Nvcc, OtherToolkit
 
 _NEEDS = re.compile(r"requires CUDA\S* *>= *(\d+\.\d+)")  # FlashInfer's own words where it has no architecture
 _FEWEST = Version("0.0")
+_BY_PATH = "which nvcc"
 _OF_PACKAGES = re.compile(r"/usr/local/cuda-(\d+\.\d+)")
 _PACKAGES = (
     ("cuda-cudart-dev", re.compile(r"^cuda_runtime\.h$|^cuda_bf16\.h$|^libcudart")),
@@ -83,15 +84,30 @@ def cuda_home_for_nvcc(facts: Facts) -> Relation:
 
 
 def packages_for_nvcc(facts: Facts) -> Relation:
-    """NVIDIA's packages with what that toolkit lacks, where it lies where they put it: "cuda-driver-dev-13-0"."""
-    home = cuda_home_for_nvcc(facts)
-    lies = None if isinstance(home, Missing) else _OF_PACKAGES.fullmatch(str(home[0]))
+    """NVIDIA's packages with all that lacks in the toolkit to build with: "cuda-driver-dev-13-0".
+
+    It is that of `cuda_home_for_nvcc` where an nvcc on PATH misleads the JIT, else the JIT's own, and lies where they
+    put it.
+    """
+    home = _own_home(facts)
+    lies = None if isinstance(home, Missing) else _OF_PACKAGES.fullmatch(home)
     if lies is None or isinstance(home, Missing):
         return Missing(reason="it is not where NVIDIA's packages put a toolkit")
-    lacks, modules_lack = _lacks(str(home[0]), facts)
+    lacks, modules_lack = _lacks(home, facts)
     names = (name for name, meant in _PACKAGES if any(meant.search(one) for one in (*lacks, *modules_lack)))
     packages = tuple(f"{name}-{lies[1].replace('.', '-')}" for name in names)
     return packages or Missing(reason="it lacks nothing")
+
+
+def _own_home(facts: Facts) -> str | Missing:
+    jit = facts.toolkit.jit
+    if isinstance(jit, Missing):
+        return jit
+    if jit.found_by == _BY_PATH:
+        home = cuda_home_for_nvcc(facts)
+        if not isinstance(home, Missing):
+            return str(home[0])
+    return jit.nvcc if isinstance(jit.nvcc, Missing) else home_of(jit.nvcc)
 
 
 def lacks_told(home: str, facts: Facts) -> str:
@@ -158,9 +174,21 @@ def _lacks(home: str, facts: Facts) -> tuple[list[str], list[str]]:
     nvccs = (*facts.toolkit.others, *(() if isinstance(jit, Missing) or isinstance(jit.nvcc, Missing) else (jit.nvcc,)))
     named = [nvcc.path for nvcc in nvccs if f"{home}/bin/nvcc" in (nvcc.path, nvcc.resolved)]
     found = next((one for one in facts.toolkit.toolkits if one.home == home or one.nvcc in named), None)
+    if found is None and not isinstance(jit, Missing) and not isinstance(jit.nvcc, Missing):
+        return _lacks_itself(jit) if jit.found_by != _BY_PATH and jit.nvcc.home == home else ([], [])
     if found is None:
         return [], []
     return [name for name in found.lacks if not cccl.is_vendored(name, facts)], list(found.modules_lack)
+
+
+def _lacks_itself(jit: JitToolkit) -> tuple[list[str], list[str]]:
+    """The same of the JIT's own toolkit, of which the build lines have told it."""
+
+    def absent(headers: Mapping[str, str | Missing], libraries: Mapping[str, str | Missing]) -> list[str]:
+        names = (*headers.items(), *((f"lib{name}.so", found) for name, found in libraries.items()))
+        return [name for name, found in names if isinstance(found, Missing)]
+
+    return absent(jit.headers, jit.libraries), absent(jit.module_headers, jit.module_libraries)
 
 
 def _others(facts: Facts) -> list[_Other]:

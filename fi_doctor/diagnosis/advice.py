@@ -10,7 +10,7 @@ from fi_doctor import conditions
 from fi_doctor.conditions import View
 from fi_doctor.diagnosis import called, given
 from fi_doctor.diagnosis.findings import UNEXPLAINED_FAILURE, addressee, filled_line, report_command
-from fi_doctor.diagnosis.reads import is_read, read_in
+from fi_doctor.diagnosis.reads import is_awaited, is_read, read_in
 from fi_doctor.diagnosis.uses import Asked, asked_by_rows
 from fi_doctor.model import (
     Action,
@@ -158,4 +158,6 @@ def _chosen(
 def _applies(action: Action, view: View, settings: tuple[Setting, ...]) -> bool:
     if conditions.unknowns(action.line, view):
         return False
-    return not action.setting or is_read(action.setting, view.facts, settings)
+    # What is to be set for a FlashInfer that is yet to be installed is said now, too: all lines are pasted at once.
+    awaited = is_awaited(action.setting, view.facts, settings)
+    return not action.setting or awaited or is_read(action.setting, view.facts, settings)

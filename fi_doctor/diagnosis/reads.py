@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from fi_doctor.conditions.ranges import version_in
 from fi_doctor.model import Facts, FlashInfer, Missing, Package, Setting, Vllm
 
+_FLASHINFER = "flashinfer-python"
 _SERVERS = frozenset(("vllm", "sglang"))
 
 
@@ -14,6 +17,14 @@ def is_read(name: str, facts: Facts, settings: tuple[Setting, ...], server: str 
     server: the one that is told it; of another one, which calls flags alike, no setting counts.
     """
     return _read_by(name, facts, settings, server) is not None
+
+
+def is_awaited(name: str, facts: Facts, settings: tuple[Setting, ...]) -> bool:
+    """Whether it is a variable of FlashInfer, none is installed, and every release from some one on reads it."""
+    if not isinstance(_version(_FLASHINFER, facts), Missing):
+        return False
+    own = [one for one in settings if (one.name, one.owner) == (name, _FLASHINFER)]
+    return any(re.fullmatch(r">=[\d.]+", one.read_by) for one in own)
 
 
 def read_in(name: str, facts: Facts, settings: tuple[Setting, ...], server: str = "vllm") -> str:
@@ -39,7 +50,7 @@ def _version(owner: str, facts: Facts) -> str | Missing:
     package = facts.packages.get(owner, Missing(reason="nothing is known of it"))
     if isinstance(package, Package):
         return package.version
-    if owner == "flashinfer-python" and isinstance(facts.flashinfer, FlashInfer):
+    if owner == _FLASHINFER and isinstance(facts.flashinfer, FlashInfer):
         return facts.flashinfer.version  # a checkout on PYTHONPATH has no metadata
     return package
 

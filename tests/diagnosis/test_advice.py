@@ -5,10 +5,11 @@ import pytest
 from msgspec.structs import replace
 
 from fi_doctor import knowledge
-from fi_doctor.diagnosis import advice, findings, matrix
-from fi_doctor.model import ActionKind, Ending, Stage
+from fi_doctor.diagnosis import advice, findings, matrix, reads
+from fi_doctor.model import ActionKind, Ending, OtherToolkit, Stage
 
 KB = knowledge.load()
+GONE = make.absent("it is in none of the folders")
 SAMPLER_FAILS = make.outcome("sampling.top_k_top_p", Ending.SIGNALLED, Stage.BUILT, detail="SIGSEGV")
 
 
@@ -34,6 +35,42 @@ def test_the_toolkit_of_a_wrapped_nvcc_is_recommended_ready_to_paste():
     [one] = advised(wrapped_nvcc())
     assert (one.kind, one.line) == (ActionKind.SET, "export CUDA_HOME=/usr/local/cuda-13.0")
     assert one.findings == ("cuda-home-derived-from-nvcc-wrapper",)
+
+
+def without_flashinfer(facts):
+    absent = make.absent("not installed")
+    return replace(facts, packages={**facts.packages, "flashinfer-python": absent}, flashinfer=absent)
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_pasting_every_line_completes_the_toolkit_of_a_wrapped_nvcc(installed):
+    facts, home = wrapped_nvcc(), "/usr/local/cuda-13.0"
+    jit = replace(facts.toolkit.jit, module_libraries={"nvrtc": GONE}, module_headers={"curand.h": GONE})
+    lacking = OtherToolkit(
+        home=home, nvcc=f"{home}/bin/nvcc", lacks=("libcuda.so",), modules_lack=("libnvrtc.so", "curand.h"), cccl="3.0"
+    )
+    facts = replace(facts, toolkit=replace(facts.toolkit, jit=jit, toolkits=(lacking,)))
+    lines = pasted(facts if installed else without_flashinfer(facts))
+    assert lines[0].startswith(f"export CUDA_HOME={home} ")
+    assert lines[1:] == ["apt-get install -y cuda-driver-dev-13-0 cuda-nvrtc-dev-13-0 libcurand-dev-13-0"]
+    # With the first line pasted the second one stays as it is.
+    libraries = {"cudart": f"{home}/lib64/libcudart.so", "cuda": GONE}
+    own = make.jit(home=home, libraries=libraries, module_libraries={"nvrtc": GONE}, module_headers={"curand.h": GONE})
+    facts = make.facts(toolkit=make.toolkit(jit=own))
+    assert pasted(facts if installed else without_flashinfer(facts)) == lines[1:]
+
+
+def pasted(facts):
+    known = advised(facts)
+    return [one.line for one in known if one.kind in (ActionKind.SET, ActionKind.RUN) and "pip" not in one.line]
+
+
+def test_a_variable_that_newer_releases_do_not_read_is_not_set_for_a_flashinfer_that_is_yet_to_come():
+    [kept] = [one for one in KB.settings if (one.name, one.owner) == ("CUDA_HOME", "flashinfer-python")]
+    gone = without_flashinfer(make.facts())
+    assert reads.is_awaited("CUDA_HOME", gone, (kept,))
+    assert not reads.is_awaited("CUDA_HOME", gone, (replace(kept, read_by=">=0.2,<0.5"),))
+    assert not reads.is_awaited("CUDA_HOME", make.facts(), (kept,))
 
 
 def test_a_flashinfer_without_metadata_reads_its_settings_too():
