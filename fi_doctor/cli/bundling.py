@@ -69,8 +69,9 @@ def pack(
 
 def _lines(found: Opened) -> list[str]:
     kb = found.kb
-    counts = {"rules": kb.rules, "faults": found.faults, "rows": kb.features, "settings": kb.settings}
-    counts["operators"] = kb.operators
+    names = len({one.name for one in kb.settings})
+    counts = {"rules": kb.rules, "faults": found.faults, "rows of the matrix": kb.features}
+    counts |= {f"entries of {names} settings": kb.settings, "operators of a complete backend": kb.operators}
     newest = ", ".join(f"{name} {version}" for name, version in sorted(kb.newest.items()))
     return [
         "checked on:",

@@ -144,6 +144,7 @@ def _explained(
     rows = {feature.id for feature in kb.features}
     causes = {rule.cause for rule in kb.rules} | faults.causes(folder).keys()
     causes -= {rule.id for rule in kb.rules} | faults.ids(folder).keys()
+    findings = [*explaining.FINDINGS, *(rule.id for rule in kb.rules)]
     words = {name: text for name, text in explaining.WORDS.items() if name not in explaining.FINDINGS}
     verdicts = [(word.value, words.pop(word.value)) for word in Verdict]
     evidence = [(word.value, words.pop(word.value)) for word in Evidence]
@@ -158,7 +159,7 @@ def _explained(
         "Probes, besides those that have the name of their row": [
             (spec.id, "") for spec in specs if spec.id not in rows
         ],
-        "Findings": [(name, "") for name in sorted([*explaining.FINDINGS, *(rule.id for rule in kb.rules)])],
+        f"Findings, {len(kb.rules)} of them of rules": [(name, "") for name in sorted(findings)],
         "Faults that logs tell": [(name, "") for name in sorted(faults.ids(folder))],
         "Causes, of which several rules and faults may be": [(name, "") for name in sorted(causes)],
         "Settings": [(name, "") for name in sorted({setting.name for setting in kb.settings})],

@@ -21,8 +21,7 @@ from fi_doctor.model import (
     Report,
     Verdict,
 )
-
-OTHERS = "Other rows of the matrix"
+from fi_doctor.model.coverage import OTHERS
 
 
 def cover(kb: KnowledgeBase, report: Report) -> Coverage:

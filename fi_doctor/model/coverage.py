@@ -8,6 +8,7 @@ from fi_doctor.model.report import Doctor
 from fi_doctor.model.words import Evidence, Verdict
 
 COVERAGE_SCHEMA = "fi-doctor.coverage/1.0"
+OTHERS = "Other rows of the matrix"  # the group of rows that no operator of a complete backend names
 
 
 class Here(Data, frozen=True):

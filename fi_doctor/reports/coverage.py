@@ -10,6 +10,7 @@ import msgspec
 
 from fi_doctor.errors import UsageError
 from fi_doctor.model import COVERAGE_SCHEMA, Calls, Coverage, Covered, Here, Missing, Unbound, Verdict
+from fi_doctor.model.coverage import OTHERS
 from fi_doctor.reports.text import amount, brief, clean, wrap
 
 FORMATS = ("console", "json", "markdown")
@@ -51,7 +52,11 @@ def headline(coverage: Coverage) -> str:
     }.items():
         part = f"{missing[place]} {one if missing[place] == 1 else many}"
         parts.append(f"{part} ({unknown[place]} {noun})" if unknown[place] else part)
-    return f"Of {amount(len(coverage.operators), 'operator')}, {', '.join(parts)}."
+    others = sum(one.group == OTHERS for one in coverage.operators)
+    own = (
+        f" ({len(coverage.operators) - others} of a complete backend, {amount(others, 'row')} beside)" if others else ""
+    )
+    return f"Of {amount(len(coverage.operators), 'operator')}{own}, {', '.join(parts)}."
 
 
 def _console(coverage: Coverage, width: int, *, only_missing: bool) -> Iterator[str]:

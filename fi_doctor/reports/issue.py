@@ -7,16 +7,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from fi_doctor.model import Facts, FeatureRow, Missing, Outcome, Package, Report, Verdict
+from fi_doctor.model import Facts, FeatureRow, Missing, Outcome, Package, Report, Severity, Verdict
 from fi_doctor.reports import failures
 from fi_doctor.reports.answer import headline, machine, sms_of, told_knowledge
 from fi_doctor.reports.document import in_order
 from fi_doctor.reports.markdown import words
 from fi_doctor.reports.redaction import names_host, redacted
-from fi_doctor.reports.text import clean, clean_lines
+from fi_doctor.reports.text import amount, clean, clean_lines
 
 _LONGEST = 60_000  # GitHub takes 65,536 characters
 _PACKAGES = re.compile(r"flashinfer|vllm|sglang|torch|tvm-ffi|cutlass|cudnn|cuda|triton|nccl|nvshmem|numpy|ninja")
+_COUNTED = {"error": Severity.ERROR, "warning": Severity.WARNING}
 _BAD = (Verdict.WRONG_RESULT, Verdict.BROKEN)
 
 
@@ -133,13 +134,22 @@ def _described(report: Report, failed: list[Outcome]) -> Iterator[str]:
     bad = [row for row in report.features if row.verdict in _BAD]
     if not bad and not failed:
         yield ""
-        yield "TODO: fi-doctor found nothing that fails. What did you see, and what did you expect instead?"
+        yield f"TODO: {_nothing_failed(report)} What did you see, and what did you expect instead?"
     for row in bad:
         yield f"- {_row(row)}"
     for outcome in failed:
         yield ""
         yield words(redacted(failures.summary(outcome, report)), 2000)
         yield from _block("text", failures.deciding_lines(outcome))
+
+
+def _nothing_failed(report: Report) -> str:
+    """What was found all the same: findings are about the machine, failures about kernels."""
+    counts = {noun: sum(one.severity is kind for one in report.findings) for noun, kind in _COUNTED.items()}
+    told = [amount(count, noun) for noun, count in counts.items() if count]
+    if not told:
+        return "fi-doctor found nothing that fails."
+    return f"fi-doctor saw no kernel fail, and finds {' and '.join(told)} of this machine (see below)."
 
 
 def _row(row: FeatureRow) -> str:

@@ -182,7 +182,7 @@ def test_explain_lists_every_id(doctor):
         "Features:",
         "Operators of a complete backend:",
         "Probes, besides those that have the name of their row:",
-        "Findings:",
+        f"Findings, {len(kb.rules)} of them of rules:",
         "Faults that logs tell:",
         "Causes, of which several rules and faults may be:",
         "Settings:",

@@ -20,6 +20,7 @@ from fi_doctor.model import (
     Unbound,
     Verdict,
 )
+from fi_doctor.model.coverage import OTHERS
 from fi_doctor.reports import coverage
 
 HERE = Here(row="norm.rmsnorm", sm=90, verdict=Verdict.WORKS, evidence=Evidence.VERIFIED, why="it agrees")
@@ -66,6 +67,12 @@ def test_the_first_line_counts_what_is_missing_where_and_what_is_not_known():
     assert first == (
         "Of 2 operators, 1 is not in FlashInfer, 1 is not called by vLLM, 0 do not work here (1 not known here)."
     )
+
+
+def test_rows_that_are_no_operator_of_a_complete_backend_are_counted_apart():
+    row = replace(RMSNORM, id="kv.append", group=OTHERS)
+    first = coverage.headline(replace(WHOLE, operators=(RMSNORM, AWQ, row)))
+    assert first.startswith("Of 3 operators (2 of a complete backend, 1 row beside), 1 is not in FlashInfer")
 
 
 def test_each_place_is_named_with_file_and_line():

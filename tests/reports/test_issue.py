@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 from report_samples import SAMPLES, all_good, broken_toolkit, one_variant_broken
 
+from fi_doctor.model import Severity
 from fi_doctor.reports.issue import FORMS, render
 from fi_doctor.reports.redaction import redacted
 
@@ -43,6 +44,13 @@ def test_what_fails_is_told_with_its_script_and_the_box_is_left_to_the_reporter(
 
 def test_where_nothing_fails_it_asks_what_was_seen():
     assert "TODO: fi-doctor found nothing that fails." in render(all_good(), "vllm", {})
+
+
+def test_where_only_the_machine_is_wrong_it_is_not_said_that_nothing_is():
+    found = [replace(one, severity=Severity.ERROR) for one in broken_toolkit().findings[:1]]
+    text = render(replace(all_good(), findings=(*found, replace(found[0], severity=Severity.INFO))), "flashinfer", {})
+    assert "TODO: fi-doctor saw no kernel fail, and finds 1 error of this machine (see below). What did" in text
+    assert "nothing that fails" not in text
 
 
 def test_a_script_that_makes_it_too_long_is_left_out():
