@@ -246,9 +246,12 @@ def _tied(one: Candidate, ties: list[Line]) -> Candidate:
         return one
     if tying.is_anothers(_deciding(one)):
         # Where a traceback stands before it, that names others; else nothing says whose it is.
-        return one._replace(is_anothers=True, is_tied=any(match.line.frame for match in _deciding(one)))
+        confidence = Confidence.LOW if _is_of_flashinfer(one.fault) else one.confidence
+        is_tied = any(match.line.frame for match in _deciding(one))
+        return one._replace(is_anothers=True, is_tied=is_tied, confidence=confidence)
     if owner := tying.owner(_deciding(one), ties):
-        confidence = min(one.confidence, Confidence.MEDIUM, key=lambda confidence: confidence.rank)
+        most = Confidence.LOW if _is_of_flashinfer(one.fault) else Confidence.MEDIUM
+        confidence = min(one.confidence, most, key=lambda confidence: confidence.rank)
         if all(tying.is_of_its_source(match) for match in _deciding(one)):
             confidence = one.confidence
         return one._replace(is_anothers=True, owner=owner, confidence=confidence)
@@ -257,6 +260,11 @@ def _tied(one: Candidate, ties: list[Line]) -> Candidate:
         return one._replace(confidence=most, is_tied=False)
     is_guess = one.confidence is Confidence.LOW and not tying.is_named(one.matches, ties)
     return one._replace(is_tied=False) if is_guess else one
+
+
+def _is_of_flashinfer(fault: Fault) -> bool:
+    """Whether only FlashInfer could bring about what a fault is called: a guess, where the error is another's."""
+    return "FlashInfer" in fault.title and not fault.otherwise
 
 
 def _beats(one: Candidate, other: Candidate) -> bool:

@@ -238,3 +238,19 @@ def test_the_same_in_the_copy_that_flashinfer_brings_is_sure():
     path = "/v/flashinfer/data/csrc/nv_internal/tensorrt_llm/cpp/runner.cu"
     found = first(f"RuntimeError: [TensorRT-LLM][ERROR] Assertion failed: Routing kernel expects topK ({path}:80)\n")
     assert (found.flashinfer_at_fault, found.confidence) == (True, Confidence.HIGH)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Warning 6: gdalbuildvrt does not support heterogeneous projection: expected WGS 84",
+        "ValueError: Invalid activation type: swish",
+        "ComputeError: line byte length 90 exceeds max buffer size 64",
+        "ValueError: intermediate_size must be a multiple of gate_type blck size",
+    ],
+)
+def test_words_that_others_have_too_make_at_most_a_guess(said):
+    path = "/home/me/app.py"
+    for text in (said, f'Traceback (most recent call last):\n  File "{path}", line 5, in f\n    raise\n{said}\n'):
+        found = first(text)
+        assert found is None or (found.flashinfer_at_fault, found.confidence) == (False, Confidence.LOW)
