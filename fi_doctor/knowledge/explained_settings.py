@@ -9,8 +9,9 @@ EXPLAINED = {
     "setting-unknown": (
         "A variable or flag that the installed version does not have: it was in another release, is of a fork, or is "
         "misspelled. A variable is passed over in silence, from vLLM 0.17 on with a warning; of a flag vLLM says that "
-        "it is unrecognized, and ends. Flags of the HTTP server are not looked up; one is called unknown only where "
-        "another release had it, or something is known to stand for it. The fix has what this version takes instead."
+        "it is unrecognized, and ends. Of vLLM's HTTP server only the names of its flags are known: one of them is "
+        "passed over, one like no flag of the engine is told without a verdict. The fix has what this "
+        "version takes instead."
     ),
     "setting-never-read": (
         "A variable that the installed version registers, so that it is taken without a warning, and that no file of "
