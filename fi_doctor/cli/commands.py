@@ -162,6 +162,7 @@ def _explained(
         f"Findings, {len(kb.rules)} of them of rules": [(name, "") for name in sorted(findings)],
         "Faults that logs tell": [(name, "") for name in sorted(faults.ids(folder))],
         "Causes, of which several rules and faults may be": [(name, "") for name in sorted(causes)],
+        "Families of faults": [(name, "") for name in sorted(faults.families(folder))],
         "Settings": [(name, "") for name in sorted({setting.name for setting in kb.settings})],
     }
 

@@ -225,11 +225,12 @@ def explain(  # noqa: PLR0913 - the options of a command
 ) -> int:
     """What an id means, or a log tells.
 
-    Of a log: the cause, how sure it is, and what mends it. An id is of a finding, row, probe, fault or verdict. A name
-    with a slash, or that ends as a log does, is a file.
+    Of a log: the cause, how sure it is, and what mends it. An id is of a finding, row, probe, fault, family of faults
+    or verdict. A name with a slash, or that ends as a log does, is a file.
 
     Exit codes: 0 a cause is named or no error is told, 2 a file cannot be read (of several, the answer is that of the
-    others) or the command line is wrong, 3 there is an error and no cause, or nothing to read.
+    others) or the command line is wrong, 3 there is an error and no cause, nothing to read, or no cause
+    in what could be read of a damaged file.
     """
     from fi_doctor.cli import explaining
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Container
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import msgspec
 from fi_doctor.cli import consulting, emit, outputs, streams
 from fi_doctor.diagnosis import aging
 from fi_doctor.errors import DataError, DoctorError, UsageError
-from fi_doctor.explaining import embedded, harmless, inputs, machine
+from fi_doctor.explaining import embedded, harmless, inputs, machine, waiting
 from fi_doctor.explaining.diagnose import Source, diagnose
 from fi_doctor.model import Explanation, LogFact, Report, secrets
 from fi_doctor.reports import explained as written
@@ -39,8 +40,8 @@ class AskedExplain(msgspec.Struct, frozen=True, kw_only=True):
 def explain(asked: AskedExplain) -> int:
     """Write the text behind an id, or the answer to logs.
 
-    0 where a cause is named or no error is told, 3 where there is an error and no cause, or nothing to read; 2 where
-    one of several files cannot be read: the answer is that of the others.
+    0 where a cause is named or no error is told, 3 where there is an error and no cause, nothing to read, or no cause
+    in what could be read of a damaged file; 2 where one of several files cannot be read: the answer is of the others.
     """
     _check(asked)
     if is_id(asked):
@@ -49,11 +50,11 @@ def explain(asked: AskedExplain) -> int:
         return commands.explain(asked.names[0] if asked.names else None, asked.knowledge, is_list=asked.is_list)
     targets = outputs.targets(asked.formats, "--format", asked.output, forms=written.FORMATS)
     outputs.check(targets)
-    found, refused = _explained(asked)
+    found, refused, is_whole = _explained(asked)
     outputs.put(targets, lambda one: _text(found, one.form))
     for error in refused:
         streams.tell_error(error)
-    return _REFUSED if refused else code(found)
+    return _REFUSED if refused else code(found, is_whole=is_whole)
 
 
 def is_id(asked: AskedExplain) -> bool:
@@ -79,9 +80,9 @@ def is_id(asked: AskedExplain) -> bool:
         return name in explaining.ids(kb, specs, folder=folder) or bool(explained_registered.texts(name))
 
 
-def code(found: Explanation) -> int:
-    """The exit code of an answer."""
-    if not any(one.bytes for one in found.read):
+def code(found: Explanation, *, is_whole: bool = True) -> int:
+    """The exit code of an answer. is_whole: whether the logs could be read to their end."""
+    if not any(one.bytes for one in found.read) or not (is_whole or found.diagnoses):
         return _UNKNOWN
     return _UNKNOWN if harmless.left(found.errors) and not found.diagnoses else 0
 
@@ -99,8 +100,11 @@ def _check(asked: AskedExplain) -> None:
         )
 
 
-def _explained(asked: AskedExplain) -> tuple[Explanation, tuple[DoctorError, ...]]:
-    """The answer, and which of several files it is without. Errors: the first of them where no log is left."""
+def _explained(asked: AskedExplain) -> tuple[Explanation, tuple[DoctorError, ...], bool]:
+    """The answer, which of several files it is without, and whether the others could be read to their end.
+
+    Errors: the first of them where no log is left.
+    """
     if not asked.names:
         raise UsageError("there is no log to explain", todo="fi-doctor explain FILE, or - for what is piped in")
     if [*asked.names, *asked.env_files].count("-") > 1:
@@ -118,34 +122,50 @@ def _explained(asked: AskedExplain) -> tuple[Explanation, tuple[DoctorError, ...
                 pasted = _pasted(name)
                 report = None if pasted is None else _report(pasted, name)
                 if report is None or not (pasted and pasted.is_all):
-                    opened = stack.enter_context(inputs.opened(name, cut.setdefault(name, [])))
-                    sources.append(Source(name, opened, is_environment))
+                    shown = _shown(name)
+                    opened = stack.enter_context(inputs.opened(name, cut.setdefault(shown, [])))
+                    sources.append(Source(shown, opened, is_environment))
             except (UsageError, DataError, OSError) as error:
                 refused.append(_refusal(error, name))
                 continue
             is_log_read = is_log_read or not is_environment
             if report is not None:
                 reports.append(report)
-                known += machine.told(report.facts, name)
+                known += machine.told(report.facts, _shown(name))
         if refused and not is_log_read:
             raise refused[0]
         found = diagnose(sources, known=tuple(known), folder=by.faults)
     versions = [(fact.key, fact.value) for fact in found.facts if fact.name == "package"]
+    damaged = {name for name, why in cut.items() if why and not why[0].startswith(waiting.SILENT)}
     left_out = tuple(f"not read: {error.what}" + (f" ({error.why})" if error.why else "") for error in refused)
     found = msgspec.structs.replace(
         found,
+        answer=found.answer if found.diagnoses else "; ".join((found.answer, *_damaged(found, damaged))),
         helps=(*left_out, *_cut(cut), *found.helps, *aging.lines(by.version, by.newest, versions)),
         knowledge=f"{by.version} ({by.origin})" if by.origin else "",
     )
     for report in reports:
         found = msgspec.structs.replace(found, used=machine.compared(found.used, report))
-    return secrets.without(found, secrets.held(os.environ)), tuple(refused)
+    return secrets.without(found, secrets.held(os.environ)), tuple(refused), not damaged
 
 
 def _refusal(error: DoctorError | OSError, name: str) -> DoctorError:
     if isinstance(error, DoctorError):
         return error
     return UsageError(f"{name!r} cannot be read", why=error.strerror or str(error), todo="fi-doctor explain FILE")
+
+
+def _shown(name: str) -> str:
+    """A file's name as text: what of it is not UTF-8 as escapes."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _damaged(found: Explanation, names: Container[str]) -> tuple[str, ...]:
+    return tuple(
+        f"{one.file} is damaged or cut off, and could be read to {one.bytes} bytes only"
+        for one in found.read
+        if one.file in names
+    )
 
 
 def _cut(cut: dict[str, list[str]]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 FIRST_S = 60.0  # until the first byte comes: a server that starts says something by then
 NEXT_S = 600.0  # between bytes: a server that compiles is silent for minutes
 MOST_BYTES = 8 << 30  # of what is piped in or unpacked, some half a minute's reading
+SILENT = "nothing came for "  # why what is piped in is read no longer, and yet whole up to now
 
 
 class Patient(io.RawIOBase):
@@ -64,7 +65,7 @@ class Patient(io.RawIOBase):
 
     def _silent(self, limit: float) -> bytes:
         if self._read:
-            self._give_up(f"nothing came for {limit:.0f} s")
+            self._give_up(f"{SILENT}{limit:.0f} s")
             return b""
         todo = "see that something writes to it, or give a file"
         raise UsageError(f"{self._name!r} tells nothing", why=f"nothing came from it in {limit:.0f} s", todo=todo)

@@ -184,7 +184,7 @@ def ids(kb: KnowledgeBase, specs: tuple[ProbeSpec, ...] = (), *, folder: Path = 
     rows, settings = {feature.id for feature in kb.features}, {setting.name for setting in kb.settings}
     operators = {operator.id for operator in kb.operators}
     probes = {name for spec in specs for name in (spec.id, *spec.variants)}
-    logged = faults.ids(folder).keys() | faults.causes(folder).keys()
+    logged = faults.ids(folder).keys() | faults.causes(folder).keys() | faults.families(folder).keys()
     return tuple(sorted(rules | rows | operators | settings | probes | set(WORDS) | logged))
 
 

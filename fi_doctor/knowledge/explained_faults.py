@@ -10,10 +10,19 @@ from fi_doctor.model import Fault, Mend, Sign
 
 
 def texts(name: str, folder: Path) -> list[str]:
-    """The faults of this id or cause."""
+    """The faults of this id or cause, and of a family how many and which."""
     named = faults.ids(folder)
     paths = [named[name]] if name in named else faults.causes(folder).get(name, [])
-    return [text(fault) for fault in faults.load(paths, folder)]
+    family = [_family(name, folder)] if name in faults.families(folder) else []
+    return [*family, *(text(fault) for fault in faults.load(paths, folder))]
+
+
+def _family(name: str, folder: Path) -> str:
+    known = faults.load((folder / name).glob("*.yaml"), folder)
+    causes = len({fault.cause for fault in known})
+    head = f"{name}, a family of {len(known)} faults that logs tell, of {causes} causes; fi-doctor explain ID has more:"
+    lines = [f"{fault.id}: {plain(fault.title)}" for fault in known]
+    return "\n\n".join((wrapped(head), "\n".join(map(indented, lines)))) + "\n"
 
 
 def text(fault: Fault) -> str:
@@ -30,7 +39,8 @@ def text(fault: Fault) -> str:
         parts.append(
             wrapped("Mended in: " + ", ".join(f"{name} {version}" for name, version in fault.fixed_in.items()))
         )
-    parts += ["To be sure:\n" + "\n".join(f"  {command}" for command in fault.confirm)] if fault.confirm else []
+    settled_by = fault.settled_by
+    parts += ["To be sure:\n" + "\n".join(f"  {command}" for command in settled_by)] if settled_by else []
     parts += [f"The same on a machine: fi-doctor explain {fault.rule}"] if fault.rule else []
     parts += [f"Known from: {fault.source}"] if fault.source else []
     return "\n\n".join(parts) + "\n"

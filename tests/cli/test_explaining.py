@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import gzip
 import io
 import json
+import os
 import sys
 
 import pytest
@@ -14,6 +16,7 @@ from test_schemas import validate
 from fi_doctor.cli import explaining
 from fi_doctor.cli.explaining import AskedExplain, explain, is_id
 from fi_doctor.errors import DataError, UsageError
+from fi_doctor.explaining import waiting
 from fi_doctor.knowledge import examples
 from fi_doctor.reports import document
 
@@ -143,6 +146,60 @@ def test_a_log_that_is_cut_off_is_read_up_to_there_and_it_is_said(capfd, tmp_pat
     code, found = told(capfd, str(tmp_path / "x.gz"))
     assert code == 0
     assert "is damaged or cut off" in found["helps"][0]
+    assert "damaged" not in found["answer"]
+
+
+@pytest.mark.parametrize("line", ["INFO all is well", "ValueError: nobody knows this one"])
+def test_that_no_cause_is_seen_in_a_damaged_file_says_how_far_it_was_read(line, capfd, tmp_path):
+    lines = f"{line}\n".encode() * 9
+    (tmp_path / "x.gz").write_bytes(gzip.compress(lines)[:-4])
+    code, found = told(capfd, tmp_path / "x.gz")
+    said = f"; {tmp_path}/x.gz is damaged or cut off, and could be read to {found['read'][0]['bytes']} bytes only"
+    assert (code, found["answer"].endswith(said)) == (3, True)
+    (tmp_path / "x.gz").write_bytes(gzip.compress(lines))
+    code, found = told(capfd, tmp_path / "x.gz")
+    assert (code == 0, "damaged" in found["answer"]) == (line.startswith("INFO"), False)
+
+
+def test_what_is_piped_in_and_pauses_is_not_damaged(capfd, tmp_path, monkeypatch):
+    @contextlib.contextmanager
+    def opened(name, cut):
+        cut.append(f"{waiting.SILENT}600 s")
+        yield io.BytesIO(b"INFO all is well\n")
+
+    monkeypatch.setattr(explaining.inputs, "opened", opened)
+    code, found = told(capfd, "-")
+    assert (code, found["answer"]) == (0, "no error is told, and no sign of a fault that is known")
+
+
+@pytest.mark.parametrize("form", ["json", "console", "markdown"])
+def test_a_name_that_is_not_utf_8_is_shown_with_escapes(form, capfd, tmp_path):
+    path = os.fsencode(tmp_path) + b"/bad\xff.log"
+    with open(path, "wb") as file:  # noqa: PTH123 - a name of bytes
+        file.write(LOG)
+    names = (os.fsdecode(path), str(tmp_path / "x.log"))
+    (tmp_path / "x.log").write_bytes(b"INFO: started\n")
+    assert explain(AskedExplain(names=names, formats=(form,))) == 0
+    shown = capfd.readouterr().out
+    assert "bad\\xff.log" in shown.replace("\\\\", "\\")
+
+
+def test_a_family_is_told_with_its_faults(capfd):
+    assert explain(AskedExplain(names=("bystander-not-flashinfer",))) == 0
+    shown = capfd.readouterr().out
+    assert "\n  gpu-out-of-memory: " in shown
+    assert "no-nvcc-for-jit" not in shown
+    with pytest.raises(UsageError):
+        explain(AskedExplain(names=("bystander-not-known",)))
+
+
+def test_a_check_that_runs_nothing_is_not_said_to_settle_what_it_knows_nothing_of(tmp_path, capfd):
+    (tmp_path / "x.log").write_bytes(b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
+    _, found = told(capfd, tmp_path / "x.log")
+    assert (found["diagnoses"][0]["rule"], found["diagnoses"][0]["confirm"]) == ("gpu-out-of-memory", [])
+    assert not any("--depth static" in line for line in found["helps"])
+    (tmp_path / "x.log").write_bytes(LOG)
+    assert told(capfd, tmp_path / "x.log")[1]["diagnoses"][0]["confirm"]
 
 
 def test_what_cannot_be_read_is_said(tmp_path):
