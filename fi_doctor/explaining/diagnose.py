@@ -210,7 +210,7 @@ def _read(source: Source, signs: dict[bytes, list[Path]], seen: Seen) -> None:
             watch.frame = watch.frame if tracebacks.LITERALS.isdisjoint(hit.literals) else line
             for raw in lines.parts(spoken.unspoken(line)):
                 _keep(raw, hit, seen)
-                _judge(_shown(raw) if own else raw, hit, own, own.intersection(signs), (watch, seen))
+                _judge(_shown(raw) if own else raw, hit, own, frozenset(filter(signs.__contains__, own)), (watch, seen))
     seen.overcome.end(watch.slight.answered)
     told = {(one.file, one.line) for one in seen.errors}
     requests = watch.slight.requests()

@@ -17,8 +17,10 @@ _OVERLAP = 1 << 10  # the longest literal
 # Lines with one literal that are the same but for numbers, and lines with it at all: those that come later tell
 # nothing new, and are no longer looked for, but for what errors are told with. A log of gigabytes repeats itself.
 _ENOUGH, _MOST = 200, 20_000
+_MANY = 2_000  # forms of lines: where there are more, those are alike that differ in digits of hexadecimal numbers
 _ALIKE = 100  # lines that are the same but for numbers: as many as there may be ranks
 _BACK = 16  # lines with one literal that are looked at in its place where it is passed over: of other containers, too
+_OWN = (b"INFO:", b"(")  # how lines begin before which no collector put the name of a container
 _HEX = b"0123456789abcdefABCDEF"
 # Lines after which it is looked at what is found too often: the first time, and in the end.
 _LOOK, _SELDOM = 2_000, 16_000
@@ -121,13 +123,13 @@ class _Searched:
     def alike(self, line: bytes, literals: tuple[bytes, ...]) -> int:
         """How many lines there were that are the same but for numbers, this one included."""
         form = hash(line.translate(None, _DIGITS))
-        if form not in self._forms and len(self._forms) >= _MOST:  # names of requests, which are random
+        if form not in self._forms and len(self._forms) >= _MANY:  # names of requests, which are random
             form = hash(line.translate(None, _HEX))
         is_known = form in self._forms
         self._all.update(literals)
         if is_known:
             self._same.update(literals)
-        if is_known or len(self._forms) < 2 * _MOST:
+        if is_known or len(self._forms) < _MOST:
             self._forms[form] += 1
         self.found += 1
         self._since += 1
@@ -135,7 +137,7 @@ class _Searched:
             self._tire()
         if self._forms[form] > _ALIKE:
             self.passed |= self._ways.last.intersection(literals)
-        return self._forms[form]
+        return max(1, self._forms[form])
 
     def _tire(self) -> None:
         """Take away what was found often enough; to make the search anew costs what some hundred lines do."""
@@ -188,7 +190,7 @@ def _passed(block: bytes, start: int, end: int, literals: frozenset[bytes], numb
             close = block.find(b"\n", at, at + _LINE)
             line = block[last : close if close >= 0 else min(len(block), at + _LINE)].rstrip(b"\r")
             found[last] = (line, (*found.get(last, (b"", ()))[1], literal))
-            if not read("", 0, line).origin:
+            if line.startswith(_OWN) or not read("", 0, line).origin:
                 break
     for first, (line, among) in sorted(found.items()):
         yield Hit(number - block.count(b"\n", first, end), line, among, alike=0)

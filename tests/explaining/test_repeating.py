@@ -77,6 +77,12 @@ def found(data, ways):
     ]
 
 
+def test_more_lines_that_differ_than_are_counted_are_all_told(monkeypatch):
+    monkeypatch.setattr(stream, "_MOST", 5)
+    data = b"".join(b"Error: %s\n" % (b"x" * at) for at in range(40))
+    assert [alike for *_, alike in found(data, stream.Ways(always=frozenset((b"Error: ",))))] == [1] * 40
+
+
 def reading():
     return stream.Reading()
 
@@ -99,5 +105,5 @@ def test_what_errors_are_told_with_is_looked_for_to_the_end(monkeypatch):
     assert found(data, always)[-1] == (2001, b"another Error: y", 1)
     assert found(data, stream.Ways())[-1][1] != b"another Error: y"
     names = b"".join(b"Error: of %032x\n" % (at * 0x9E3779B97F4A7C15) for at in range(400))
-    monkeypatch.setattr(stream, "_MOST", 50)
+    monkeypatch.setattr(stream, "_MANY", 50)
     assert len(found(names, always)) < 200  # names of requests are alike where too many differ
