@@ -52,7 +52,7 @@ class Harmless:
     def serving(self, number: int, raw: bytes) -> None:
         """Look at a line with which servers tell that they serve."""
         if events.ANSWERED in raw or (events.CALLED in raw and _ANSWERED.search(raw) is not None):
-            self.answered[lines.read("", number, raw).origin] = number
+            self.answered["" if lines.is_alone(raw) else lines.read("", number, raw).origin] = number
 
     def add(self, line: lines.Line, hit: Hit, event: Event | None) -> None:
         """Look at a line with what errors are told with, and the error that it tells, if any."""

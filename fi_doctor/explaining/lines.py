@@ -172,6 +172,11 @@ def begins_record(raw: bytes) -> bool:
     return _RECORD.match(raw) is not None
 
 
+def is_alone(raw: bytes) -> bool:
+    """Whether no collector put the name of a container before a line: told at once."""
+    return raw.startswith((b"INFO:", b"("))
+
+
 def is_record(raw: bytes) -> bool:
     """Whether a line has a logger's level or time, and so is of no record before it."""
     if begins_record(raw) or _OTHERS.match(raw) is not None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from fi_doctor.explaining.lines import begins_record, is_record, read
+from fi_doctor.explaining.lines import begins_record, is_alone, is_record, read
 from fi_doctor.explaining.patterns import Literals
 from fi_doctor.explaining.spoken import begins_answer, begins_turn
 
@@ -18,9 +18,9 @@ _OVERLAP = 1 << 10  # the longest literal
 # nothing new, and are no longer looked for, but for what errors are told with. A log of gigabytes repeats itself.
 _ENOUGH, _MOST = 200, 20_000
 _MANY = 2_000  # forms of lines: where there are more, those are alike that differ in digits of hexadecimal numbers
+_BEGINNING = 64  # bytes of lines that are alike where there are yet more of them
 _ALIKE = 100  # lines that are the same but for numbers: as many as there may be ranks
 _BACK = 16  # lines with one literal that are looked at in its place where it is passed over: of other containers, too
-_OWN = (b"INFO:", b"(")  # how lines begin before which no collector put the name of a container
 _HEX = b"0123456789abcdefABCDEF"
 # Lines after which it is looked at what is found too often: the first time, and in the end.
 _LOOK, _SELDOM = 2_000, 16_000
@@ -125,6 +125,8 @@ class _Searched:
         form = hash(line.translate(None, _DIGITS))
         if form not in self._forms and len(self._forms) >= _MANY:  # names of requests, which are random
             form = hash(line.translate(None, _HEX))
+        if form not in self._forms and len(self._forms) >= _MOST // 2:  # words of users, which are, too
+            form = hash(line[:_BEGINNING].translate(None, _HEX))
         is_known = form in self._forms
         self._all.update(literals)
         if is_known:
@@ -190,7 +192,7 @@ def _passed(block: bytes, start: int, end: int, literals: frozenset[bytes], numb
             close = block.find(b"\n", at, at + _LINE)
             line = block[last : close if close >= 0 else min(len(block), at + _LINE)].rstrip(b"\r")
             found[last] = (line, (*found.get(last, (b"", ()))[1], literal))
-            if line.startswith(_OWN) or not read("", 0, line).origin:
+            if is_alone(line) or not read("", 0, line).origin:
                 break
     for first, (line, among) in sorted(found.items()):
         yield Hit(number - block.count(b"\n", first, end), line, among, alike=0)

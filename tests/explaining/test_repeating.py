@@ -79,8 +79,16 @@ def found(data, ways):
 
 def test_more_lines_that_differ_than_are_counted_are_all_told(monkeypatch):
     monkeypatch.setattr(stream, "_MOST", 5)
-    data = b"".join(b"Error: %s\n" % (b"x" * at) for at in range(40))
+    data = b"".join(b"%s Error: \n" % (b"x" * at) for at in range(40))
     assert [alike for *_, alike in found(data, stream.Ways(always=frozenset((b"Error: ",))))] == [1] * 40
+
+
+def test_where_too_many_differ_those_are_alike_that_begin_so(monkeypatch):
+    monkeypatch.setattr(stream, "_MOST", 600)
+    data = b"".join(b"%s Error: %s\n" % (b"p" * 90, b"x" * at) for at in range(900)) + b"q" * 90 + b" Error: y\n"
+    told = found(data, stream.Ways(always=frozenset((b"Error: ",))))
+    assert len(told) < 600
+    assert told[-1][0] == 901
 
 
 def reading():
