@@ -55,7 +55,7 @@ Place = tuple[int, int, str]  # the file among the inputs, the line, and its tex
 
 class _Noted(NamedTuple):
     place: Place
-    is_error: bool
+    is_error: bool  # and none after which a GPU's context is gone
     may_end: bool  # whether a program may have ended of it: a logger's message is none of that kind
 
 
@@ -69,6 +69,7 @@ class Overcome:
         self._past: list[tuple[str, Place]] = []  # errors after which a server of the container served
         self._starting: dict[str, list[Place]] = {}  # container -> errors before its server served, of loggers as well
         self._ended: dict[str, list[Place]] = {}  # container -> those of starts that came to nothing
+        self._begun: set[str] = set()  # containers in which a server began
         self._served: set[str] = set()  # containers whose server serves, so that what comes is not of its start
         self._last: dict[str, Line] = {}  # rank -> its last exception
         # rank -> why its next exception ends nothing, and the line that says so
@@ -88,11 +89,13 @@ class Overcome:
             self._starting.pop(line.origin, None)
             self._served.add(line.origin)
         elif any(word in line.text for word in _ANOTHER):
-            is_first = line.origin not in self._served and any(word in line.text for word in _BEGUN)
+            is_begun = any(word in line.text for word in _BEGUN)
+            is_first = is_begun and line.origin not in self._begun
+            self._begun |= {line.origin} if is_begun else set()
             noted = self._open.pop(line.origin, [])
             self._open[line.origin] = [one for one in noted if is_first and not one.may_end]
             self._ended.setdefault(line.origin, []).extend(self._starting.pop(line.origin, ()))
-            if any(word in line.text for word in _BEGUN):
+            if is_begun:
                 self._served.discard(line.origin)
 
     def add(self, line: Line, error: Event | None) -> None:
@@ -101,6 +104,7 @@ class Overcome:
         noted = self._open.setdefault(line.origin, [])
         if line.level in (Level.NONE, Level.ERROR) and len(noted) < _MOST:
             is_error = error is not None or line.level is Level.ERROR or _INSTALLED in line.text
+            is_error = is_error and search(STICKY, line.text) is None
             noted.append(_Noted(place, is_error, may_end=error is not None and error.kind != "logger"))
         starting = self._starting.setdefault(line.origin, [])
         if line.origin not in self._served and len(starting) < _MOST:
@@ -121,7 +125,7 @@ class Overcome:
         self.places.update(dict.fromkeys(past, _ANSWERED))
         self._past = []
         self._open, self._last, self._next = {}, {}, {}
-        self._starting, self._ended, self._served = {}, {}, set()
+        self._starting, self._ended, self._served, self._begun = {}, {}, set(), set()
 
     def _handle(self, line: Line) -> None:
         last = self._last.get(line.rank)

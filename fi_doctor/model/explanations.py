@@ -87,7 +87,8 @@ class Used(Data, frozen=True):
 class Event(Data, frozen=True):
     """An error in the log, whatever is known of it."""
 
-    kind: str  # exception, compiler, linker, build, cuda, signal, memory, hang, ended, logger, request, stopped
+    # exception, compiler, linker, build, cuda, signal, memory, hang, ended, logger, request, overcome, stopped
+    kind: str
     line: int
     text: str
     file: str = ""

@@ -57,6 +57,16 @@ def test_of_a_later_crash_it_is_no_cause(name):
 def test_what_ended_a_start_or_came_after_it_stays_a_cause(name):
     for log in (f"{LOGS[name]}\n{GONE}\n{SERVES}\n{ANSWERED}", f"{START}\n{SERVES}\n{CAUGHT[name]}\n{ANSWERED}"):
         assert diagnosed(log).diagnoses[0].confidence is Confidence.HIGH
+    again = diagnosed(f"{LOGS[name]}\n{START}\n{SERVES}\n{ANSWERED}")
+    assert again.diagnoses[0].confidence is Confidence.HIGH
+    assert "a server began to serve after it" in again.answer
+
+
+def test_a_crash_of_the_gpu_stays_a_cause_whoever_answers_after_it():
+    crash = f"{ENGINE}[core.py:8] RuntimeError: CUDA error: an illegal memory access was encountered"
+    found = diagnosed(f"{START}\n{crash}\n{SERVES}\n{ANSWERED}")
+    assert {one.confidence for one in found.diagnoses} == {Confidence.LOW}
+    assert [one.kind for one in found.errors] != ["overcome"]
 
 
 def test_what_stands_elsewhere_too_is_an_error():
