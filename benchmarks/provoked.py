@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import importlib.util
 import io
 import json
 import os
@@ -21,8 +22,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import textwrap
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 LIMIT_S = 150
@@ -51,17 +53,20 @@ w.run(half(8, 32, 128, dtype=torch.bfloat16), half(4, 2, 16, 8, 128).to(torch.fl
 
 @dataclass(frozen=True)
 class Fault:
-    """causes: those that may stand first, by what is done. before: done to the cache folder, given as $1, by a shell.
+    """causes: those that may stand first, by what is done. before: what is done to the folder of the cache.
 
-    environ: {base} is that folder; a PATH "without nvcc" has all that is on it but that.
+    environ: {base} is that folder; a PATH "without nvcc" has all that is on it but that. words: for Python, in place of
+    a program. is_told: whether it fails without a status that says so.
     """
 
     causes: tuple[str, ...]
     code: str
     environ: dict[str, str] = field(default_factory=dict)
-    before: str = ""
+    before: Callable[[pathlib.Path], None] = lambda _: None
     filled: str = ""  # code that fills the cache first
-    shell: str = ""  # in place of a Python
+    words: tuple[str, ...] = ()
+    limit: int = 0  # of open files
+    is_told: bool = False
     at_fault: bool = True
 
 
@@ -74,6 +79,53 @@ def path_without(folder: pathlib.Path, programs: list[str]) -> str:
             if program.name not in programs and not link.is_symlink():
                 link.symlink_to(program)
     return str(folder)
+
+
+def each_library(base: pathlib.Path, changed: Callable[[bytes], bytes]) -> None:
+    for path in base.rglob("*.so"):
+        whole = path.read_bytes()
+        path.unlink()
+        path.write_bytes(changed(whole))
+
+
+def companion(base: pathlib.Path, name: str, folder: str, function: str) -> None:
+    (base / "site" / name / folder).mkdir(parents=True)
+    (base / "site" / name / "__init__.py").write_text(f"__version__ = '0.1.2'\ndef {function}(): return '/x'\n")
+
+
+def checkout(base: pathlib.Path) -> None:
+    """The tree of a release before it was built."""
+    spec = importlib.util.find_spec("flashinfer")
+    folder = base / "site" / "flashinfer"
+    shutil.copytree(spec.submodule_search_locations[0], folder, ignore=lambda *_: ["data", "_build_meta.py"])
+
+
+def toolkit(base: pathlib.Path, linked: tuple[str, ...], copied: tuple[str, ...] = (), *, nvcc: bool = False) -> None:
+    """CUDA_HOME with these of the parts that there are."""
+    whole, folder = pathlib.Path("/usr/local/cuda"), base / "cuda"
+    (folder / "include").mkdir(parents=True)
+    for name in linked:
+        if name == "include":
+            (folder / name).rmdir()
+        (folder / name).symlink_to(whole / name)
+    for name in copied:
+        shutil.copytree(whole / name, folder / name, symlinks=True)
+    if nvcc:
+        (folder / "bin").mkdir()
+        for path in (whole / "bin").glob("nvcc*"):
+            shutil.copy2(path, folder / "bin")
+
+
+def mounted(folder: pathlib.Path, option: str) -> None:
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", option, "none", str(folder)], check=True)
+
+
+def kill_compilers() -> None:
+    for _ in range(200):
+        time.sleep(0.1)
+        if subprocess.run(["pkill", "-9", "-x", "cicc"], check=False).returncode == 0:
+            return
 
 
 def faults() -> dict[str, Fault]:
@@ -109,18 +161,18 @@ def faults() -> dict[str, Fault]:
             ("jit-cache-corrupt-artifact",),
             NORM,
             filled=NORM,
-            before='for f in $(find "$1" -name "*.so"); do head -c 5000 "$f" > "$f.x"; mv "$f.x" "$f"; done',
+            before=lambda base: each_library(base, lambda whole: whole[:5000]),
         ),
         "module-of-nothing": Fault(
             ("jit-cache-corrupt-artifact",),
             NORM,
             filled=NORM,
-            before='for f in $(find "$1" -name "*.so"); do echo "not a library" > "$f"; done',
+            before=lambda base: each_library(base, lambda _: b"not a library\n"),
         ),
         "nvcc-is-killed": Fault(
             ("jit-parallelism-host-oom",),
             NORM,
-            before="(for i in $(seq 200); do sleep 0.1; pkill -9 -x cicc && break; done) &",
+            before=lambda _: threading.Thread(target=kill_compilers, daemon=True).start(),
         ),
         "no-gpu-visible": Fault(
             ("gpu-not-visible", "arch-detection-without-gpu"), NORM, {"CUDA_VISIBLE_DEVICES": ""}, at_fault=False
@@ -187,35 +239,35 @@ def faults() -> dict[str, Fault]:
         "cubins-of-another-version": Fault(
             ("cubin-version-mismatch",),
             NORM,
-            before='mkdir -p "$1/site/flashinfer_cubin/cubins"; printf "__version__ = \'0.1.2\'\\ndef get_cubin_dir(): return \'/x\'\\n" > "$1/site/flashinfer_cubin/__init__.py"',
+            before=lambda base: companion(base, "flashinfer_cubin", "cubins", "get_cubin_dir"),
         ),
         "jit-cache-of-another-version": Fault(
             ("jit-cache-version-mismatch",),
             NORM,
-            before='mkdir -p "$1/site/flashinfer_jit_cache/jit_cache"; printf "__version__ = \'0.1.2\'\\ndef get_jit_cache_dir(): return \'/x\'\\n" > "$1/site/flashinfer_jit_cache/__init__.py"',
+            before=lambda base: companion(base, "flashinfer_jit_cache", "jit_cache", "get_jit_cache_dir"),
         ),
         "checkout-before-the-package": Fault(
             ("shadowed-package",),
             NORM,
-            before='mkdir -p "$1/site"; cp -r "$("$PYTHON" -c "import importlib.util as u; print(u.find_spec(\'flashinfer\').submodule_search_locations[0])")" "$1/site/"; rm -rf "$1/site/flashinfer/data" "$1/site/flashinfer/_build_meta.py"',
+            before=checkout,
         ),
         "toolkit-without-libraries": Fault(
             ("jit-link-library-not-found",),
             NORM,
             {"CUDA_HOME": "{base}/cuda"},
-            before='mkdir "$1/cuda"; for f in bin include nvvm; do ln -s "/usr/local/cuda/$f" "$1/cuda/$f"; done',
+            before=lambda base: toolkit(base, linked=("bin", "include", "nvvm")),
         ),
         "disk-is-full": Fault(
             ("disk-full-while-compiling",),
             NORM,
             {"FLASHINFER_WORKSPACE_BASE": "{base}/small"},
-            before='mkdir "$1/small"; mount -t tmpfs -o size=300k none "$1/small"',
+            before=lambda base: mounted(base / "small", "size=300k"),
         ),
         "cache-without-exec": Fault(
             ("flashinfer-cache-noexec",),
             NORM,
             {"FLASHINFER_WORKSPACE_BASE": "{base}/noexec"},
-            before='mkdir "$1/noexec"; mount -t tmpfs -o noexec none "$1/noexec"',
+            before=lambda base: mounted(base / "noexec", "noexec"),
         ),
         "fp8-cache-with-fa3": Fault(
             ("sm90-fp8kv-kernel-uncompilable", "kv-cache-dtype-unsupported", "arguments-refused-by-check"), FA3
@@ -230,7 +282,7 @@ def faults() -> dict[str, Fault]:
             "e = lambda *n: torch.zeros(*n, dtype=torch.float8_e4m3fn, device='cuda')\nflashinfer.gemm.gemm_fp8_nt_groupwise(e(128, 128), e(128, 128), torch.ones(1, 128, device='cuda'), torch.ones(1, 1, device='cuda'), out_dtype=torch.bfloat16)",
         ),
         "cubins-not-reachable": Fault(
-            ("cubin-artifact-download-blocked",), "", shell="$PYTHON -m flashinfer download-cubin"
+            ("cubin-artifact-download-blocked",), "", words=("-m", "flashinfer", "download-cubin"), is_told=True
         ),
         "no-flashinfer": Fault(("flashinfer-not-installed",), NORM, {"PYTHONPATH": ""}),
         "suffix-left-out": Fault(
@@ -239,18 +291,18 @@ def faults() -> dict[str, Fault]:
             {"FLASHINFER_CUDA_ARCH_LIST": "9.0"},
         ),
         "temporary-files-nowhere": Fault(("temporary-folder-not-writable",), NORM, {"TMPDIR": "/proc/1/task"}),
-        "few-open-files": Fault(("too-many-open-files",), NORM, shell="ulimit -n 14; exec $PYTHON {code}"),
+        "few-open-files": Fault(("too-many-open-files",), NORM, limit=14),
         "toolkit-without-cicc": Fault(
             ("toolkit-incomplete",),
             NORM,
             {"CUDA_HOME": "{base}/cuda"},
-            before='mkdir -p "$1/cuda/bin"; cp /usr/local/cuda/bin/nvcc* "$1/cuda/bin"; for f in include lib64 targets; do ln -s "/usr/local/cuda/$f" "$1/cuda/$f"; done',
+            before=lambda base: toolkit(base, linked=("include", "lib64", "targets"), nvcc=True),
         ),
         "toolkit-without-headers": Fault(
             ("cuda-dev-headers-missing",),
             NORM,
             {"CUDA_HOME": "{base}/cuda"},
-            before='mkdir -p "$1/cuda/include"; cp -r /usr/local/cuda/bin "$1/cuda/"; for f in lib64 nvvm; do ln -s "/usr/local/cuda/$f" "$1/cuda/$f"; done',
+            before=lambda base: toolkit(base, linked=("lib64", "nvvm"), copied=("bin",)),
         ),
         "fork-after-cuda": Fault(
             ("cuda-in-forked-process",),
@@ -308,7 +360,7 @@ def record(folder: pathlib.Path, wanted: list[str], jobs: int) -> None:
         for future in concurrent.futures.as_completed(running):
             text, status, seconds = future.result()
             name = running[future]
-            if status not in (0, "the limit") or known[name].shell:  # else it did not come about here
+            if status not in (0, "the limit") or known[name].is_told:  # else it did not come about here
                 (folder / f"{name}.log").write_bytes(text)
             with (folder / "ended.txt").open("a") as file:
                 file.write(f"{name}: ended with {status} after {seconds:.0f} s, {len(text)} bytes\n")
@@ -316,22 +368,19 @@ def record(folder: pathlib.Path, wanted: list[str], jobs: int) -> None:
 
 def done(fault: Fault) -> tuple[bytes, int | str, float]:
     base = pathlib.Path(tempfile.mkdtemp(prefix="provoked-"))
-    environ = {**os.environ, "FLASHINFER_WORKSPACE_BASE": str(base), "PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
+    environ = {**os.environ, "FLASHINFER_WORKSPACE_BASE": str(base), "PYTHONUNBUFFERED": "1"}
     environ["PYTHONPATH"] = os.pathsep.join((str(base / "site"), environ.get("PYTHONPATH", "")))
     try:
         (base / "site").mkdir()
         if fault.filled:
             ran(environ, program(fault.filled))
-        if fault.before:
-            subprocess.run(
-                ["sh", "-c", fault.before, "sh", str(base)], check=True, stdout=subprocess.DEVNULL, env=environ
-            )
+        fault.before(base)
         begun = time.monotonic()
         own = {name: value.replace("{base}", str(base)) for name, value in fault.environ.items()}
         if (path := own.get("PATH", "")).startswith("without "):
             own["PATH"] = path_without(base / "path", path.split()[1:])
-        words = program(fault.code)
-        text, status = ran(environ | own, fault.shell.replace("{code}", words[1]) or words)
+        words = [sys.executable, *fault.words] if fault.words else program(fault.code, fault.limit)
+        text, status = ran(environ | own, words)
         return text, status, time.monotonic() - begun
     finally:
         for name in ("small", "noexec"):
@@ -340,18 +389,18 @@ def done(fault: Fault) -> tuple[bytes, int | str, float]:
         shutil.rmtree(base, ignore_errors=True)
 
 
-def program(code: str) -> list[str]:
+def program(code: str, limit: int = 0) -> list[str]:
+    limited = f"import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))\n" if limit else ""
     place = pathlib.Path(tempfile.mkdtemp(prefix="provoked-code-")) / "serve.py"
-    place.write_text(textwrap.dedent(PRELUDE) + code + "\ntorch.cuda.synchronize()\n")
+    place.write_text(limited + PRELUDE + code + "\ntorch.cuda.synchronize()\n")
     return [sys.executable, str(place)]
 
 
-def ran(environ: dict[str, str], words: list[str] | str) -> tuple[bytes, int | str]:
+def ran(environ: dict[str, str], words: list[str]) -> tuple[bytes, int | str]:
     try:
         ended = subprocess.run(
             words,
             check=False,
-            shell=isinstance(words, str),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environ,
