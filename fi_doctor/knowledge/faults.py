@@ -77,7 +77,7 @@ def load(
     faults = []
     for path in sorted(set(paths)):
         place = path.relative_to(folder).as_posix()
-        data = read_yaml(path, folder, errors, without=_SAMPLES if is_checked else None)
+        data = read_yaml(path, folder, errors, without=_SAMPLES if is_checked else None, is_checked=is_checked)
         if is_checked and isinstance(data, dict):
             data |= {"fires": (), "silent": ()}
         fault = decode_record(Fault, data, place, errors)

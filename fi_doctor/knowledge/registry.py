@@ -6,6 +6,7 @@ import functools
 import lzma
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +16,8 @@ from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.errors import BrokenDoctorError
 from fi_doctor.model import Data, Missing
 from fi_doctor.model.registry import Registered, Registry
+
+_Kind = TypeVar("_Kind", bound=Data)
 
 FOLDER = Path(__file__).with_suffix("")  # the folder beside this file
 ENDING = ".json.xz"
@@ -61,6 +64,26 @@ class Shipped(Data, frozen=True):
     releases: tuple[str, ...]  # the oldest first
     files: tuple[str, ...]
     settings: dict[str, Known]
+
+
+class _Record(Data, frozen=True):
+    name: str
+    aliases: tuple[str, ...] = ()
+    negations: tuple[str, ...] = ()
+
+
+class _Span(Data, frozen=True):
+    record: _Record
+
+
+class _Known(Data, frozen=True):
+    spans: tuple[_Span, ...]
+
+
+class _Names(Data, frozen=True):
+    """Of `Shipped` the names alone, which takes a quarter of the time."""
+
+    settings: dict[str, _Known]
 
 
 class Stretch(Data, frozen=True):
@@ -131,7 +154,7 @@ def history(name: str, owner: str = "vllm") -> History:
 @functools.cache
 def names(owner: str) -> tuple[str, ...]:
     """Every setting that a release of a package had, with the short forms and opposites of flags."""
-    found = _shipped(owner)
+    found = _read(owner, _Names)
     settings = found.settings if found else {}
     records = [span.record for one in settings.values() for span in one.spans]
     others = (word for record in records for word in (*record.aliases, *record.negations))
@@ -201,10 +224,14 @@ def _words(record: Registered) -> tuple[str, ...]:
 
 @functools.cache
 def _shipped(owner: str) -> Shipped | None:
+    return _read(owner, Shipped)
+
+
+def _read(owner: str, kind: type[_Kind]) -> _Kind | None:
     path = FOLDER / f"{owner}{ENDING}"
     if not path.is_file():
         return None
     try:
-        return msgspec.json.decode(lzma.decompress(path.read_bytes()), type=Shipped)
+        return msgspec.json.decode(lzma.decompress(path.read_bytes()), type=kind)
     except (OSError, EOFError, lzma.LZMAError, msgspec.MsgspecError) as error:
         raise BrokenDoctorError(f"{path} cannot be used", why=str(error), todo="install fi-doctor anew") from error

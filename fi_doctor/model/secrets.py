@@ -131,7 +131,9 @@ def hidden(text: str, known: Iterable[str] = ()) -> str:
     for value in sorted(known, key=len, reverse=True):
         text = text.replace(value, HIDDEN)
     low = text.lower()
-    return _IN_TEXT.sub(_replaced, text) if any(mark in low for mark in _MARKS) else text
+    if "token" in low:  # most lines of servers count tokens
+        low = low.replace("tokens", "").replace("tokeniz", "")
+    return _IN_TEXT.sub(_replaced, text) if any(map(low.__contains__, _MARKS)) else text
 
 
 def without(record: _Kept, known: frozenset[str] = frozenset()) -> _Kept:

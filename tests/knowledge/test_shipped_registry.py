@@ -246,3 +246,13 @@ def test_the_line_that_an_entry_cites_is_about_it(one):
 def plain(text):
     """A name as a field is called: without the dashes of a flag and the class of a key."""
     return text.rpartition(".")[2].lstrip("-").replace("-", "_") if "\n" not in text else text.replace("-", "_")
+
+
+@pytest.mark.parametrize("owner", ["vllm", "sglang", "flashinfer-python"])
+def test_the_names_alone_are_those_of_all(owner):
+    found = registry._shipped(owner)
+    spans = [span for one in found.settings.values() for span in one.spans]
+    assert set(registry.names(owner)) == {
+        *found.settings,
+        *(word for one in spans for word in registry._words(one.record)),
+    }
