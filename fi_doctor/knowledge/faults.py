@@ -27,7 +27,7 @@ _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 _CAUSE = re.compile(r"[a-z0-9.]+(-[a-z0-9.]+)+")  # "needs-cuda-12.6"
 # Every `text` and `near` stands on a line of its own, so that it is found without a YAML parser, which takes a
 # thousand times as long.
-_LITERAL = re.compile(rb"^ *(?:- )?(text|near): +(.+?) *$", re.MULTILINE)
+_LITERAL = re.compile(rb"\n *(?:- )?(text|near): +([^\n]*[^\n ])")
 _CAUSE_LINE = re.compile(rb"^cause: +([a-z0-9.-]+) *$", re.MULTILINE)
 # The samples of a fault, which only tests look at, and which are the half of its file.
 _SAMPLES = re.compile(rb"^(?:fires|silent):.*?(?=^[a-z_]+:|\Z)", re.MULTILINE | re.DOTALL)
