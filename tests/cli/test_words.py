@@ -185,6 +185,7 @@ def test_explain_lists_every_id(doctor):
         f"Findings, {len(kb.rules)} of them of rules:",
         "Faults that logs tell:",
         "Causes, of which several rules and faults may be:",
+        "Families of faults:",
         "Settings:",
     ]
     others = done.stdout.partition("Other words:\n")[2].partition("\n\n")[0]
