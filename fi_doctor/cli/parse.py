@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import re
 from collections.abc import Iterable
 
 from fi_doctor.conditions.ranges import parse_version
 from fi_doctor.errors import UsageError
+from fi_doctor.model.nearness import nearest
 from fi_doctor.model.policy import DURATION, MOST_JOBS, SIZE
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
@@ -123,8 +123,6 @@ def _families(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def _nearest(value: str, words: tuple[str, ...], option: str) -> str:
     """The option with the word that is meant, or "" where none is near: a slip of the keyboard, or a part of one."""
-    small = {word.lower(): word for word in words}
-    parts = [word for word in small if len(value) > 2 and value.lower() in word]
-    cutoff = _NEAR if len(words) < 10 else _NEAR_OF_MANY
-    found = difflib.get_close_matches(value.lower(), small, n=1, cutoff=cutoff) or parts
-    return written(option, small[found[0]]) if found else ""
+    parts = (word for word in words if len(value) > 2 and value.lower() in word.lower())
+    near = nearest(value, words, _NEAR if len(words) < 10 else _NEAR_OF_MANY) or next(parts, None)
+    return written(option, near) if near else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 from fi_doctor.cli import emit, nearest, outputs, parse
 from fi_doctor.cli.asked import Asked
 from fi_doctor.errors import UsageError
-from fi_doctor.model import Depth
+from fi_doctor.model import Depth, nearness
 
 if TYPE_CHECKING:
     from fi_doctor.knowledge.policies import Written
@@ -113,12 +112,12 @@ def _look_at_variables(environ: Mapping[str, str]) -> Iterator[UsageError]:
         word = name.removeprefix(_PREFIX)
         if word in (*known, *_OURS):
             continue
-        near = difflib.get_close_matches(word.upper(), known, n=1, cutoff=_NEAR)
+        near = nearness.nearest(word, known, _NEAR)
         if near:
             yield UsageError(
                 f"{name}: no variable is called that",
-                why=f"nothing reads it; the nearest that is read is {_PREFIX}{near[0]}",
-                todo=f"set {_PREFIX}{near[0]}, or unset {name}",
+                why=f"nothing reads it; the nearest that is read is {_PREFIX}{near}",
+                todo=f"set {_PREFIX}{near}, or unset {name}",
             )
         elif not _OF_SERVICES.search(name):
             key = word.lower().replace("_", "-")
