@@ -122,7 +122,7 @@ def _helps(found: Findings) -> tuple[str, ...]:
             return differs
         differs = (*differs, *(helping.before(found.errors) if first.is_on_follow_ons else ()))
         wanted = [f"tell whether {one}: {helping.how(one)}" for one in _unknown(first)]
-        return (*differs, *wanted, *(() if first.is_anothers else first.fault.settled_by))
+        return (*differs, *wanted, *(() if first.is_anothers else first.fault.confirm))
     ended = found.ended
     if not ended:
         return (*differs, *helping.elsewhere(found.used))
@@ -166,7 +166,7 @@ def _diagnosis(one: Candidate, settings: tuple[Setting, ...]) -> Diagnosis:
         matched=_matched(one.matches),
         reason=_reason(one, unknown),
         unknown=unknown,
-        confirm=() if one.is_anothers else fault.settled_by,
+        confirm=() if one.is_anothers else fault.confirm,
         fixed_in=fault.fixed_in,
         source=fault.source,
         is_tied=one.is_tied,

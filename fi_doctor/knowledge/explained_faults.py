@@ -39,8 +39,7 @@ def text(fault: Fault) -> str:
         parts.append(
             wrapped("Mended in: " + ", ".join(f"{name} {version}" for name, version in fault.fixed_in.items()))
         )
-    settled_by = fault.settled_by
-    parts += ["To be sure:\n" + "\n".join(f"  {command}" for command in settled_by)] if settled_by else []
+    parts += ["To be sure:\n" + "\n".join(f"  {command}" for command in fault.confirm)] if fault.confirm else []
     parts += [f"The same on a machine: fi-doctor explain {fault.rule}"] if fault.rule else []
     parts += [f"Known from: {fault.source}"] if fault.source else []
     return "\n\n".join(parts) + "\n"

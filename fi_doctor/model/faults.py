@@ -88,9 +88,3 @@ class Fault(Strict, frozen=True):
     confirm: tuple[str, ...] = ()  # commands that settle it on the machine
     source: str = ""  # URL or file:line where the fault, not the message, is known from
     learnt_from: tuple[str, ...] = ()  # ids of the public reports without which this file would not be
-
-    @property
-    def settled_by(self) -> tuple[str, ...]:
-        """The commands of `confirm` that can settle it: of a bystander, a check that runs nothing has rules alone."""
-        is_judged = self.flashinfer_at_fault or bool(self.rule)
-        return tuple(one for one in self.confirm if is_judged or not one.endswith("--depth static"))
