@@ -1,7 +1,7 @@
 """What `fi-doctor explain` says of faults that are really done to FlashInfer: the logs are real, the causes are known.
 
-    python benchmarks/provoked.py record FOLDER [FAULT ...]   # on a machine with a GPU: each fault's output, as it came
-    python benchmarks/provoked.py judge FOLDER [...]          # anywhere: the cause that explain puts first, beside ours
+    python benchmarks/provoked.py record FOLDER [--fault NAME ...] [--jobs N]   # where a GPU is: what each fault prints
+    python benchmarks/provoked.py judge FOLDER ...   # anywhere: the cause that explain puts first
 
 Each fault is a process of its own with an empty JIT cache, except where it needs one that was filled before. What is
 recorded is what it printed, its exit status and nothing else. The causes were written down before anything was run.
@@ -103,10 +103,8 @@ def checkout(base: pathlib.Path) -> None:
 def toolkit(base: pathlib.Path, linked: tuple[str, ...], copied: tuple[str, ...] = (), *, nvcc: bool = False) -> None:
     """CUDA_HOME with these of the parts that there are."""
     whole, folder = pathlib.Path("/usr/local/cuda"), base / "cuda"
-    (folder / "include").mkdir(parents=True)
+    folder.mkdir()
     for name in linked:
-        if name == "include":
-            (folder / name).rmdir()
         (folder / name).symlink_to(whole / name)
     for name in copied:
         shutil.copytree(whole / name, folder / name, symlinks=True)
@@ -114,6 +112,7 @@ def toolkit(base: pathlib.Path, linked: tuple[str, ...], copied: tuple[str, ...]
         (folder / "bin").mkdir()
         for path in (whole / "bin").glob("nvcc*"):
             shutil.copy2(path, folder / "bin")
+    (folder / "include").mkdir(exist_ok=True)
 
 
 def mounted(folder: pathlib.Path, option: str) -> None:

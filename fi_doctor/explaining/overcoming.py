@@ -150,9 +150,15 @@ def standing(matches: tuple[Match, ...], slight: Container[tuple[str, int]]) -> 
     own = [match for match in matches if match.sign.strength is not Strength.FOLLOWS_ON]
     if own and all(match.line.overcome == _ANSWERED for match in own):
         return ()
-    weak = [match for match in own if match.line.overcome or (match.line.file, match.line.number) in slight]
-    weak = [match for match in weak if match.sign.strength is Strength.SUPPORTS and not match.sign.name]
-    return matches if len(weak) == len(own) else tuple(match for match in matches if match not in weak)
+    is_alone = all(_is_weak(match, slight) for match in own)
+    return matches if is_alone else tuple(match for match in matches if not _is_weak(match, slight))
+
+
+def _is_weak(match: Match, slight: Container[tuple[str, int]]) -> bool:
+    """Whether it only supports a fault, with a line that ended nothing."""
+    line, sign = match.line, match.sign
+    is_slight = bool(line.overcome) or (line.file, line.number) in slight
+    return sign.strength is Strength.SUPPORTS and not sign.name and is_slight
 
 
 def weighed(placed: Mapping[str, Sequence[Line]], overcome: Overcome) -> dict[str, list[Line]]:

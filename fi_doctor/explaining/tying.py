@@ -79,6 +79,7 @@ _FOLDERS = {
     "apache-tvm-ffi": "tvm_ffi/",
 }
 _IN_TENSORRT_LLM = r"[(\s/]tensorrt_llm/[\w./-]+\.(?:cpp|cu|cuh|h|py):\d+"
+_WORDS = r"(?i)flashinfer|trtllm"  # that its messages have, and others' about it
 _OWN_SOURCE = r"(?:^|of )(?:flashinfer|nvidia-cutlass-dsl)"
 
 
@@ -214,7 +215,7 @@ def is_named(matches: Iterable[Match], ties: Iterable[Line]) -> bool:
     found = [tie for tie in ties if is_about(tie)]
     return any(
         search(_OWN_SOURCE, match.sign.source) is not None
-        or search(r"(?i)flashinfer|trtllm", match.line.text) is not None
+        or search(_WORDS, match.line.text) is not None
         or any(is_near(match.line, tie) for tie in found)
         for match in matches
     )
@@ -223,7 +224,7 @@ def is_named(matches: Iterable[Match], ties: Iterable[Line]) -> bool:
 def _is_raised_elsewhere(match: Match) -> bool:
     """Whether a traceback, or the message itself, names a raiser that is not the one whose message it is said to be."""
     line, sign = match.line, match.sign
-    if sign.frame or line.is_own or search(r"(?i)flashinfer|trtllm", f"{line.text} {line.frame}") is not None:
+    if sign.frame or line.is_own or search(_WORDS, f"{line.text} {line.frame}") is not None:
         return False
     if search(_IN_TENSORRT_LLM, line.text) is not None:
         return "tensorrt" not in sign.source
